@@ -1,0 +1,31 @@
+"""Where the tool's own data files are, in a checkout and in an installed wheel alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE_ROOT = Path(__file__).resolve().parent
+
+
+def templates_root() -> Path:
+    """Return the folder of Jinja templates.
+
+    A wheel carries it as ``scaffold/_templates``; a checkout has it beside the package.
+
+    Raises:
+        FileNotFoundError: the installation is damaged and holds neither.
+    """
+    for candidate in (PACKAGE_ROOT / "_templates", PACKAGE_ROOT.parent / "templates"):
+        if (candidate / "blocks").is_dir():
+            return candidate
+    raise FileNotFoundError(f"no templates beside {PACKAGE_ROOT}; reinstall omni-scaffold")
+
+
+def presets_root() -> Path:
+    """Return the folder that holds presets and their checkpoint manifests."""
+    return PACKAGE_ROOT / "presets"
+
+
+def kit_root() -> Path:
+    """Return the folder to put on ``sys.path`` so that a rendered package finds the contract kit."""
+    return PACKAGE_ROOT / "verify" / "kit"
