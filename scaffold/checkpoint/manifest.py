@@ -1,0 +1,54 @@
+"""Packaged manifests: the names, dtypes and shapes of a published checkpoint, without its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scaffold.checkpoint.dtypes import DTYPE_BITS
+from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
+from scaffold.checkpoint.json_bounds import parse_table
+from scaffold.checkpoint.quoting import quoted
+from scaffold.errors import ScaffoldError
+
+MAX_MANIFEST_BYTES = 32_000_000
+
+
+def read_manifest(path: str | Path) -> CheckpointHeaders:
+    """Return a manifest's tensors as if their file had been read.
+
+    A manifest is a JSON object of ``name: {"dtype": …, "shape": […]}`` in a file called ``<model>.<file>.json``;
+    ``<file>.safetensors`` is the weight file it stands for.
+
+    Raises:
+        ScaffoldError: no such file, or not of this form.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise ScaffoldError(f"cannot read the manifest {path}: {error.strerror}") from None
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise ScaffoldError(f"the manifest {path} is larger than {MAX_MANIFEST_BYTES} bytes")
+    model, _, weights = path.stem.rpartition(".")
+    file = f"{weights}.safetensors"
+    entries = []
+    for name, entry in parse_table(raw, str(path), entries_per_object=4, spare_entries=100).items():
+        dtype = entry.get("dtype") if isinstance(entry, dict) else None
+        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if (
+            not isinstance(dtype, str)
+            or dtype not in DTYPE_BITS
+            or not isinstance(shape, list)
+            or any(type(size) is not int for size in shape)
+        ):
+            raise ScaffoldError(f"{path}: {quoted(name)} has no dtype and shape")
+        entries.append(TensorHeader(name, dtype, tuple(shape), file))
+    if not entries:
+        raise ScaffoldError(f"the manifest {path} holds no tensors")
+    size = sum(entry.nbytes for entry in entries)
+    return CheckpointHeaders(
+        source=f"manifest {model or weights}",
+        files=(CheckpointFile(file, len(entries), size),),
+        entries=tuple(entries),
+    )

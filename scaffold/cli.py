@@ -1,0 +1,147 @@
+"""The command line: one function per command; everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from scaffold import __version__
+from scaffold.errors import ScaffoldError
+
+app = typer.Typer(
+    name="omni-scaffold",
+    help="Bring a model that diffusers cannot load into VeRL-Omni: inspect its vllm-omni pipeline, render the "
+    "integration, keep it right.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(str, Enum):
+    """Output formats of ``inspect``."""
+
+    text = "text"
+    json = "json"
+
+
+VllmOmni = Annotated[
+    str | None,
+    typer.Option("--vllm-omni", metavar="VERSION|WHEEL|DIR", help="vllm-omni to read; fetched once if a version."),
+]
+Checkpoint = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="DIR", help="Checkpoint whose headers are read, never its data.")
+]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"omni-scaffold {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+@app.command()
+def inspect(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")],
+    checkpoint: Checkpoint = None,
+    vllm_omni: VllmOmni = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
+    export_svg: Annotated[
+        Path | None, typer.Option("--export-svg", metavar="FILE", help="Also keep the text report as an SVG.")
+    ] = None,
+) -> None:
+    """Answer what an integration must know about a pipeline, each answer with file and line."""
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.upstream import locate
+
+    headers = None
+    if checkpoint is not None:
+        from scaffold.checkpoint import read_checkpoint
+
+        headers = read_checkpoint(checkpoint)
+    report = inspect_pipeline(locate(vllm_omni), pipeline, headers)
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(report.to_json(), indent=2))
+        return
+    from scaffold.inspect.text import print_report
+
+    print_report(report, svg=export_svg)
+
+
+@app.command()
+def new(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the integration: a lower-case identifier.")],
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to integrate; MODEL by default.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    verl_omni: Annotated[
+        Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni to write into.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, edits as a patch beside the tree.")
+    ] = None,
+    vllm_omni: VllmOmni = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="RELEASE", help="verl-omni release to write for with --out (default main)."),
+    ] = None,
+    spec: Annotated[
+        Path | None, typer.Option("--spec", metavar="FILE", help="Render this scaffold.toml instead of inspecting.")
+    ] = None,
+    date: Annotated[
+        str | None, typer.Option("--date", metavar="MM/DD/YYYY", help="Date that documentation pages carry.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    export_svg: Annotated[
+        Path | None, typer.Option("--export-svg", metavar="FILE", help="Also keep what is printed as an SVG.")
+    ] = None,
+) -> None:
+    """Render the integration of a model and wire it into verl-omni."""
+    from scaffold.new import NewRequest, plan_new
+    from scaffold.new_text import print_result
+
+    request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force)
+    result = plan_new(request)
+    if diff:
+        typer.echo(result.plan.diff(), nl=False)
+        return
+    written = () if dry_run else result.plan.commit()
+    print_result(result, written=None if dry_run else written, svg=export_svg)
+
+
+def main() -> NoReturn:
+    """Run the command; errors of the user's are one line on stderr."""
+    try:
+        app(standalone_mode=True)
+    except ScaffoldError as error:
+        typer.echo(f"error: {error.line}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("error: interrupted; nothing was written", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python would complain again while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    sys.exit(0)

@@ -1,0 +1,35 @@
+"""Answers questions about a vllm-omni pipeline from its source alone, each answer with its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
+from scaffold.inspect.report import Report
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.upstream import UpstreamSource
+
+__all__ = ["UNKNOWN", "Confidence", "Evidence", "Fact", "Report", "inspect_pipeline"]
+
+
+def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None = None) -> Report:
+    """Answer every question about one pipeline.
+
+    Args:
+        source: the version of vllm-omni to read; nothing of it is imported.
+        pipeline: a registry key, a model folder (its first registered pipeline) or ``module:Class``.
+        headers: the checkpoint's headers, where there is one.
+
+    Raises:
+        ScaffoldError: no such pipeline, or its module cannot be read.
+    """
+    from scaffold.inspect.engine import answer_all
+    from scaffold.inspect.program import Program
+    from scaffold.upstream import resolve_pipeline
+
+    target = resolve_pipeline(source, pipeline)
+    program = Program(source, target, headers)
+    program.run()
+    return answer_all(program)

@@ -1,0 +1,130 @@
+"""Which function predicts, and what it is given."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.denoising import Denoising, is_sample, is_turn
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.values import Attr, Call, External, Func, Obj, Slot, Value, options
+
+ORDER = 2
+KEYS = (
+    "answers.denoiser.class",
+    "answers.denoiser.method",
+    "answers.denoiser.params",
+    "detail.denoiser.location",
+    "detail.denoiser.module",
+)
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """The innermost call of the loop that still takes both the sample and its time."""
+
+    record: CallRecord
+    receiver: Value | None
+    sample_name: str | None
+    time_name: str | None
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    found = find_denoiser(program)
+    if found is None:
+        return {}
+    record = found.record
+    at = record.at
+    facts: dict[str, Fact] = {"answers.denoiser.method": fact(record.method, [at])}
+    func = record.func
+    if isinstance(func, Func) and not isinstance(func.node, ast.Lambda):
+        spec = func.node.args
+        names = [a.arg for a in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]]
+        names = names[1:] if func.bound is not None else names
+        place = Evidence(func.module.file, func.node.lineno)
+        facts["answers.denoiser.params"] = fact(names, [place])
+        facts["detail.denoiser.location"] = fact(f"{place.file}:{place.line}", [place])
+        facts["detail.denoiser.module"] = fact(func.module.name, [place])
+        at = place
+    elif record.kwargs:
+        facts["answers.denoiser.params"] = fact([k for k in record.kwargs if k != "**"], [at], "likely")
+    name = _class_name(found.receiver)
+    if name is None and isinstance(func, Func) and func.owner is not None:
+        name = func.owner.name
+    if name is not None:
+        receiver_at = found.receiver.at if found.receiver is not None else None
+        facts["answers.denoiser.class"] = fact(name, [record.at, receiver_at, at])
+    return facts
+
+
+def _class_name(receiver: Value | None) -> str | None:
+    for option in options(receiver) if receiver is not None else []:
+        if isinstance(option, Obj):
+            return option.cls.name
+        if isinstance(option, Call):
+            named = option.func.base if isinstance(option.func, Attr) else option.func
+            if isinstance(named, External):
+                return named.path.rpartition(".")[2]
+        if isinstance(option, Slot):
+            return None
+    return None
+
+
+def find_denoiser(program: Program) -> Denoiser | None:
+    """Return the denoiser of the denoising loop, computed once."""
+    if "denoiser" not in program.notes:
+        program.notes["denoiser"] = _find(program)
+    found = program.notes["denoiser"]
+    return found if isinstance(found, Denoiser) else None
+
+
+def _find(program: Program) -> Denoiser | None:
+    loop = program.denoising
+    if loop is None:
+        return None
+    best: Denoiser | None = None
+    for record in program.trace.calls:
+        if loop.number not in record.loops or record.result is loop.step or record.method == "step":
+            continue
+        candidate = _candidate(record, loop)
+        if candidate is None:
+            continue
+        if best is None or _depth(candidate) > _depth(best):
+            best = candidate
+    return best
+
+
+def _depth(found: Denoiser) -> tuple[bool, int]:
+    """Models beat helpers of the pipeline; among models the innermost call wins."""
+    receiver = found.receiver
+    is_model = any(
+        (isinstance(o, Obj) and o.root is None and o.cls.is_module) or isinstance(o, Call | Slot)
+        for o in (options(receiver) if receiver is not None else [])
+    )
+    return is_model, len(found.record.callers)
+
+
+def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
+    if not isinstance(record.func, Func | Attr | Obj | Call | Slot):
+        return None
+    given = dict(record.bound) if record.bound else {}
+    if not given:
+        given = {str(i): v for i, v in enumerate(record.args)} | dict(record.kwargs)
+    times = [n for n, v in given.items() if is_turn(v, loop.number)]
+    if loop.sample is None:
+        samples = [n for n in given if n not in times][:1]
+    else:
+        samples = [n for n, v in given.items() if is_sample(v, loop.sample)]
+    if not times or not samples:
+        return None
+    receiver = record.receiver
+    if receiver is None and isinstance(record.func, Attr):
+        receiver = record.func.base
+    if receiver is None and isinstance(record.func, Obj | Call | Slot):
+        receiver = record.func
+    if isinstance(record.func, Attr) and not isinstance(record.func.base, Obj | Call | Slot | Attr):
+        return None
+    sample_name = samples[0] if not samples[0].isdigit() else None
+    return Denoiser(record, receiver, sample_name, times[0] if not times[0].isdigit() else None)

@@ -1,0 +1,48 @@
+"""Finds the questions and puts them to a program.
+
+A question is a module of this package with ``KEYS``, the facts it answers for in the order of the report, and
+``answers(program)``. A key that ``answers`` leaves out is unknown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+import scaffold.inspect
+from scaffold.inspect.facts import UNKNOWN, Fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.report import Report, Upstream
+
+
+@cache
+def questions() -> tuple[ModuleType, ...]:
+    """All question modules, in the order of their ``ORDER`` and name."""
+    found: list[ModuleType] = []
+    for module in pkgutil.iter_modules(scaffold.inspect.__path__):
+        if module.ispkg or module.name in ("engine", "facts", "report", "text"):
+            continue
+        loaded = importlib.import_module(f"{scaffold.inspect.__name__}.{module.name}")
+        if hasattr(loaded, "answers"):
+            found.append(loaded)
+    return tuple(sorted(found, key=lambda m: (getattr(m, "ORDER", 50), m.__name__)))
+
+
+def answer_all(program: Program) -> Report:
+    """Put every question to ``program``; a question that fails leaves its facts unknown."""
+    facts: dict[str, Fact] = {}
+    for question in questions():
+        for key in question.KEYS:
+            facts[key] = UNKNOWN
+        try:
+            facts.update(question.answers(program))
+        except (RecursionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
+            program.notes[question.__name__] = error
+    target = program.target
+    upstream = Upstream(
+        program.source.version, program.source.label, program.cls.name, target.module, target.registry_keys
+    )
+    return Report(upstream, facts, program.headers)

@@ -1,0 +1,5 @@
+"""Abstract execution of a pipeline's source: what its text-to-image path computes, without importing any of it."""
+
+from scaffold.inspect.program.program import Program
+
+__all__ = ["Program"]

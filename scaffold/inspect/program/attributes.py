@@ -1,0 +1,328 @@
+"""Attributes, items and mutation of symbolic objects."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.classes import ClassInfo, Method
+from scaffold.inspect.program.core import Core, Frame
+from scaffold.inspect.program.values import (
+    NONE,
+    Attr,
+    Call,
+    Choice,
+    ClassRef,
+    Conf,
+    Const,
+    External,
+    Func,
+    Map,
+    ModuleRef,
+    Obj,
+    Param,
+    Seq,
+    Slice,
+    Slot,
+    Super,
+    Unknown,
+    Value,
+    is_none,
+    join,
+    options,
+)
+
+PIPELINE_ROOT = "pipeline"
+
+
+class Attributes(Core):
+    """Reads and writes of attributes and items."""
+
+    def get_attr(self, base: Value, name: str, at: Evidence | None = None) -> Value:
+        if isinstance(base, Obj):
+            return self._object_attr(base, name, at)
+        if isinstance(base, ModuleRef):
+            value = self.lookup_global(base.module, name)
+            if value is None:
+                child = self.graph.find(f"{base.module.name}.{name}")
+                value = ModuleRef(child) if child is not None else Unknown(f"no {name} in {base.module.name}")
+            return value
+        if isinstance(base, External):
+            return External(f"{base.path}.{name}", at=at)
+        if isinstance(base, ClassRef):
+            found = self._class_attr(base.cls, name, base, at)
+            return found if found is not None else self.symbol_attr(base, name, at)
+        if isinstance(base, Super):
+            return self._super_attr(base, name, at)
+        if isinstance(base, Choice):
+            real = [o for o in options(base) if not is_none(o) and not isinstance(o, Slot)] or options(base)
+            if len(real) == 1 and real[0] is not base:
+                return self.get_attr(real[0], name, at)
+            if len(real) <= 4 and all(isinstance(o, Obj) for o in real):
+                return join([self.get_attr(o, name, at) for o in real], None, at)
+            return self.symbol_attr(base, name, at)
+        if isinstance(base, Param) and base.root in ("od_config", "prompt"):
+            return Param(base.root, f"{base.key}.{name}" if base.key else name, at=at)
+        if isinstance(base, Call):
+            # A constructor outside the source keeps what it was given under the names it was given.
+            if name in base.kwargs and isinstance(base.func, External) and base.name[:1].isupper():
+                return base.kwargs[name]
+        return self.symbol_attr(base, name, at)
+
+    def _object_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
+        if obj.root in ("sampling_params", "od_config"):
+            return self._root_attr(obj, name, at)
+        self.ensure_ready(obj)
+        if name in obj.attrs:
+            return obj.attrs[name]
+        found = self._class_attr(obj.cls, name, obj, at)
+        if found is not None:
+            return found
+        if obj.json_file is not None:
+            return self._json_attr(obj, name, at)
+        if name == "__class__":
+            return ClassRef(obj.cls)
+        if name == "__dict__":
+            return Map(dict(obj.attrs))
+        return self.symbol_attr(obj, name, at)
+
+    def _json_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
+        """An attribute of a configuration class that was read from a file."""
+        default: Value | None = None
+        place = at
+        init = obj.cls.find_method("__init__")
+        if init is not None:
+            owner, node = init
+            arguments = node.args
+            names = [*arguments.posonlyargs, *arguments.args]
+            pairs = list(zip(names[len(names) - len(arguments.defaults) :], arguments.defaults, strict=True))
+            pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+            for argument, expression in pairs:
+                if argument.arg == name:
+                    default = self.evaluate_global(expression, owner.module)
+                    place = Evidence(owner.module.file, argument.lineno)
+        for owner, field_name, expression_or_none in obj.cls.all_fields():
+            if field_name == name and expression_or_none is not None:
+                default = self.field_default(expression_or_none, owner)
+        value = Conf(obj.json_file or "", (name,), default, at=place)
+        obj.attrs[name] = value
+        return value
+
+    def _root_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
+        """A field of the request's sampling parameters or of the engine's options."""
+        root = obj.root or ""
+        if root == "sampling_params" and name != "extra_args":
+            self.trace.reads.setdefault((root, name), at)
+        if name in obj.attrs:
+            return obj.attrs[name]
+        found = obj.cls.find_method(name)
+        if found is not None:
+            owner, node = found
+            func = Func(node, owner.module, owner, obj, at=at)
+            return self.call(func, [], {}, at) if _is_property(node) else func
+        default: Value | None = None
+        assigned = obj.cls.find_assign(name)
+        if assigned is not None:
+            default = self.field_default(assigned[1], assigned[0])
+        if root == "sampling_params" and name == "extra_args":
+            default = Map({})
+        if isinstance(default, Obj):
+            obj.attrs[name] = default
+            return default
+        value = Param(root, name, default, at=at)
+        obj.attrs[name] = value
+        return value
+
+    def field_default(self, node: ast.expr, owner: ClassInfo) -> Value:
+        """The default of a class attribute or dataclass field."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("field", "Field"):
+            for keyword in node.keywords:
+                if keyword.arg == "default":
+                    return self.evaluate_global(keyword.value, owner.module)
+                if keyword.arg == "default_factory":
+                    factory = self.evaluate_global(keyword.value, owner.module)
+                    return self.call(factory, [], {}, Evidence(owner.module.file, node.lineno))
+            return Unknown("field without a default")
+        key = (f"{owner.module.name}:{owner.name}", str(id(node)))
+        if key not in self._globals:
+            self._globals[key] = self._evaluate_in_class(node, owner)
+        return self._globals[key]
+
+    def _evaluate_in_class(self, node: ast.expr, owner: ClassInfo) -> Value:
+        if isinstance(node, ast.Name) and node.id in owner.assigns and owner.assigns[node.id] is not node:
+            return self.field_default(owner.assigns[node.id], owner)
+        return self.evaluate_global(node, owner.module)
+
+    def _class_attr(self, cls: ClassInfo, name: str, receiver: Value, at: Evidence | None) -> Value | None:
+        for owner in cls.mro:
+            if name in owner.methods:
+                return self._bind(owner, owner.methods[name], receiver, at)
+            if name in owner.assigns:
+                return self.field_default(owner.assigns[name], owner)
+            if name in owner.nested:
+                return ClassRef(self.classes.get(owner.nested[name], owner.module), at=at)
+        return None
+
+    def _bind(self, owner: ClassInfo, node: Method, receiver: Value, at: Evidence | None) -> Value:
+        marks = {_decorator_name(d) for d in node.decorator_list}
+        if "staticmethod" in marks:
+            return Func(node, owner.module, owner, at=at)
+        if "classmethod" in marks:
+            cls = receiver if isinstance(receiver, ClassRef) else None
+            bound = cls or (ClassRef(receiver.cls) if isinstance(receiver, Obj) else receiver)
+            return Func(node, owner.module, owner, bound, at=at)
+        if isinstance(receiver, Obj):
+            func = Func(node, owner.module, owner, receiver, at=at)
+            return self.call(func, [], {}, at) if _is_property(node) else func
+        return Func(node, owner.module, owner, at=at)
+
+    def _super_attr(self, base: Super, name: str, at: Evidence | None) -> Value:
+        if isinstance(base.obj, Obj | ClassRef):
+            found = base.obj.cls.find_method(name, after=base.owner)
+            if found is not None:
+                return self._bind(found[0], found[1], base.obj, at)
+            for owner in base.obj.cls.mro:
+                if owner is not base.owner and name in owner.assigns:
+                    return self.field_default(owner.assigns[name], owner)
+        return External(f"super.{name}", at=at)
+
+    def ensure_ready(self, obj: Obj) -> None:
+        """Run the object's ``__init__`` if that has not been done."""
+        if obj.ready:
+            return
+        obj.ready = True
+        if obj.json_file is not None:
+            return
+        state = (self.depth, self.conditions, self.loop_stack)
+        self.depth, self.conditions, self.loop_stack = obj.depth, [], []
+        try:
+            init = obj.cls.find_method("__init__")
+            if init is not None:
+                self.call(Func(init[1], init[0].module, init[0], obj), obj.args, obj.kwargs, obj.at)
+            elif obj.cls.is_dataclass or any(c.is_dataclass for c in obj.cls.mro):
+                self._init_dataclass(obj)
+            else:
+                for name, value in obj.kwargs.items():
+                    obj.attrs.setdefault(name, value)
+        finally:
+            self.depth, self.conditions, self.loop_stack = state
+
+    def _init_dataclass(self, obj: Obj) -> None:
+        remaining = list(obj.args)
+        for owner, name, default in obj.cls.all_fields():
+            if remaining:
+                obj.attrs[name] = remaining.pop(0)
+            elif name in obj.kwargs:
+                obj.attrs[name] = obj.kwargs[name]
+            elif default is not None:
+                obj.attrs[name] = self.field_default(default, owner)
+        post = obj.cls.find_method("__post_init__")
+        if post is not None:
+            self.call(Func(post[1], post[0].module, post[0], obj), [], {}, obj.at)
+
+    def set_attr(self, base: Value, name: str, value: Value) -> None:
+        for target in options(base)[:4]:
+            if not isinstance(target, Obj):
+                continue
+            if target.root in ("sampling_params", "od_config"):
+                previous = target.attrs.get(name)
+                if target.root == "sampling_params" and not (isinstance(value, Param) and value.key == name):
+                    value = Param(target.root, name, value, at=value.at)
+                if self.depth > target.depth and previous is not None:
+                    value = join([value, previous])
+                target.attrs[name] = value
+                continue
+            self.ensure_ready(target)
+            old = target.attrs.get(name)
+            weak = self.depth > target.depth or isinstance(base, Choice)
+            target.attrs[name] = join([value, old]) if weak and old is not None else value
+
+    def get_item(self, base: Value, key: Value, at: Evidence | None) -> Value:
+        if isinstance(base, Seq):
+            return self._seq_item(base, key, at)
+        if isinstance(base, Map) and isinstance(key, Const) and _hashable(key.value):
+            if key.value in base.items:
+                return base.items[key.value]
+        if isinstance(base, Param) and isinstance(key, Const) and isinstance(key.value, str):
+            return self.param_item(base, key.value, None, at)
+        if isinstance(base, Conf) and isinstance(key, Const) and isinstance(key.value, str):
+            return Conf(base.file, (*base.path, key.value), at=at)
+        if isinstance(base, Choice):
+            real = [o for o in options(base) if not is_none(o)]
+            if real and len(real) <= 6 and all(isinstance(o, Seq | Map) for o in real):
+                return join([self.get_item(o, key, at) for o in real], base.cond if len(real) == 2 else None, at)
+            if len(real) == 1:
+                return self.get_item(real[0], key, at)
+        if isinstance(base, Obj):
+            found = base.cls.find_method("__getitem__")
+            if found is not None:
+                return self.call(Func(found[1], found[0].module, found[0], base), [key], {}, at)
+        if isinstance(base, Const) and isinstance(base.value, str | tuple | list) and isinstance(key, Const):
+            try:
+                return Const(base.value[key.value], at=at)
+            except (TypeError, IndexError, KeyError):
+                return Unknown("index out of range")
+        return self.symbol_item(base, key, at)
+
+    def _seq_item(self, base: Seq, key: Value, at: Evidence | None) -> Value:
+        if isinstance(key, Const) and isinstance(key.value, int) and base.exact:
+            if -len(base.items) <= key.value < len(base.items):
+                return base.items[key.value]
+        if isinstance(key, Slice) and base.exact:
+            bounds = [b.value if isinstance(b, Const) else None for b in (key.lower, key.upper, key.step)]
+            if all(b is None or isinstance(b, Const) for b in (key.lower, key.upper, key.step)):
+                try:
+                    return Seq(base.kind, base.items[slice(*bounds)], depth=self.depth, at=at)
+                except (TypeError, ValueError):
+                    return Unknown("bad slice")
+        return self.symbol_item(base, key, at)
+
+    def param_item(self, base: Param, key: str, default: Value | None, at: Evidence | None) -> Value:
+        """What the user gave under a key of the prompt or of the extra arguments."""
+        if base.root == "sampling_params" and base.key == "extra_args":
+            root, name = "extra_args", key
+        elif base.root in ("extra_args", "prompt"):
+            root, name = base.root, f"{base.key}.{key}" if base.key else key
+        elif base.root == "request":
+            root, name = "request", f"{base.key}.{key}"
+        else:
+            return self.symbol_item(base, Const(key), at)
+        self.trace.reads.setdefault((root, name), at)
+        return Param(root, name, default if default is not None else NONE, at=at)
+
+    def set_item(self, base: Value, key: Value, value: Value) -> None:
+        for target in options(base)[:4]:
+            weak = self.depth > getattr(target, "depth", 0) or isinstance(base, Choice)
+            if isinstance(target, Map):
+                if isinstance(key, Const) and _hashable(key.value):
+                    old = target.items.get(key.value)
+                    target.items[key.value] = join([value, old]) if weak and old is not None else value
+                else:
+                    target.exact = False
+            elif isinstance(target, Seq):
+                index = key.value if isinstance(key, Const) else None
+                if isinstance(index, int) and target.exact and -len(target.items) <= index < len(target.items):
+                    old = target.items[index]
+                    target.items[index] = join([value, old]) if weak else value
+                else:
+                    target.exact = False
+                    target.items.append(value)
+            elif isinstance(target, Call) and target is not value:
+                # A tensor written in place is made of what is written, too.
+                target.writes.append(value)
+
+
+def _decorator_name(node: ast.expr) -> str:
+    target = node.func if isinstance(node, ast.Call) else node
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
+def _is_property(node: Method) -> bool:
+    return any(_decorator_name(d) in ("property", "cached_property") for d in node.decorator_list)
+
+
+def _hashable(value: object) -> bool:
+    return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
+
+
+__all__ = ["PIPELINE_ROOT", "Attr", "Attributes", "Frame"]

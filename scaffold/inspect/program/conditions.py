@@ -1,0 +1,192 @@
+"""Truth of symbolic values on the default text-to-image request.
+
+Engine options and absent inputs (media, injected caches, None defaults) take their defaults; what a user sets
+to change the result (flags, scales, text) stays undecided, so that both ways are followed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Carried,
+    Choice,
+    ClassRef,
+    Conf,
+    Const,
+    External,
+    Func,
+    Item,
+    Map,
+    ModuleRef,
+    Obj,
+    Op,
+    Param,
+    Seq,
+    Value,
+    options,
+)
+
+MEDIA_KEY = "multi_modal_data"
+
+
+def decide(value: Value, depth: int = 0) -> bool | None:
+    """Return the truth of ``value`` as a condition, or None where both ways are possible."""
+    if depth > 12:
+        return None
+    if isinstance(value, Const):
+        return bool(value.value)
+    if isinstance(value, Obj | Func | ClassRef | ModuleRef):
+        return True
+    if isinstance(value, Seq | Map):
+        if value.items:
+            return True
+        return False if value.exact else None
+    if isinstance(value, Param):
+        return _decide_param(value)
+    if isinstance(value, Conf):
+        known = default_of(value)
+        return False if known is None and value.default is not None else None
+    if isinstance(value, Choice):
+        return _agree([decide(option, depth + 1) for option in options(value)[:6]])
+    if isinstance(value, Op):
+        return _decide_op(value, depth)
+    if isinstance(value, Call):
+        return True if makes_object(value) else None
+    return None
+
+
+def _decide_param(value: Param) -> bool | None:
+    known = default_of(value)
+    if value.root == "prompt":
+        if value.key == "prompt" or not value.key:
+            return True
+        return False if value.key.startswith(MEDIA_KEY) else _empty(known)
+    if known is MISSING:
+        return None
+    if value.root == "od_config":
+        return bool(known)
+    return _empty(known) if known is not None else False
+
+
+def _empty(known: Any) -> bool | None:
+    """An absent collection stays absent; scalars may be set by the user."""
+    return False if isinstance(known, list | tuple | dict) and not known else None
+
+
+def _agree(answers: list[bool | None]) -> bool | None:
+    first = answers[0] if answers else None
+    return first if all(a is first for a in answers) else None
+
+
+def _decide_op(value: Op, depth: int) -> bool | None:
+    op, args = value.op, value.args
+    if op == "not":
+        inner = decide(args[0], depth + 1)
+        return None if inner is None else not inner
+    if op in ("and", "or"):
+        answers = [decide(a, depth + 1) for a in args]
+        decisive = op == "or"
+        if any(a is decisive for a in answers):
+            return decisive
+        return None if any(a is None for a in answers) else not decisive
+    if op in ("is", "isnot"):
+        answer = _is_same(args[0], args[1], depth)
+        return answer if op == "is" or answer is None else not answer
+    if op in ("in", "notin"):
+        answer = _contains(args[0], args[1])
+        return answer if op == "in" or answer is None else not answer
+    if op in ("==", "!=", "<", "<=", ">", ">="):
+        left, right = engine_value(args[0]), engine_value(args[1])
+        if left is MISSING or right is MISSING:
+            return None
+        return _compare(op, left, right)
+    return None
+
+
+def _compare(op: str, left: Any, right: Any) -> bool | None:
+    try:
+        if op == "==":
+            return bool(left == right)
+        if op == "!=":
+            return bool(left != right)
+        if left is None or right is None:
+            return None
+        return bool(
+            left < right if op == "<" else left <= right if op == "<=" else left > right if op == ">" else left >= right
+        )
+    except TypeError:
+        return None
+
+
+def _is_same(left: Value, right: Value, depth: int) -> bool | None:
+    if not (isinstance(right, Const) and right.value is None):
+        if isinstance(left, Const) and isinstance(right, Const):
+            return left.value is right.value or left.value == right.value
+        return None
+    return none_ness(left, depth)
+
+
+def none_ness(value: Value, depth: int = 0) -> bool | None:
+    """Tell whether a value is None: True, False, or not known."""
+    if depth > 12:
+        return None
+    if isinstance(value, Const):
+        return value.value is None
+    if isinstance(value, Obj | Func | ClassRef | ModuleRef | Seq | Map | External):
+        return False
+    if isinstance(value, Op):
+        return False if value.op not in ("and", "or") else None
+    if isinstance(value, Param):
+        if value.root == "prompt" and not value.key.startswith(MEDIA_KEY):
+            return False if value.key in ("", "prompt") else None
+        known = default_of(value)
+        return None if known is MISSING else known is None
+    if isinstance(value, Conf):
+        return None if value.default is None else default_of(value) is None
+    if isinstance(value, Choice):
+        return _agree([none_ness(o, depth + 1) for o in options(value)[:6]])
+    if isinstance(value, Carried):
+        inner = [none_ness(v, depth + 1) for v in (value.init, value.final) if v is not None]
+        return _agree(inner) if inner else None
+    if isinstance(value, Call):
+        return False if makes_object(value) else None
+    return None
+
+
+def makes_object(value: Call) -> bool:
+    """Whether a call outside the source constructs something, by the naming rules of Python."""
+    func = value.func
+    if isinstance(func, External):
+        return func.path.rpartition(".")[2][:1].isupper() or func.path.startswith(("torch.", "numpy."))
+    if isinstance(func, Attr):
+        return func.name.startswith("from_") and isinstance(func.base, External | ClassRef)
+    return False
+
+
+def _contains(needle: Value, stack: Value) -> bool | None:
+    if isinstance(needle, Const) and isinstance(stack, Seq) and stack.exact:
+        if all(isinstance(item, Const) for item in stack.items):
+            return any(isinstance(i, Const) and i.value == needle.value for i in stack.items)
+        return None
+    if isinstance(needle, Const) and isinstance(stack, Map) and stack.exact:
+        return needle.value in stack.items
+    if isinstance(needle, Const) and isinstance(stack, Const | Param | Conf):
+        known = engine_value(stack)
+        if known is MISSING and isinstance(stack, Param):
+            known = default_of(stack)
+            if known is not MISSING and known and stack.root != "od_config":
+                return None
+        if isinstance(known, str | list | tuple | dict):
+            try:
+                return needle.value in known
+            except TypeError:
+                return None
+        if known is None and isinstance(stack, Param) and stack.root != "prompt":
+            return False
+    if isinstance(needle, Const) and isinstance(stack, Item) and isinstance(stack.base, Param):
+        return False if stack.base.key.startswith(MEDIA_KEY) else None
+    return None

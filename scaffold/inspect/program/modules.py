@@ -1,0 +1,115 @@
+"""Modules of the inspected source: names, imports and re-exports, parsed when first asked for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from scaffold.errors import ScaffoldError
+from scaffold.upstream.source import PACKAGE, UpstreamSource
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr
+
+
+@dataclass(frozen=True)
+class Import:
+    """A name bound by an import: ``module`` and, for ``from`` imports, the name taken from it."""
+
+    module: str
+    name: str | None
+    line: int
+
+
+@dataclass
+class ModuleInfo:
+    name: str
+    file: str
+    package: str
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    imports: dict[str, Import] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+
+    def absolute(self, module: str | None, level: int) -> str:
+        """The dotted name that a relative import means."""
+        if level == 0:
+            return module or ""
+        parts = self.package.split(".")
+        base = parts[: len(parts) - (level - 1)]
+        return ".".join([*base, *([module] if module else [])])
+
+
+class ModuleGraph:
+    """Finds modules by dotted name and names in modules."""
+
+    def __init__(self, source: UpstreamSource) -> None:
+        self.source = source
+        self._modules: dict[str, ModuleInfo | None] = {}
+
+    def find(self, name: str) -> ModuleInfo | None:
+        """Return the module, or None where it is not part of the source."""
+        if name in self._modules:
+            return self._modules[name]
+        info: ModuleInfo | None = None
+        if name == PACKAGE or name.startswith(PACKAGE + "."):
+            path = name.replace(".", "/")
+            for file, package in ((path + ".py", name.rpartition(".")[0]), (path + "/__init__.py", name)):
+                if self.source.exists(file):
+                    info = self._load(name, file, package)
+                    break
+        self._modules[name] = info
+        return info
+
+    def is_package(self, name: str) -> bool:
+        return any(True for _ in self.source.files(name.replace(".", "/") + "/"))
+
+    def _load(self, name: str, file: str, package: str) -> ModuleInfo | None:
+        try:
+            tree = self.source.tree(file)
+        except ScaffoldError:
+            return None
+        info = ModuleInfo(name, file, package)
+        self._collect(info, tree.body)
+        return info
+
+    def _collect(self, info: ModuleInfo, body: list[ast.stmt]) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                info.definitions[node.name] = node
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        info.definitions[target.id] = node.value
+            elif isinstance(node, ast.AnnAssign):
+                if isinstance(node.target, ast.Name) and node.value is not None:
+                    info.definitions[node.target.id] = node.value
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self.bind_imports(info, node, info.imports, info.stars)
+            elif isinstance(node, ast.If):
+                # The branch that is normally taken comes last, so that it wins.
+                self._collect(info, node.orelse)
+                self._collect(info, node.body)
+            elif isinstance(node, ast.Try):
+                for handler in node.handlers:
+                    self._collect(info, handler.body)
+                self._collect(info, node.orelse)
+                self._collect(info, node.body)
+            elif isinstance(node, ast.With):
+                self._collect(info, node.body)
+
+    @staticmethod
+    def bind_imports(
+        info: ModuleInfo, node: ast.Import | ast.ImportFrom, into: dict[str, Import], stars: list[str] | None = None
+    ) -> None:
+        """Record the names that an import statement binds."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                into[name] = Import(alias.name if alias.asname else name, None, node.lineno)
+            return
+        module = info.absolute(node.module, node.level)
+        for alias in node.names:
+            if alias.name == "*":
+                if stars is not None:
+                    stars.append(module)
+            else:
+                into[alias.asname or alias.name] = Import(module, alias.name, node.lineno)

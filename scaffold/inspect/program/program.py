@@ -1,0 +1,156 @@
+"""The pipeline under inspection: its class, its abstract execution, and the calls questions may add."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.attributes import PIPELINE_ROOT
+from scaffold.inspect.program.classes import ClassInfo, Method
+from scaffold.inspect.program.core import INLINE_BUDGET
+from scaffold.inspect.program.denoising import Denoising, find_denoising
+from scaffold.inspect.program.request import Requests
+from scaffold.inspect.program.schedule import Counter
+from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Slot, Value, is_none, options
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.upstream import PipelineTarget, UpstreamSource
+
+ENTRY_METHODS = ("forward", "__call__", "generate")
+
+
+class Program(Requests):
+    """One pipeline class of one version, executed on the default text-to-image request.
+
+    Attributes:
+        pipeline: the pipeline object.
+        entry: the method that was executed.
+        result: what it returns.
+        trace: what happened on the way.
+    """
+
+    def __init__(self, source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None = None) -> None:
+        super().__init__(source)
+        self.target = target
+        self.headers = headers
+        self.cls = self._pipeline_class()
+        self.pipeline = Obj(self.cls, root=PIPELINE_ROOT, at=Evidence(self.cls.module.file, self.cls.node.lineno))
+        self.entry: tuple[ClassInfo, Method] | None = None
+        self.result: Value | None = None
+        self.notes: dict[str, object] = {}
+
+    def _pipeline_class(self) -> ClassInfo:
+        module = self.graph.find(self.target.module)
+        if module is None:
+            # Reading again raises the error that says why.
+            self.source.tree(self.target.file)
+            raise ScaffoldError(f"vllm-omni {self.source.label} has no module {self.target.module}")
+        value = self.lookup_global(module, self.target.class_name)
+        if not isinstance(value, ClassRef):
+            raise ScaffoldError(f"{module.file} in vllm-omni {self.source.label} has no class {self.target.class_name}")
+        return value.cls
+
+    def run(self) -> None:
+        """Execute ``__init__`` and the entry method."""
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, 12_000))
+        try:
+            self._construct_pipeline()
+            for name in ENTRY_METHODS:
+                found = self.cls.find_method(name)
+                if found is not None:
+                    self.entry = found
+                    self._run_entry(*found)
+                    break
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def _construct_pipeline(self) -> None:
+        self.pipeline.ready = True
+        init = self.cls.find_method("__init__")
+        if init is None:
+            return
+        owner, node = init
+        kwargs: dict[str, Value] = {}
+        at = Evidence(owner.module.file, node.lineno)
+        for argument in [*node.args.args[1:], *node.args.kwonlyargs]:
+            found = self.annotated_class(argument.annotation, owner.module)
+            if argument.arg == "od_config" or (found is not None and found.is_dataclass):
+                kwargs[argument.arg] = self.make_options(argument.annotation, owner.module, at)
+        self.call(Func(node, owner.module, owner, self.pipeline), [], kwargs, at)
+        self._open_slots()
+
+    def _open_slots(self) -> None:
+        """What the constructor leaves empty may be filled by whoever holds the pipeline."""
+        for name, value in self.pipeline.attrs.items():
+            if is_none(value):
+                self.pipeline.attrs[name] = Slot(name, at=value.at)
+            elif isinstance(value, Map) and not value.items:
+                value.exact = False
+
+    def _run_entry(self, owner: ClassInfo, node: Method) -> None:
+        at = Evidence(owner.module.file, node.lineno)
+        arguments: list[Value] = []
+        positional = [*node.args.posonlyargs, *node.args.args][1:]
+        if positional:
+            arguments.append(self.make_request(positional[0].annotation, owner.module, at))
+        self.steps = 0
+        # What the request class read while it filled itself in is not the pipeline's doing.
+        self.trace.reads.clear()
+        self.result = self.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
+
+    @cached_property
+    def denoising(self) -> Denoising | None:
+        """The denoising loop of the default path, if there is one."""
+        found = find_denoising(self.trace)
+        return found[0] if found else None
+
+    @cached_property
+    def counter(self) -> Counter:
+        return Counter(self.trace)
+
+    def attribute_of(self, value: Value) -> str | None:
+        """The dotted name under which the pipeline holds a value."""
+        for name, held in self.pipeline.attrs.items():
+            if any(o is value for o in options(held)):
+                return name
+        for name, held in self.pipeline.attrs.items():
+            for option in options(held):
+                if isinstance(option, Obj) and option.root is None:
+                    for inner, deeper in option.attrs.items():
+                        if any(o is value for o in options(deeper)):
+                            return f"{name}.{inner}"
+        return None
+
+    def invoke(self, obj: Obj, method: str, arguments: dict[str, Value]) -> Value | None:
+        """Execute a method of an object apart from the main run, with the given arguments."""
+        found = obj.cls.find_method(method)
+        if found is None:
+            return None
+        self.ensure_ready(obj)
+        owner, node = found
+        names = [a.arg for a in [*node.args.args[1:], *node.args.kwonlyargs]]
+        kwargs = {n: arguments.get(n, Param("argument", n)) for n in names if n in arguments or _required(node, n)}
+        stack, self.stack = self.stack, []
+        self.steps = min(self.steps, INLINE_BUDGET // 2)
+        try:
+            return self.call(Func(node, owner.module, owner, obj), [], kwargs, Evidence(owner.module.file, node.lineno))
+        finally:
+            self.stack = stack
+
+    def place(self, cls: ClassInfo, node: ast.AST | None = None) -> Evidence:
+        """Where a class, or a node of its module, is written."""
+        return Evidence(cls.module.file, getattr(node, "lineno", cls.node.lineno))
+
+
+def _required(node: Method, name: str) -> bool:
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    optional = {a.arg for a in positional[len(positional) - len(arguments.defaults) :]}
+    optional |= {a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
+    return name not in optional

@@ -1,0 +1,75 @@
+"""The request that a pipeline is executed on: text to image, with nothing set but the prompt."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.calls import Calls
+from scaffold.inspect.program.classes import ClassInfo
+from scaffold.inspect.program.modules import ModuleInfo
+from scaffold.inspect.program.values import ClassRef, Func, Obj, Param, Seq, Value
+
+SAMPLING_FIELD = "sampling_params"
+
+
+class Requests(Calls):
+    """Makes requests and engine options from the annotations of the pipeline's parameters."""
+
+    def annotated_class(self, annotation: ast.expr | None, module: ModuleInfo) -> ClassInfo | None:
+        """The class of the source that an annotation names, inside unions and lists too."""
+        if annotation is None:
+            return None
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            try:
+                annotation = ast.parse(annotation.value, mode="eval").body
+            except SyntaxError:
+                return None
+        if isinstance(annotation, ast.BinOp):
+            return self.annotated_class(annotation.left, module) or self.annotated_class(annotation.right, module)
+        if isinstance(annotation, ast.Subscript):
+            inner = annotation.slice
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            for part in parts:
+                found = self.annotated_class(part, module)
+                if found is not None:
+                    return found
+            return None
+        if isinstance(annotation, ast.Name | ast.Attribute):
+            value = self.evaluate_global(annotation, module)
+            return value.cls if isinstance(value, ClassRef) else None
+        return None
+
+    def make_options(self, annotation: ast.expr | None, module: ModuleInfo, at: Evidence) -> Value:
+        """The engine's options (``od_config``)."""
+        cls = self.annotated_class(annotation, module)
+        if cls is None:
+            return Param("od_config", "", at=at)
+        return Obj(cls, root="od_config", ready=True, at=at)
+
+    def make_request(self, annotation: ast.expr | None, module: ModuleInfo, at: Evidence) -> Value:
+        """The pipeline's request parameter, after what its class fills in."""
+        cls = self.annotated_class(annotation, module)
+        return self._request(cls, at) if cls is not None else Param("request", "", at=at)
+
+    def _request(self, cls: ClassInfo, at: Evidence) -> Value:
+        obj = Obj(cls, ready=True, at=at)
+        for owner, name, default in cls.all_fields():
+            annotated = cls.find_annotation(name)
+            inner = self.annotated_class(annotated[1], annotated[0].module) if annotated else None
+            if name == SAMPLING_FIELD and inner is not None:
+                obj.attrs[name] = Obj(inner, root="sampling_params", ready=True, at=at)
+            elif name == "requests" and inner is not None:
+                obj.attrs[name] = Seq("list", [self._request(inner, at)], at=at)
+            elif name == "prompts":
+                obj.attrs[name] = Seq("list", [Param("prompt", "", at=at)], at=at)
+            elif name == "prompt":
+                obj.attrs[name] = Param("prompt", "", at=at)
+            elif default is not None:
+                obj.attrs[name] = self.field_default(default, owner)
+            else:
+                obj.attrs[name] = Param("request", name, at=at)
+        post = cls.find_method("__post_init__")
+        if post is not None and SAMPLING_FIELD in obj.attrs:
+            self.call(Func(post[1], post[0].module, post[0], obj), [], {}, at)
+        return obj

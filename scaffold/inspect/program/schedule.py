@@ -1,0 +1,239 @@
+"""Schedules as numbers: how many turns a loop takes, and what its entries are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.numeric import MISSING, default_of, number
+from scaffold.inspect.program.trace import Trace
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Choice,
+    Const,
+    Elem,
+    External,
+    Index,
+    Item,
+    Op,
+    Param,
+    Seq,
+    Slice,
+    Value,
+    options,
+    walk,
+)
+
+STEPS_KEY = "num_inference_steps"
+_WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "reversed", "list", "tensor", "as_tensor", "from_numpy", "array"))
+SCHEDULE_ATTRIBUTES = ("timesteps", "sigmas")
+
+
+@dataclass
+class Linear:
+    """``factor``·n + ``offset`` for n = num_inference_steps, with the places that say so."""
+
+    factor: int
+    offset: int
+    places: tuple[Evidence | None, ...] = ()
+
+    def plus(self, other: Linear, sign: int = 1) -> Linear:
+        return Linear(
+            self.factor + sign * other.factor, self.offset + sign * other.offset, (*self.places, *other.places)
+        )
+
+    def shifted(self, by: int, at: Evidence | None) -> Linear:
+        return Linear(self.factor, self.offset + by, (at, *self.places))
+
+
+class Counter:
+    """Counts entries of schedules symbolically."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def scalar(self, value: Value | None, depth: int = 0) -> Linear | None:
+        """A whole number as a function of the number of steps asked for."""
+        if value is None or depth > 24:
+            return None
+        if isinstance(value, Const):
+            return Linear(0, value.value, (value.at,)) if type(value.value) is int else None
+        if isinstance(value, Param):
+            if value.key == STEPS_KEY:
+                return Linear(1, 0, (value.at,))
+            known = default_of(value)
+            return Linear(0, known, (value.at,)) if type(known) is int else None
+        if isinstance(value, Op) and value.op in ("+", "-") and len(value.args) == 2:
+            left, right = (self.scalar(a, depth + 1) for a in value.args)
+            if left is None or right is None:
+                return None
+            total = left.plus(right, 1 if value.op == "+" else -1)
+            return Linear(total.factor, total.offset, (value.at, *total.places))
+        if isinstance(value, Choice):
+            return self._agreed(value, depth, self.scalar)
+        if isinstance(value, Call) and value.name == "len" and value.args:
+            return self.length(value.args[0], depth + 1)
+        if isinstance(value, Item) and isinstance(value.base, Attr) and value.base.name == "shape":
+            return self.length(value.base.base, depth + 1)
+        if isinstance(value, Call) and value.name in ("size", "numel") and isinstance(value.func, Attr):
+            return self.length(value.func.base, depth + 1)
+        if isinstance(value, Call) and value.name in ("max", "min") and len(value.args) == 2:
+            known_args = [self.scalar(a, depth + 1) for a in value.args]
+            return next((k for k in known_args if k is not None and k.factor), None)
+        return None
+
+    def _agreed(self, value: Choice, depth: int, count: object) -> Linear | None:
+        assert callable(count)
+        if value.cond is not None and len(value.options) == 2:
+            truth = default_of(value.cond)
+            if truth is not MISSING:
+                chosen: Linear | None = count(value.options[0] if truth else value.options[1], depth + 1)
+                if chosen is not None:
+                    return chosen
+        found = [count(o, depth + 1) for o in options(value)]
+        known = [f for f in found if f is not None]
+        if known and all((k.factor, k.offset) == (known[0].factor, known[0].offset) for k in known):
+            first: Linear = known[0]
+            return first
+        return None
+
+    def length(self, value: Value | None, depth: int = 0) -> Linear | None:
+        """The number of entries of a vector."""
+        if value is None or depth > 24:
+            return None
+        if isinstance(value, Seq):
+            return Linear(0, len(value.items), (value.at,)) if value.exact else None
+        if isinstance(value, Op):
+            lengths = [n for a in value.args if (n := self.length(a, depth + 1)) is not None]
+            return lengths[0] if lengths else None
+        if isinstance(value, Choice):
+            return self._agreed(value, depth, self.length)
+        if isinstance(value, Item):
+            return self._sliced(value, depth)
+        if isinstance(value, Call):
+            return self._call_length(value, depth)
+        if isinstance(value, Attr) and value.name in SCHEDULE_ATTRIBUTES:
+            return self._scheduler_length(value, depth)
+        return None
+
+    def _sliced(self, value: Item, depth: int) -> Linear | None:
+        if not isinstance(value.key, Slice) or value.key.step is not None:
+            return None
+        whole = self.length(value.base, depth + 1)
+        if whole is None:
+            return None
+        for bound, lower in ((value.key.lower, True), (value.key.upper, False)):
+            if bound is None:
+                continue
+            at = default_of(bound) if isinstance(bound, Const | Op) else MISSING
+            if type(at) is int and ((lower and at >= 0) or (not lower and at < 0)):
+                whole = whole.shifted(-at if lower else at, value.at)
+            elif not lower and (count := self.scalar(bound, depth + 1)) is not None:
+                whole = Linear(count.factor, count.offset, (value.at, *count.places))
+            else:
+                return None
+        return whole
+
+    def _call_length(self, value: Call, depth: int) -> Linear | None:
+        name = value.name
+        if name in _WRAPPERS and value.args:
+            return self.length(value.args[0], depth + 1)
+        if name == "linspace":
+            count = self.scalar(value.argument(2, "steps", "num"), depth + 1)
+            return Linear(count.factor, count.offset, (value.at, *count.places)) if count else None
+        if name == "range":
+            ends = [self.scalar(a, depth + 1) for a in value.args]
+            if len(ends) == 1:
+                return ends[0]
+            if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
+                return ends[1].plus(ends[0], -1)
+            return None
+        if name == "arange" and len([a for a in value.args]) == 1:
+            return self.scalar(value.args[0], depth + 1)
+        if name in ("cat", "concat", "concatenate", "append") and value.args:
+            parts = value.args[0].items if isinstance(value.args[0], Seq) else value.args
+            lengths = [self.length(p, depth + 1) or _one(p) for p in parts]
+            if lengths and all(n is not None for n in lengths):
+                total = Linear(0, 0, (value.at,))
+                for n in lengths:
+                    assert n is not None
+                    total = total.plus(n)
+                return total
+            return None
+        if name in ("new_zeros", "zeros", "ones") and value.args:
+            return self.scalar(value.args[0], depth + 1)
+        if isinstance(value.func, Attr) and name in ("flip", "sort", "unsqueeze", "squeeze", "flatten", "view"):
+            return self.length(value.func.base, depth + 1)
+        for argument in value.args[:1]:
+            # An elementwise function keeps the length.
+            if name in ("sqrt", "exp", "log", "sin", "cos", "flip", "sigmoid", "clamp", "pow"):
+                return self.length(argument, depth + 1)
+        return None
+
+    def _scheduler_length(self, value: Attr, depth: int) -> Linear | None:
+        """A scheduler's own schedule, as long as ``set_timesteps`` was asked to make it."""
+        for record in reversed(self._trace.calls):
+            if record.method != "set_timesteps" or not isinstance(record.result, Call):
+                continue
+            asked = record.args[0] if record.args else record.kwargs.get(STEPS_KEY)
+            for candidate in (asked, record.kwargs.get("num_steps")):
+                count = self.scalar(candidate, depth + 1)
+                if count is not None:
+                    return Linear(count.factor, count.offset + (value.name == "sigmas"), (record.at, *count.places))
+            for name in ("sigmas", "timesteps"):
+                count = self.length(record.kwargs.get(name), depth + 1)
+                if count is not None:
+                    return Linear(count.factor, count.offset + (value.name == "sigmas"), (record.at, *count.places))
+        return None
+
+
+def _one(value: Value) -> Linear | None:
+    """A vector with one entry, as in ``cat([sigmas, zeros(1)])``."""
+    if isinstance(value, Call) and value.name in ("zeros", "ones", "tensor", "new_zeros", "zeros_like"):
+        return Linear(0, 1, (value.at,))
+    return None
+
+
+def turn_count(counter: Counter, source: Value | None) -> Linear | None:
+    """The number of turns of a loop over ``source``."""
+    if isinstance(source, Call) and source.name in ("enumerate", "zip", "tqdm", "reversed") and source.args:
+        counts = [turn_count(counter, a) for a in source.args]
+        return next((c for c in counts if c is not None), None)
+    if isinstance(source, Const):
+        return None
+    return counter.length(source)
+
+
+def base_grid(value: Value) -> Call | None:
+    """The evenly spaced grid that a schedule is made from."""
+    for node in walk(value):
+        if isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External):
+            return node
+    return None
+
+
+def vector_of(value: Value) -> Value:
+    """The whole schedule behind a turn's entry."""
+    node = value
+    for _ in range(12):
+        if isinstance(node, Elem):
+            node = node.source
+        elif isinstance(node, Item) and not isinstance(node.key, Slice):
+            if any(isinstance(n, Index) for n in walk(node.key)):
+                return node.base
+            node = node.base
+        elif isinstance(node, Call) and node.name in ("enumerate", "zip", "tqdm") and node.args:
+            node = node.args[0]
+        elif isinstance(node, Call) and node.name in _WRAPPERS and node.args:
+            node = node.args[0]
+        elif isinstance(node, Seq) and node.items:
+            node = node.items[0]
+        else:
+            break
+    return node
+
+
+def entry(value: Value, grid: Call, position: float) -> float | None:
+    """The schedule's entry where the grid's is ``position``."""
+    return number(value, {id(grid): position})

@@ -1,0 +1,380 @@
+"""Execution of statements: branches that cannot be decided are both followed and merged."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.program.core import Frame, LoopContext
+from scaffold.inspect.program.expressions import Expressions
+from scaffold.inspect.program.modules import Import, ModuleGraph
+from scaffold.inspect.program.trace import LoopRecord, Skip
+from scaffold.inspect.program.values import (
+    Call,
+    Carried,
+    ClassRef,
+    Const,
+    Elem,
+    External,
+    Func,
+    Index,
+    Map,
+    Op,
+    Seq,
+    Value,
+    join,
+)
+
+MAX_UNROLL = 64
+Env = dict[str, Value]
+
+
+class Statements(Expressions):
+    """One method for each kind of statement; each tells whether execution goes on behind it."""
+
+    def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:
+        pushed = len(self.conditions)
+        try:
+            for statement in body:
+                self.steps += 1
+                method = getattr(self, "_run_" + type(statement).__name__, None)
+                if method is not None and not method(statement, frame):
+                    return False
+            return True
+        finally:
+            del self.conditions[pushed:]
+
+    def _run_Expr(self, node: ast.Expr, frame: Frame) -> bool:
+        if not isinstance(node.value, ast.Constant):
+            self.evaluate(node.value, frame)
+        return True
+
+    def _run_Assign(self, node: ast.Assign, frame: Frame) -> bool:
+        value = self.evaluate(node.value, frame)
+        for target in node.targets:
+            self.assign(target, value, frame)
+        return True
+
+    def _run_AnnAssign(self, node: ast.AnnAssign, frame: Frame) -> bool:
+        if node.value is not None:
+            self.assign(node.target, self.evaluate(node.value, frame), frame)
+        return True
+
+    def _run_AugAssign(self, node: ast.AugAssign, frame: Frame) -> bool:
+        read = ast.copy_location(_as_load(node.target), node)
+        combined = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+        old = self.evaluate(read, frame)
+        if isinstance(node.op, ast.Add) and isinstance(old, Seq):
+            added = self.evaluate(node.value, frame)
+            self.extend(old, added)
+            return True
+        self.assign(node.target, self.evaluate(combined, frame), frame)
+        return True
+
+    def extend(self, seq: Seq, added: Value) -> None:
+        """``seq += added`` in place."""
+        known = self.iterate(added)
+        items = known if known is not None else [Elem(added, -1, at=added.at)]
+        for item in items:
+            self.append(seq, item)
+        if known is None:
+            seq.exact = False
+
+    def append(self, seq: Seq, item: Value) -> None:
+        if self.loop_stack:
+            seq.appends.append((item, self.loop_stack[-1]))
+        if self.depth > seq.depth:
+            seq.exact = False
+        if len(seq.items) < 256:
+            seq.items.append(item)
+
+    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        if isinstance(target, ast.Name):
+            frame.env[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            self.set_attr(self.evaluate(target.value, frame), target.attr, value)
+        elif isinstance(target, ast.Subscript):
+            self.set_item(self.evaluate(target.value, frame), self.evaluate(target.slice, frame), value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(target.elts, value, frame)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, value, frame)
+
+    def _unpack(self, targets: list[ast.expr], value: Value, frame: Frame) -> None:
+        star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
+        known = self.iterate(value)
+        if known is not None and star is None and len(known) == len(targets):
+            for target, item in zip(targets, known, strict=True):
+                self.assign(target, item, frame)
+            return
+        for position, target in enumerate(targets):
+            if star is not None and position == star:
+                self.assign(target, Elem(value, -1, at=value.at), frame)
+            else:
+                index = position if star is None or position < star else position - len(targets)
+                self.assign(target, self.get_item(value, Const(index), self.at(target, frame)), frame)
+
+    def _run_Return(self, node: ast.Return, frame: Frame) -> bool:
+        value = self.evaluate(node.value, frame) if node.value is not None else Const(None)
+        cond = self.conditions[-1][0] if self.conditions else None
+        frame.returns.append((value, cond))
+        self._note_skip(node, frame)
+        return False
+
+    def _run_Raise(self, node: ast.Raise, frame: Frame) -> bool:
+        self.trace.raises += 1
+        return False
+
+    def _run_Break(self, node: ast.Break, frame: Frame) -> bool:
+        if frame.loops:
+            frame.loops[-1].breaks.append(dict(frame.env))
+        return False
+
+    def _run_Continue(self, node: ast.Continue, frame: Frame) -> bool:
+        if frame.loops:
+            frame.loops[-1].continues.append(dict(frame.env))
+        self._note_skip(node, frame)
+        return False
+
+    def _note_skip(self, node: ast.AST, frame: Frame) -> None:
+        if self.conditions:
+            calls = len(self.trace.calls) - (self.branch_marks[-1] if self.branch_marks else 0)
+            self.trace.skips.append(Skip(tuple(self.conditions), self.at(node, frame), calls))
+
+    def _run_If(self, node: ast.If, frame: Frame) -> bool:
+        cond = self.evaluate(node.test, frame)
+        truth = self.decide(cond)
+        if truth is not None:
+            return self.run_block(node.body if truth else node.orelse, frame)
+        self.note_test(cond, node, frame)
+        before = dict(frame.env)
+        alive_then = self._branch(node.body, cond, True, frame)
+        after_then = dict(frame.env)
+        _replace(frame.env, before)
+        alive_else = self._branch(node.orelse, cond, False, frame)
+        if alive_then and alive_else:
+            _replace(frame.env, self._merge([after_then, frame.env], cond))
+        elif alive_then:
+            _replace(frame.env, after_then)
+        if alive_then is not alive_else:
+            # What follows in this block runs only where the branch that left was not taken.
+            self.conditions.append((cond, alive_then))
+        return alive_then or alive_else
+
+    def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
+        self.conditions.append((cond, polarity))
+        self.branch_marks.append(len(self.trace.calls))
+        self.depth += 1
+        try:
+            return self.run_block(body, frame)
+        finally:
+            self.depth -= 1
+            self.branch_marks.pop()
+            self.conditions.pop()
+
+    @staticmethod
+    def _merge(envs: list[Env], cond: Value | None = None) -> Env:
+        merged: Env = {}
+        for name in dict.fromkeys(n for env in envs for n in env):
+            values = [env[name] for env in envs if name in env]
+            merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
+        return merged
+
+    def _run_With(self, node: ast.With, frame: Frame) -> bool:
+        for item in node.items:
+            value = self.evaluate(item.context_expr, frame)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value, frame)
+        return self.run_block(node.body, frame)
+
+    _run_AsyncWith = _run_With
+
+    def _run_Try(self, node: ast.Try, frame: Frame) -> bool:
+        alive = self.run_block(node.body, frame)
+        if alive:
+            alive = self.run_block(node.orelse, frame)
+        return self.run_block(node.finalbody, frame) and alive
+
+    def _run_FunctionDef(self, node: ast.FunctionDef, frame: Frame) -> bool:
+        closure = frame.env
+        if frame.closure:
+            closure = _Chain(frame.env, frame.closure)
+        frame.env[node.name] = Func(node, frame.module, frame.owner, None, closure, at=self.at(node, frame))
+        return True
+
+    def _run_ClassDef(self, node: ast.ClassDef, frame: Frame) -> bool:
+        frame.env[node.name] = ClassRef(self.classes.get(node, frame.module), at=self.at(node, frame))
+        return True
+
+    def _run_Import(self, node: ast.Import, frame: Frame) -> bool:
+        bound: dict[str, Import] = {}
+        ModuleGraph.bind_imports(frame.module, node, bound)
+        for name, target in bound.items():
+            frame.env[name] = self.resolve_import(target)
+        return True
+
+    def _run_ImportFrom(self, node: ast.ImportFrom, frame: Frame) -> bool:
+        bound: dict[str, Import] = {}
+        ModuleGraph.bind_imports(frame.module, node, bound)
+        for name, target in bound.items():
+            frame.env[name] = self.resolve_import(target)
+        return True
+
+    def _run_Match(self, node: ast.Match, frame: Frame) -> bool:
+        self.evaluate(node.subject, frame)
+        before = dict(frame.env)
+        envs: list[Env] = [dict(before)]
+        for case in node.cases:
+            _replace(frame.env, before)
+            if self._branch(case.body, Const("case"), True, frame):
+                envs.append(dict(frame.env))
+        _replace(frame.env, self._merge(envs))
+        return True
+
+    def _run_For(self, node: ast.For, frame: Frame) -> bool:
+        source = self.evaluate(node.iter, frame)
+        known = self.iterate(source)
+        if known is not None and len(known) <= MAX_UNROLL:
+            return self._unroll(node, known, frame)
+        self._abstract_loop(node, source, frame)
+        return True
+
+    _run_AsyncFor = _run_For
+
+    def _unroll(self, node: ast.For, turns: list[Value], frame: Frame) -> bool:
+        context = LoopContext()
+        frame.loops.append(context)
+        alive = True
+        pushed = len(self.conditions)
+        depth = self.depth
+        for turn in turns:
+            self.assign(node.target, turn, frame)
+            self.rows.append(turn)
+            context.continues = []
+            falls = self.run_block(node.body, frame)
+            self.rows.pop()
+            ends = ([dict(frame.env)] if falls else []) + context.continues
+            if not ends:
+                alive = False
+                break
+            _replace(frame.env, self._merge(ends))
+            if context.breaks:
+                self.depth = depth + 1
+        del self.conditions[pushed:]
+        self.depth = depth
+        frame.loops.pop()
+        if alive:
+            alive = self.run_block(node.orelse, frame) or bool(context.breaks)
+        elif context.breaks:
+            alive = True
+            frame.env.clear()
+        if context.breaks:
+            _replace(frame.env, self._merge([frame.env, *context.breaks] if frame.env else context.breaks))
+        return alive
+
+    def _run_While(self, node: ast.While, frame: Frame) -> bool:
+        cond = self.evaluate(node.test, frame)
+        if self.decide(cond) is False:
+            return self.run_block(node.orelse, frame)
+        self._abstract_loop(node, None, frame)
+        return True
+
+    def _abstract_loop(self, node: ast.For | ast.AsyncFor | ast.While, source: Value | None, frame: Frame) -> None:
+        """Run the body once, with everything it updates unknown at the start of the turn."""
+        number = len(self.trace.loops) + 1
+        at = self.at(node, frame)
+        carried: dict[str, Carried] = {}
+        for name in _assigned(node.body):
+            if name in frame.env and not isinstance(frame.env[name], Map | Seq | Func):
+                carried[name] = Carried(name, number, frame.env[name], at=at)
+                frame.env[name] = carried[name]
+        record = LoopRecord(
+            number, node, at, source, carried, tuple(self.conditions), self.function_name(frame),
+            frame.owner.name if frame.owner else None, tuple(self.loop_stack),
+        )  # fmt: skip
+        self.trace.loops[number] = record
+        context = LoopContext()
+        frame.loops.append(context)
+        self.loop_stack.append(number)
+        self.depth += 1
+        if isinstance(node, ast.While):
+            record.source = self.evaluate(node.test, frame)
+        else:
+            self._bind_turn(node, source, number, frame)
+        falls = self.run_block(node.body, frame)
+        ends = ([dict(frame.env)] if falls else []) + context.continues + context.breaks
+        self.depth -= 1
+        self.loop_stack.pop()
+        frame.loops.pop()
+        merged = self._merge(ends) if ends else dict(frame.env)
+        for name, variable in carried.items():
+            final = merged.get(name)
+            if final is not None and final is not variable:
+                variable.final = final
+                merged[name] = variable
+        _replace(frame.env, merged)
+        self.run_block(node.orelse, frame)
+
+    def _bind_turn(self, node: ast.For | ast.AsyncFor, source: Value | None, number: int, frame: Frame) -> None:
+        assert source is not None
+        at = self.at(node, frame)
+        self.assign(node.target, self.turn(source, number, at), frame)
+
+    def turn(self, source: Value, number: int, at: object) -> Value:
+        """The item of one turn of a loop over ``source``."""
+        index = Index(number)
+        if isinstance(source, Call) and isinstance(source.func, External):
+            name = source.func.path.removeprefix("builtins.")
+            if name == "enumerate" and source.args:
+                start = source.argument(1, "start")
+                first: Value = index if start is None else Op("+", [index, start])
+                return Seq("tuple", [first, self.turn(source.args[0], number, at)])
+            if name == "zip" and source.args:
+                return Seq("tuple", [self.turn(a, number, at) for a in source.args])
+            if name in ("range", "reversed", "tqdm", "trange"):
+                if name == "range":
+                    start = source.args[0] if len(source.args) > 1 else None
+                    return index if start is None else Op("+", [index, start])
+                if name == "tqdm" and source.args:
+                    return self.turn(source.args[0], number, at)
+        return Elem(source, number, at=source.at)
+
+
+class _Chain(dict[str, Value]):
+    """A closure whose enclosing scope has one of its own."""
+
+    def __init__(self, inner: Env, outer: Env) -> None:
+        super().__init__()
+        self._inner, self._outer = inner, outer
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._inner or key in self._outer
+
+    def __getitem__(self, key: str) -> Value:
+        return self._inner[key] if key in self._inner else self._outer[key]
+
+
+def _replace(env: Env, other: Env) -> None:
+    """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
+    if env is not other:
+        values = dict(other)
+        env.clear()
+        env.update(values)
+
+
+def _as_load(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Name):
+        return ast.Name(node.id, ast.Load())
+    if isinstance(node, ast.Attribute):
+        return ast.Attribute(node.value, node.attr, ast.Load())
+    if isinstance(node, ast.Subscript):
+        return ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
+    return node
+
+
+def _assigned(body: list[ast.stmt]) -> list[str]:
+    names: dict[str, None] = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names[node.id] = None
+    return list(names)

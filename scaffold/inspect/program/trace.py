@@ -1,0 +1,94 @@
+"""What an abstract execution leaves behind for the questions to read."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.values import Carried, Func, Value
+
+Conditions = tuple[tuple[Value, bool], ...]
+
+
+@dataclass(eq=False)
+class CallRecord:
+    """One call: followed (``func`` is then a function of the source) or not."""
+
+    func: Value
+    args: list[Value]
+    kwargs: dict[str, Value]
+    result: Value
+    at: Evidence | None
+    loops: tuple[int, ...]
+    conditions: Conditions
+    callers: tuple[str, ...]
+    bound: dict[str, Value] = field(default_factory=dict)
+    receiver: Value | None = None
+    method: str = ""
+
+
+@dataclass(eq=False)
+class LoopRecord:
+    """One loop whose number of turns is not known: what it runs over and what it carries on."""
+
+    number: int
+    node: ast.For | ast.AsyncFor | ast.While
+    at: Evidence
+    source: Value | None
+    carried: dict[str, Carried]
+    conditions: Conditions
+    function: str
+    owner: str | None
+    outer: tuple[int, ...]
+    index: Value | None = None
+
+
+@dataclass(eq=False)
+class StringEdit:
+    """A string made from another by an operation on it, with what was known of the other."""
+
+    value: Value
+    conditions: Conditions
+    row: Value | None
+
+
+@dataclass(eq=False)
+class Test:
+    """A condition that was not decided."""
+
+    cond: Value
+    at: Evidence
+    loops: tuple[int, ...]
+    conditions: Conditions
+    function: str
+
+
+@dataclass(eq=False)
+class Skip:
+    """A ``continue`` or ``return`` under conditions, with the number of calls its branch made before."""
+
+    conditions: Conditions
+    at: Evidence
+    calls: int
+
+
+@dataclass(eq=False)
+class Binding:
+    """A value given a name: by assignment, a keyword or a dictionary key."""
+
+    name: str
+    value: Value
+    at: Evidence | None
+
+
+@dataclass
+class Trace:
+    calls: list[CallRecord] = field(default_factory=list)
+    loops: dict[int, LoopRecord] = field(default_factory=dict)
+    tests: list[Test] = field(default_factory=list)
+    reads: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
+    edits: list[StringEdit] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    raises: int = 0
+    followed: dict[int, Func] = field(default_factory=dict)

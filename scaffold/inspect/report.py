@@ -1,0 +1,83 @@
+"""The answers to all questions about one pipeline, and their stable JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scaffold.inspect.facts import UNKNOWN, Fact
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+
+SCHEMA = 1
+ANSWERS = "answers."
+VERDICT_PATH, VERDICT_REASON = "verdict.path", "verdict.reason"
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """What was inspected."""
+
+    version: str | None
+    label: str
+    pipeline: str
+    module: str
+    registry_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All facts of one pipeline.
+
+    ``facts`` is keyed ``"answers.scheduler.steps"``, ``"verdict.path"``, ``"detail.…"``; details are for the tool's
+    other parts and are not in the JSON.
+    """
+
+    upstream: Upstream
+    facts: Mapping[str, Fact]
+    headers: CheckpointHeaders | None = field(default=None, compare=False)
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """``{"path", "reason"}`` as in the JSON."""
+        return {"path": self.fact("verdict.path").value, "reason": self.fact("verdict.reason").value}
+
+    def fact(self, key: str) -> Fact:
+        """The fact under a full key, or under a key without ``answers.``; unknown where there is none."""
+        return self.facts.get(key) or self.facts.get(ANSWERS + key) or UNKNOWN
+
+    def value(self, key: str) -> Any:
+        """The value of ``fact(key)``."""
+        return self.fact(key).value
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of the design page: every key always present, unknown values null."""
+        answers: dict[str, Any] = {}
+        evidence: dict[str, list[dict[str, Any]]] = {}
+        confidence: dict[str, str] = {}
+        for key, fact in self.facts.items():
+            if key.startswith(ANSWERS):
+                question, _, name = key.removeprefix(ANSWERS).partition(".")
+                if name:
+                    answers.setdefault(question, {})[name] = fact.value
+                else:
+                    answers[question] = fact.value
+            elif not key.startswith("verdict."):
+                continue
+            evidence[key] = [{"file": place.file, "line": place.line} for place in fact.evidence]
+            confidence[key] = fact.confidence
+        return {
+            "schema": SCHEMA,
+            "upstream": {
+                "version": self.upstream.version,
+                "pipeline": self.upstream.pipeline,
+                "module": self.upstream.module,
+                "registry_keys": list(self.upstream.registry_keys),
+            },
+            "verdict": self.verdict,
+            "answers": answers,
+            "evidence": evidence,
+            "confidence": confidence,
+        }

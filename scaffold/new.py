@@ -1,0 +1,150 @@
+"""``omni-scaffold new``: from a pipeline and a checkpoint to a planned integration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaffold.errors import RefusedError, ScaffoldError
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.plan import Plan
+    from scaffold.spec import IntegrationSpec
+
+SPEC_NAME = "scaffold.toml"
+DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """The command line of ``new``."""
+
+    model: str
+    pipeline: str | None = None
+    checkpoint: str | None = None
+    vllm_omni: str | None = None
+    verl_omni: Path | None = None
+    out: Path | None = None
+    profile: str | None = None
+    spec: Path | None = None
+    date: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class NewResult:
+    """What was planned, what it rests on, and what the user should know."""
+
+    spec: IntegrationSpec
+    plan: Plan
+    report: Report | None
+    notes: tuple[str, ...]
+
+    @property
+    def package_path(self) -> str:
+        """Path of the rendered package from the repository's root."""
+        return package_path(self.spec)
+
+
+def package_path(spec: IntegrationSpec) -> str:
+    """Return the folder of the rendered package, relative to the repository's root."""
+    return f"verl_omni/pipelines/{spec.value('names.package')}"
+
+
+def plan_new(request: NewRequest) -> NewResult:
+    """Inspect, specify, render and plan; nothing is written.
+
+    Raises:
+        ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
+    """
+    from scaffold.plan import plan_checkout, plan_output, wiring_edits
+    from scaffold.render import derive_names
+    from scaffold.target import Checkout, default_profile, profile_by_name
+
+    names = derive_names(request.model)
+    if (request.out is None) == (request.verl_omni is None):
+        raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
+    notes: list[str] = []
+    checkout = None
+    if request.verl_omni is not None:
+        checkout = Checkout.open(request.verl_omni)
+        profile = checkout.profile
+        notes += checkout.notes
+    else:
+        profile = profile_by_name(request.profile) if request.profile else default_profile()
+
+    report = None
+    if request.spec is not None:
+        spec = _read_spec(request.spec, names.model)
+    else:
+        pin = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
+        report, spec = _specify(request, names, profile, pin)
+    files, spec = render_package(spec, notes)
+    edits = wiring_edits(files, spec.context())
+    plan = (
+        plan_checkout(files, edits, checkout.root, force=request.force)
+        if checkout is not None
+        else plan_output(files, edits, request.out or Path(), profile=profile, force=request.force)
+    )
+    plan.check()
+    return NewResult(spec, plan, report, tuple(notes))
+
+
+def render_package(spec: IntegrationSpec, notes: list[str]):  # type: ignore[no-untyped-def]
+    """Render every file, and the spec itself with the digests of the others."""
+    import hashlib
+    from dataclasses import replace
+
+    from scaffold.remap import KeyMap
+    from scaffold.render import RenderedFile, render
+
+    context = spec.context()
+    KeyMap.from_data(context["checkpoint"]["rules"])
+    files = render(context, notes=notes)
+    digests = {
+        path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
+    }
+    spec = replace(spec, files=digests)
+    path = f"{package_path(spec)}/{SPEC_NAME}"
+    files[path] = RenderedFile(spec.to_toml(), template=SPEC_NAME)
+    return dict(sorted(files.items())), spec
+
+
+def _specify(request: NewRequest, names, profile, pin: str | None):  # type: ignore[no-untyped-def]
+    from scaffold.checkpoint import read_checkpoint
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.spec import SpecRequest, build_spec
+    from scaffold.upstream import locate
+
+    headers = read_checkpoint(request.checkpoint) if request.checkpoint else None
+    source = locate(request.vllm_omni, checkout_pin=pin)
+    report = inspect_pipeline(source, request.pipeline or request.model, headers)
+    refuse(report)
+    return report, build_spec(SpecRequest(report, names, profile, headers, request.date))
+
+
+def refuse(report: Report) -> None:
+    """Raise `RefusedError` for a pipeline that this path does not serve."""
+    verdict, pipeline = report.verdict, report.upstream.pipeline
+    if verdict["path"] == "diffusers":
+        raise RefusedError(
+            f"{pipeline} loads through diffusers: {verdict['reason']}",
+            hint=f"follow {DIFFUSERS_GUIDE}; that path needs no training module of its own",
+        )
+    if verdict["path"] == "refused":
+        raise RefusedError(f"{pipeline} cannot be trained with FlowGRPO: {verdict['reason']}")
+
+
+def _read_spec(path: Path, model: str) -> IntegrationSpec:
+    from scaffold.spec import IntegrationSpec
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScaffoldError(f"cannot read the spec {path}: {error}") from None
+    spec = IntegrationSpec.from_toml(text, str(path))
+    if spec.value("names.model") != model:
+        raise ScaffoldError(f"{path} is the spec of {spec.value('names.model')!r}, not of {model!r}")
+    return spec

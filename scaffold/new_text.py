@@ -1,0 +1,60 @@
+"""What ``new`` prints: the tree, what it rests on, what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from scaffold.new import NewResult
+
+
+def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:
+    """Print the result of ``new``; ``written`` is None after a dry run."""
+    console = Console(highlight=False, soft_wrap=True, record=svg is not None, width=110 if svg else None)
+    spec = result.spec
+    console.print(
+        f"[bold]{spec.value('names.display')}[/]  {spec.value('upstream.class')} of vllm-omni "
+        f"{spec.value('upstream.version')} for verl-omni {spec.value('target.profile')}"
+    )
+    console.print()
+    console.print(result.plan.tree(), end="", markup=False)
+    console.print()
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for label, value in _facts(result):
+        table.add_row(f"[dim]{label}[/]", value)
+    console.print(table)
+    for note in result.notes:
+        console.print(f"[yellow]note:[/] {note}")
+    console.print()
+    console.print(_conclusion(result, written))
+    if svg is not None:
+        console.save_svg(str(svg), title="omni-scaffold new")
+
+
+def _facts(result: NewResult) -> list[tuple[str, str]]:
+    spec = result.spec
+    rules = spec.value("checkpoint.rules") or []
+    renames = [rule for rule in rules if rule["op"] == "rename"]
+    steps = {"n": "n steps", "n-1": "n - 1 steps"}.get(str(spec.value("schedule.steps")), "steps unknown")
+    offset = spec.value("schedule.request_offset")
+    compensation = f", upstream is asked for {offset:+d}" if offset else ""
+    return [
+        ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
+        ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
+        ("key remap", f"{len(renames)} renames, {len(rules) - len(renames)} drops"),
+        ("LoRA", f"rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"),
+    ]
+
+
+def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
+    count = len(result.plan.pending)
+    if written is None:
+        return f"dry run: {count} files would change; leave out --dry-run to write them"
+    if not written:
+        return "nothing to do: every file is already there"
+    example = result.spec.value("target.example_readme")
+    patch = any(change.path.endswith(".patch") for change in result.plan.changes)
+    then = "apply verl_omni.patch in a checkout with `git apply`, then read" if patch else "next: read"
+    return f"wrote {len(written)} files; {then} {example} and run the tests in tests/pipelines"

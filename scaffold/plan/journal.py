@@ -1,0 +1,138 @@
+"""The record of a commit in progress, kept in the checkout's git directory or, without one, in its root."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scaffold.errors import ScaffoldError
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.folder import Folder, contained
+
+NAME = "omni-scaffold-journal.json"
+MARK = "omni-scaffold"
+
+State = Literal["staging", "replacing", "done"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One path of a commit: digests of what it held and shall hold, None for nothing."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    @classmethod
+    def of(cls, change: PlannedChange) -> Entry:
+        """Return the entry of a planned change."""
+        digests = (change.before.digest if change.before else None, change.after.digest if change.after else None)
+        return cls(change.path, *digests)
+
+    @property
+    def temporary(self) -> str:
+        """Path of the sibling that holds the new content."""
+        return self._sibling("new")
+
+    @property
+    def backup(self) -> str:
+        """Path of the sibling that holds the old content."""
+        return self._sibling("old")
+
+    def _sibling(self, suffix: str) -> str:
+        folder, slash, name = self.path.rpartition("/")
+        return f"{folder}{slash}.{name}.{MARK}-{suffix}"
+
+
+@dataclass
+class Journal:
+    """What a commit makes: folders, outermost first, and one entry per path."""
+
+    folders: Sequence[str]
+    entries: Sequence[Entry]
+    state: State = "staging"
+
+    def write(self, folder: Folder, state: State) -> None:
+        """Put the journal on disk in the given state."""
+        entries = [{"path": e.path, "before": e.before, "after": e.after} for e in self.entries]
+        text = json.dumps({"schema": 1, "state": state, "folders": list(self.folders), "entries": entries})
+        place = _open_place(folder)
+        try:
+            temporary = f".{NAME}.tmp"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, _name(folder), src_dir_fd=place, dst_dir_fd=place)
+            self.state = state
+            os.fsync(place)
+        finally:
+            os.close(place)
+
+    @staticmethod
+    def left_in(folder: Folder) -> bool:
+        """Whether a journal is there."""
+        place = _open_place(folder)
+        try:
+            os.stat(_name(folder), dir_fd=place, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(place)
+        return True
+
+    @classmethod
+    def read(cls, folder: Folder) -> Journal | None:
+        """Return the journal that an interrupted run left, or None."""
+        place = _open_place(folder)
+        name = _name(folder)
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(place)
+        with os.fdopen(descriptor, encoding="utf-8") as file:
+            try:
+                data = json.load(file)
+                entries = [Entry(contained(e["path"]), e["before"], e["after"]) for e in data["entries"]]
+                folders = [contained(path) for path in data["folders"]]
+                state: State = data["state"]
+                if data["schema"] != 1 or state not in ("staging", "replacing", "done"):
+                    raise ValueError("unknown state")
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                hint = "undo what it lists by hand and delete it"
+                raise ScaffoldError(f"{folder.root}: the journal {name} is damaged", hint=hint) from error
+        return cls(folders, entries, state)
+
+    @staticmethod
+    def remove(folder: Folder) -> None:
+        """Delete the journal, the last step of every commit."""
+        place = _open_place(folder)
+        try:
+            for name in (_name(folder), f".{NAME}.tmp"):
+                try:
+                    os.unlink(name, dir_fd=place)
+                except FileNotFoundError:
+                    continue
+            os.fsync(place)
+        finally:
+            os.close(place)
+
+
+def _open_place(folder: Folder) -> int:
+    """Open the folder of the journal: ``.git`` where it is a folder, else the root."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(".git", flags, dir_fd=folder.descriptor)
+    except OSError:
+        return os.open(".", flags, dir_fd=folder.descriptor)
+
+
+def _name(folder: Folder) -> str:
+    git = (folder.root / ".git").is_dir() and not (folder.root / ".git").is_symlink()
+    return NAME if git else f".{NAME}"

@@ -1,0 +1,133 @@
+"""Plans: into a checkout, or into a folder of its own with the edits as a patch beside the tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.edits import FileEdit
+from scaffold.plan.folder import Folder, contained
+from scaffold.plan.plan import Plan
+from scaffold.plan.sketch import patch
+from scaffold.plan.state import FileState
+from scaffold.render.rendered import RenderedFile
+from scaffold.target.profile import ContractProfile, default_profile
+
+PATCH = "verl_omni.patch"
+# What running and linting a tree leaves in it.
+IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
+
+
+def plan_output(
+    files: Mapping[str, RenderedFile],
+    edits: Iterable[FileEdit],
+    root: str | Path,
+    *,
+    profile: ContractProfile | None = None,
+    force: bool = False,
+) -> Plan:
+    """Plan ``--out``: the rendered tree and ``verl_omni.patch`` with the edits for the profile's release.
+
+    The folder may be missing, empty, or hold this very output; other content is a conflict with exit code 2.
+
+    Raises:
+        ScaffoldError: the folder is a file, a path leaves it, or the profile cannot place an edit.
+    """
+    root = Path(root).expanduser()
+    wanted = {path: FileState.of(file) for path, file in files.items()}
+    wired = patch(profile or default_profile(), edits)
+    if wired:
+        wanted[PATCH] = FileState.text(wired)
+    there = _states(root, wanted)
+    changes = []
+    for path, after in sorted(wanted.items()):
+        before = there.get(path)
+        differs = "differs" if before is not None and before != after else None
+        changes.append(PlannedChange(path, before, after, differs))
+    for path in _others(root, wanted):
+        changes.append(PlannedChange(path, None, None, "not part of the output"))
+    message = f"the folder {root} exists with other content"
+    hint = "give --out a new folder, or --force to overwrite"
+    return Plan(root, tuple(changes), force, ScaffoldError, message, hint)
+
+
+def plan_checkout(
+    files: Mapping[str, RenderedFile],
+    edits: Iterable[FileEdit],
+    root: str | Path,
+    *,
+    known: Mapping[str, str] | None = None,
+    force: bool = False,
+) -> Plan:
+    """Plan ``--verl-omni``: the rendered files at their places and the edits made in place.
+
+    Args:
+        files: what was rendered.
+        edits: the edits of the checkout's own files.
+        root: the checkout.
+        known: SHA-256 of each file's content as it was last written; a file that still has it was not edited by
+            hand and may be replaced.
+        force: files that differ are replaced.
+
+    Raises:
+        ScaffoldError: a path leaves the checkout or passes a link, or a file to edit is missing or misshapen.
+    """
+    root = Path(root)
+    wanted = {path: FileState.of(file) for path, file in files.items()}
+    edited: dict[str, list[FileEdit]] = {}
+    for edit in edits:
+        edited.setdefault(edit.path, []).append(edit)
+    twice = sorted(wanted.keys() & edited.keys())
+    if twice:
+        raise ScaffoldError(f"{twice[0]} is both rendered and edited")
+    there = _states(root, [*wanted, *edited])
+    changes = [
+        PlannedChange(path, there.get(path), after, _conflict(there.get(path), after, (known or {}).get(path)))
+        for path, after in wanted.items()
+    ]
+    changes += [_edited(path, there.get(path), mine) for path, mine in edited.items()]
+    changes.sort(key=lambda change: change.path)
+    hint = "move these files away, choose another MODEL, or use --force to overwrite them"
+    return Plan(root, tuple(changes), force, ConflictError, "these files exist with other content", hint)
+
+
+def _states(root: Path, paths: Iterable[str]) -> dict[str, FileState | None]:
+    if not root.exists():
+        return {contained(path): None for path in paths}
+    with Folder(root) as folder:
+        return {path: folder.state(path) for path in paths}
+
+
+def _conflict(before: FileState | None, after: FileState, known: str | None) -> str | None:
+    if before is None or (before.link == after.link and before.content == after.content):
+        return None
+    return None if known is not None and known == before.content_sha256 else "differs"
+
+
+def _edited(path: str, before: FileState | None, edits: Iterable[FileEdit]) -> PlannedChange:
+    if before is None or before.link:
+        raise ScaffoldError(f"{path}: expected a file of the checkout, found {'a link' if before else 'nothing'}")
+    try:
+        text = before.content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ScaffoldError(f"{path}: is not UTF-8 text") from error
+    for edit in edits:
+        text = edit.apply(text)
+    return PlannedChange(path, before, FileState.text(text, executable=before.executable))
+
+
+def _others(root: Path, wanted: Iterable[str]) -> list[str]:
+    """Return the files below ``root`` that are not part of the output; folders without files do not count."""
+    ours = set(wanted)
+    found = []
+    for folder, folders, names in os.walk(root, followlinks=False):
+        folders[:] = sorted(name for name in folders if name not in IGNORED)
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        for name in [*names, *links]:
+            path = (Path(folder) / name).relative_to(root).as_posix()
+            if path not in ours:
+                found.append(path)
+    return sorted(found)

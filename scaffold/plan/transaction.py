@@ -1,0 +1,163 @@
+"""All changes of a plan, or none: staged beside their places, journalled, then moved into place.
+
+Order of a commit, each step on disk before the next begins:
+
+1. journal in state ``staging``: names of everything that will be made;
+2. new folders, new content in temporary siblings, the old files as backups under other names;
+3. journal in state ``replacing``, then each sibling takes its place;
+4. journal in state ``done``, then backups and journal go.
+
+A run that dies leaves the journal. `recover` undoes one in state ``staging`` or ``replacing`` and tidies up after one
+in state ``done``; the same code rolls back a commit that fails. A file that somebody changed in between is kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.folder import Folder
+from scaffold.plan.journal import Entry, Journal
+from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
+
+
+def commit(root: Path, changes: Sequence[PlannedChange]) -> tuple[str, ...]:
+    """Make the changes and return their paths; see the module for how.
+
+    Raises:
+        ConflictError: a path no longer holds what the plan saw.
+        ScaffoldError: another run holds the folder, or the disk refused; nothing was changed.
+    """
+    if not changes:
+        return ()
+    made = _make_root(root)
+    try:
+        with Folder(root) as folder:
+            _lock(folder)
+            _recover(folder)
+            _compare(folder, changes)
+            _run(folder, changes)
+    except BaseException:
+        for path in made:
+            _remove_if_empty(path)
+        raise
+    return tuple(change.path for change in changes)
+
+
+def recover(root: Path) -> str | None:
+    """Undo or finish what an interrupted run left in ``root``, and say which; None where nothing was left."""
+    if not root.is_dir():
+        return None
+    with Folder(root) as folder:
+        if not Journal.left_in(folder):
+            return None
+        _lock(folder)
+        return _recover(folder)
+
+
+def _run(folder: Folder, changes: Sequence[PlannedChange]) -> None:
+    folders = sorted({parent for change in changes if change.after for parent in folder.missing_parents(change.path)})
+    entries = tuple(Entry.of(change) for change in changes)
+    journal = Journal(folders, entries)
+    current = ""
+    try:
+        journal.write(folder, "staging")
+        for path in folders:
+            current = path
+            with folder.parent(path) as (parent, name):
+                os.mkdir(name, dir_fd=parent)
+        for change, entry in zip(changes, entries, strict=True):
+            current = change.path
+            stage(folder, change, entry)
+            backup(folder, change, entry)
+        sync(folder, entries, folders)
+        journal.write(folder, "replacing")
+        for change, entry in zip(changes, entries, strict=True):
+            current = change.path
+            place(folder, change, entry)
+        sync(folder, entries, folders)
+        journal.write(folder, "done")
+    except BaseException as error:
+        try:
+            _roll_back(folder, journal)
+        except OSError as second:
+            problem = f"{current}: {error}; undoing it failed too: {second.strerror or second}"
+            raise ScaffoldError(problem, hint="run the command again to undo it") from error
+        if isinstance(error, OSError):
+            raise ScaffoldError(f"{current}: {error.strerror or error}; nothing was changed") from error
+        raise
+    _tidy(folder, journal)
+
+
+def _recover(folder: Folder) -> str | None:
+    journal = Journal.read(folder)
+    if journal is None:
+        return None
+    if journal.state == "done":
+        _tidy(folder, journal)
+        return "finished an interrupted run: all its files were in place"
+    kept = _roll_back(folder, journal)
+    note = f"; changed since and kept: {', '.join(kept)}" if kept else ""
+    return f"undid an interrupted run{note}"
+
+
+def _roll_back(folder: Folder, journal: Journal) -> list[str]:
+    kept = []
+    for entry in reversed(journal.entries):
+        if journal.state == "replacing" and not put_back(folder, entry):
+            kept.append(entry.path)
+        clear(folder, entry)
+    for path in reversed(journal.folders):
+        try:
+            with folder.parent(path) as (parent, name):
+                os.rmdir(name, dir_fd=parent)
+        except OSError:
+            continue  # never made, or somebody's files are in it
+    Journal.remove(folder)
+    return kept
+
+
+def _tidy(folder: Folder, journal: Journal) -> None:
+    for entry in journal.entries:
+        clear(folder, entry)
+    Journal.remove(folder)
+
+
+def _compare(folder: Folder, changes: Sequence[PlannedChange]) -> None:
+    moved = [change.path for change in changes if folder.state(change.path) != change.before]
+    if moved:
+        raise ConflictError(f"changed since the plan was made: {', '.join(moved[:10])}", hint="run the command again")
+
+
+def _lock(folder: Folder) -> None:
+    try:
+        fcntl.flock(folder.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ScaffoldError(f"another run is writing into {folder.root}", hint="wait until it is done") from error
+    except OSError:
+        return  # a file system without locks
+
+
+def _make_root(root: Path) -> list[Path]:
+    """Make the root and return the folders made, innermost first."""
+    made = []
+    missing = root
+    while not missing.exists():
+        made.append(missing)
+        missing = missing.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScaffoldError(f"{root}: cannot be made: {error.strerror}") from error
+    return made
+
+
+def _remove_if_empty(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError:
+        return

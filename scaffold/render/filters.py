@@ -1,0 +1,189 @@
+"""Jinja filters that turn spec values into inert source text.
+
+Every public function below that takes the value first is a filter of its own name. None of them guesses:
+what has no faithful form in the language at hand raises ``ValueError``, which `render` reports with the
+template's line.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PLAIN_YAML = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_/])?", re.ASCII)
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+_TOML_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+def py(value: Any) -> str:
+    """Return ``value`` as a Python literal; dictionaries keep their order."""
+    value = _defined(value)
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, str):
+        return str.__repr__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if math.isfinite(value) else f"float({float.__repr__(value)!r})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{py(k)}: {py(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(py, value)) + (",)" if len(value) == 1 else ")")
+    if isinstance(value, list):
+        return "[" + ", ".join(map(py, value)) + "]"
+    raise ValueError(f"no Python literal for a {type(value).__name__}")
+
+
+def sh(value: Any) -> str:
+    """Return one shell word, single-quoted where needed."""
+    value = _defined(value)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError(f"no shell word for a {type(value).__name__}")
+    text = str(value)
+    if "\0" in text:
+        raise ValueError("a shell word cannot hold a NUL character")
+    return shlex.quote(text)
+
+
+def yaml(value: Any) -> str:
+    """Return ``value`` as one YAML 1.1 flow value; strings are quoted where another reading exists."""
+    value = _defined(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        if _PLAIN_YAML.fullmatch(value) and value.lower() not in _YAML_WORDS:
+            return value
+        return '"' + "".join(_escaped(c) for c in value) + '"'
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return _yaml_float(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{yaml(k)}: {yaml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(yaml, value)) + "]"
+    raise ValueError(f"no YAML value for a {type(value).__name__}")
+
+
+def toml(value: Any) -> str:
+    """Return ``value`` as one TOML value on one line; None has no form in TOML."""
+    value = _defined(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(c, hexadecimal=False) for c in value) + '"'
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f" {_toml_key(k)} = {toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    raise ValueError(f"no TOML value for a {type(value).__name__}")
+
+
+def comment(value: Any) -> str:
+    """Return text that cannot end a one-line comment: one line, control characters escaped."""
+    text = " ".join(str(_defined(value)).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def docstring(value: Any) -> str:
+    """Return text that means itself between three double quotes."""
+    text = str(_defined(value)).replace("\\", "\\\\")
+    text = re.sub(r'"{2,}|^"|"$', lambda match: '\\"' * len(match.group()), text)
+    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def identifier(value: Any) -> str:
+    """Return ``value`` unchanged when it is an ASCII identifier and no keyword."""
+    value = _defined(value)
+    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value) or keyword.iskeyword(value):
+        raise ValueError(f"{_shown(value)} is not a Python identifier")
+    return value
+
+
+def dotted(value: Any) -> str:
+    """Return ``value`` unchanged when it is a dotted path of identifiers, such as a module name."""
+    value = _defined(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is not a dotted name")
+    for part in value.split("."):
+        identifier(part)
+    return value
+
+
+def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
+    """Wrap each paragraph of the text to ``width`` columns, ``prefix`` of every line included."""
+    wrapper = textwrap.TextWrapper(
+        width=width, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False, break_on_hyphens=False
+    )
+    paragraphs = re.split(r"\n\s*\n", str(_defined(value)).strip())
+    return f"\n{prefix.rstrip()}\n".join("\n".join(wrapper.wrap(paragraph)) for paragraph in paragraphs)
+
+
+FILTERS = {
+    "py": py,
+    "sh": sh,
+    "yaml": yaml,
+    "toml": toml,
+    "comment": comment,
+    "docstring": docstring,
+    "identifier": identifier,
+    "dotted": dotted,
+    "wrap": wrap,
+}
+
+
+def _defined(value: Any) -> Any:
+    from jinja2 import Undefined
+
+    if isinstance(value, Undefined):
+        str(value)  # StrictUndefined raises here and names the variable
+        raise ValueError("the value is undefined")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _escaped(character: str, *, hexadecimal: bool = True) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xD800 <= code <= 0xDFFF:
+        raise ValueError("a lone surrogate has no text form")
+    if hexadecimal and code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _yaml_float(value: float) -> str:
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    text = float.__repr__(value)
+    mantissa, exponent, power = text.partition("e")
+    # YAML 1.1 reads 1e-05 as text: it wants a point before the exponent.
+    return text if not exponent or "." in mantissa else f"{mantissa}.0e{power}"
+
+
+def _toml_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"{_shown(key)} is not a TOML key")
+    return key if _TOML_BARE_KEY.fullmatch(key) else toml(key)

@@ -1,0 +1,97 @@
+"""Rendered Python: imports sorted and code formatted by ruff under the target's settings, then parsed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.render.rendered import RenderedFile
+
+SUFFIXES = (".py",)
+
+# verl-omni's own settings; the rules it selects on top (E, UP, B, G) concern style that templates answer for.
+SETTINGS = """\
+line-length = 120
+target-version = "py310"
+exclude = []
+respect-gitignore = false
+[lint]
+ignore = ["F405", "F403", "E731", "B007", "UP032", "G004", "UP045", "UP035"]
+[lint.isort]
+known-first-party = ["verl_omni"]
+"""
+# Unsorted and unused imports are mended; an undefined or doubly defined name would be a broken package.
+MENDED = "I,F401"
+FATAL = "F811,F821,F822,F823"
+
+
+def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, RenderedFile]:
+    """Return the files formatted.
+
+    Raises:
+        ScaffoldError: one does not parse, uses an undefined name, or ruff is not installed.
+    """
+    for path, file in files.items():
+        _parse(path, file)
+    with tempfile.TemporaryDirectory(prefix="omni-scaffold-") as folder:
+        root = Path(folder)
+        for path, file in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(file.content, encoding="utf-8", newline="\n")
+        settings = root / "ruff.toml"
+        settings.write_text(SETTINGS, encoding="utf-8")
+        common = ["--no-cache", "--config", str(settings)]
+        mend = ["--select", f"{MENDED},{FATAL}", "--fix", "--fixable", MENDED, "--output-format", "json"]
+        _raise_on_findings(_ruff(["check", *common, *mend, str(root)], root, allowed=(0, 1)), files, root)
+        _ruff(["format", *common, "--quiet", str(root)], root, allowed=(0,))
+        finished = {path: replace(f, content=(root / path).read_text(encoding="utf-8")) for path, f in files.items()}
+    for path, file in finished.items():
+        _parse(path, file)
+    return finished
+
+
+def ruff_binary() -> str:
+    """Return the path of ruff: the one installed beside this tool, else the one on ``PATH``."""
+    try:
+        return str(importlib.import_module("ruff").find_ruff_bin())
+    except (ImportError, AttributeError, FileNotFoundError):
+        found = shutil.which("ruff")
+        if found is None:
+            hint = "install it with pip install ruff"
+            raise ScaffoldError("ruff, which formats what is rendered, was not found", hint=hint) from None
+        return found
+
+
+def _ruff(arguments: Sequence[str], cwd: Path, *, allowed: Sequence[int]) -> str:
+    result = subprocess.run([ruff_binary(), *arguments], cwd=cwd, capture_output=True, encoding="utf-8", check=False)
+    if result.returncode not in allowed:
+        raise ScaffoldError(f"ruff {arguments[0]} failed: {result.stderr.strip()[:500]}")
+    return result.stdout
+
+
+def _raise_on_findings(output: str, files: Mapping[str, RenderedFile], root: Path) -> None:
+    for finding in json.loads(output or "[]"):
+        if finding["code"] not in FATAL.split(","):
+            continue
+        path = Path(finding["filename"]).resolve().relative_to(root.resolve()).as_posix()
+        row = finding["location"]["row"]
+        raise ScaffoldError(f"template {files[path].template}, line {row} of its output: {finding['message']}")
+
+
+def _parse(path: str, file: RenderedFile) -> None:
+    try:
+        ast.parse(file.content, filename=path)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f", line {line} of its output" if line else ""
+        text = (getattr(error, "text", None) or "").strip()[:80]
+        problem = f"{getattr(error, 'msg', error)}" + (f": {text}" if text else "")
+        raise ScaffoldError(f"template {file.template}{where}: not Python: {problem}") from error

@@ -1,0 +1,66 @@
+"""Names that follow from MODEL: package, class prefix, architecture string."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+
+from scaffold.errors import ScaffoldError
+
+MAX_LENGTH = 64
+
+_MODEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a model's files, package and classes are called."""
+
+    model: str
+    package: str
+    prefix: str
+    architecture: str
+    algorithm: str
+
+
+def derive_names(model: str, algorithm: str = "flow_grpo") -> Names:
+    """Derive every name from MODEL.
+
+    Args:
+        model: lower-case ASCII identifier of at most ``MAX_LENGTH`` characters, not a Python keyword.
+        algorithm: suffix of the package and second key of the registries.
+
+    Raises:
+        ScaffoldError: ``model`` cannot be a module name; the message says why in one line.
+    """
+    validate_model(model)
+    prefix = camel_case(model)
+    return Names(
+        model=model,
+        package=f"{model}_{algorithm}",
+        prefix=prefix,
+        architecture=f"Omni{prefix}ForConditionalGeneration",
+        algorithm=algorithm,
+    )
+
+
+def camel_case(name: str) -> str:
+    """Return the class prefix of a module name: ``my_model`` gives ``MyModel``."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def validate_model(model: str) -> None:
+    """Raise `ScaffoldError` unless ``model`` may name files, modules and classes."""
+    hint = "give a lower-case identifier such as my_model"
+    shown = model if len(model) <= MAX_LENGTH else model[:MAX_LENGTH] + "…"
+    if not model:
+        raise ScaffoldError("MODEL is empty", hint=hint)
+    if "/" in model or "\\" in model or ".." in model:
+        raise ScaffoldError(f"MODEL {shown!r} is a path, not a name", hint=hint)
+    if len(model) > MAX_LENGTH:
+        raise ScaffoldError(f"MODEL {shown!r} is longer than {MAX_LENGTH} characters", hint=hint)
+    if not _MODEL.fullmatch(model):
+        raise ScaffoldError(f"MODEL {shown!r} is not a lower-case identifier", hint=hint)
+    if keyword.iskeyword(model):
+        raise ScaffoldError(f"MODEL {shown!r} is a Python keyword", hint=hint)

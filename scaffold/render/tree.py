@@ -1,0 +1,100 @@
+"""From the folder of templates to the tree of files."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from scaffold.errors import ScaffoldError
+from scaffold.render.names import validate_model
+from scaffold.render.rendered import RenderedFile
+from scaffold.resources import templates_root
+
+SUFFIX = ".jinja"
+LINK_SUFFIX = ".link"
+BLOCKS = "blocks"
+
+
+class HasContext(Protocol):
+    """Anything with spec values, such as ``IntegrationSpec``."""
+
+    def context(self) -> Mapping[str, Any]:
+        """Return the sections that templates see."""
+
+
+def render(
+    spec: Mapping[str, Any] | HasContext, templates: Path | None = None, *, notes: list[str] | None = None
+) -> dict[str, RenderedFile]:
+    """Render every template and bring the result into its final form.
+
+    Every ``*.jinja`` outside ``blocks/`` gives the file of the same path without the suffix, with ``_package_``
+    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out.
+
+    Args:
+        spec: the sections of the spec, or an object whose ``context()`` returns them.
+        templates: folder of templates; the packaged one by default.
+        notes: receives one line for each check that this machine could not make.
+
+    Returns:
+        Files by POSIX path relative to the repository's root, sorted by path.
+
+    Raises:
+        ScaffoldError: a template, a value or the result is at fault; the message names template and line.
+    """
+    from scaffold.render.environment import environment, render_template
+    from scaffold.render.formats import finish
+
+    context = dict(spec if isinstance(spec, Mapping) else spec.context())
+    root = (templates or templates_root()).resolve()
+    env = environment(root)
+    placeholders = _placeholders(context)
+    files: dict[str, RenderedFile] = {}
+    for name in _template_names(root):
+        text = render_template(env, root, name, context)
+        if not text.strip():
+            continue
+        path, file = _place(name, text, placeholders)
+        if path in files:
+            raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
+        files[path] = file
+    return dict(sorted(finish(files, [] if notes is None else notes).items()))
+
+
+def _template_names(root: Path) -> list[str]:
+    names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
+    return sorted(name for name in names if not name.startswith(f"{BLOCKS}/"))
+
+
+def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:
+    names = context.get("names")
+    if not isinstance(names, Mapping) or not all(isinstance(names.get(key), str) for key in ("package", "model")):
+        raise ScaffoldError("the spec has no names.package and names.model")
+    validate_model(names["model"])
+    validate_package(names["package"])
+    return {"_package_": names["package"], "_model_": names["model"]}
+
+
+def validate_package(package: str) -> None:
+    """Raise `ScaffoldError` unless ``package`` may be a module name and a folder."""
+    if not package.isascii() or not package.isidentifier() or package != package.lower():
+        raise ScaffoldError(f"names.package {package[:80]!r} is not a lower-case identifier")
+
+
+def _place(name: str, text: str, placeholders: Mapping[str, str]) -> tuple[str, RenderedFile]:
+    path = name.removesuffix(SUFFIX)
+    for placeholder, value in placeholders.items():
+        path = path.replace(placeholder, value)
+    if path.endswith(LINK_SUFFIX):
+        path = path.removesuffix(LINK_SUFFIX)
+        return path, RenderedFile(link_to=_link_target(name, path, text.strip()), template=name)
+    text = text.strip("\n") + "\n"
+    return path, RenderedFile(text, executable=path.endswith(".sh") and text.startswith("#!"), template=name)
+
+
+def _link_target(name: str, path: str, target: str) -> str:
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if "\n" in target or posixpath.isabs(target) or reached.split("/")[0] == "..":
+        raise ScaffoldError(f"template {name}: the link {path} would lead out of the tree")
+    return target

@@ -1,0 +1,83 @@
+"""Facts, preset and flags become a spec: every module of ``sections/`` fills one section."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import scaffold.spec.sections as rooms
+from scaffold.spec.model import IntegrationSpec
+from scaffold.spec.preset import find_preset
+from scaffold.spec.section import Section, Sources
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.inspect.report import Report
+    from scaffold.render.names import Names
+    from scaffold.target import ContractProfile
+
+
+class SectionModule(Protocol):
+    """What a module of ``sections/`` offers; its name is the section's, ``ORDER`` its place."""
+
+    ORDER: int
+
+    @staticmethod
+    def fill(section: Section) -> None:
+        """Put the values of the section."""
+
+
+@dataclass(frozen=True)
+class SpecRequest:
+    """What ``new`` was asked for; without ``headers`` the preset's packaged manifest serves."""
+
+    report: Report
+    names: Names
+    profile: ContractProfile
+    headers: CheckpointHeaders | None = None
+    date: str | None = None
+
+
+def build_spec(request: SpecRequest) -> IntegrationSpec:
+    """Return the spec of an integration.
+
+    Raises:
+        ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
+        RefusedError: something that no template can leave open is unknown.
+    """
+    sources = _sources(request)
+    sections: dict[str, dict[str, Any]] = {}
+    provenance: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
+    for name, module in _modules():
+        section = Section(name, sources, sections)
+        module.fill(section)
+        sections[name] = section.values
+        provenance |= section.provenance
+        fingerprints |= section.fingerprints
+    return IntegrationSpec(sections, provenance, fingerprints)
+
+
+def _sources(request: SpecRequest) -> Sources:
+    from scaffold.checkpoint import read_manifest
+    from scaffold.errors import ScaffoldError
+
+    preset = find_preset(request.names.model, request.report.facts["detail.pipeline.registry_key"].value)
+    headers, origin = request.headers, "checkpoint headers"
+    configs = headers.configs if headers is not None else preset.configs
+    if headers is None:
+        if preset.manifest_path is None:
+            raise ScaffoldError(
+                f"no checkpoint is known for {request.names.model}", hint="name one with --checkpoint DIR"
+            )
+        headers, origin = read_manifest(preset.manifest_path), f"manifest {preset.manifest}"
+    return Sources(request.report, headers, origin, configs, preset, request.profile, request.names, request.date)
+
+
+def _modules() -> list[tuple[str, SectionModule]]:
+    found = []
+    for info in pkgutil.iter_modules(rooms.__path__):
+        found.append((info.name, cast("SectionModule", importlib.import_module(f"{rooms.__name__}.{info.name}"))))
+    return sorted(found, key=lambda entry: entry[1].ORDER)

@@ -1,0 +1,85 @@
+"""The spec as data, and as the ``scaffold.toml`` that is kept in the rendered package."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaffold.errors import ScaffoldError
+
+SCHEMA = 1
+_BOOKKEEPING = ("schema", "provenance", "fingerprints", "files")
+
+
+@dataclass(frozen=True)
+class IntegrationSpec:
+    """Sections of plain values, with the provenance of each.
+
+    Attributes:
+        sections: section name to values; None stands for what could not be established.
+        provenance: ``section.key`` to the fact, preset or flag that gave the value.
+        fingerprints: fact name to a digest of its value, so that a later version can be compared.
+        files: rendered path to the SHA-256 of its content.
+    """
+
+    sections: Mapping[str, Mapping[str, Any]]
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def context(self) -> dict[str, Any]:
+        """Return the variables of the templates: one mapping a section."""
+        return {name: dict(values) for name, values in self.sections.items()}
+
+    def value(self, path: str) -> Any:
+        """Return ``section.key``; None where it is absent."""
+        section, _, key = path.partition(".")
+        return self.sections.get(section, {}).get(key)
+
+    def to_toml(self) -> str:
+        """Serialise deterministically; None has no TOML form and is left out."""
+        import tomli_w
+
+        document: dict[str, Any] = {"schema": SCHEMA}
+        document |= {name: _without_none(values) for name, values in self.sections.items()}
+        document["provenance"] = dict(sorted(self.provenance.items()))
+        document["fingerprints"] = dict(sorted(self.fingerprints.items()))
+        if self.files:
+            document["files"] = dict(sorted(self.files.items()))
+        return tomli_w.dumps(document, multiline_strings=False)
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "scaffold.toml") -> IntegrationSpec:
+        """Read what :meth:`to_toml` wrote, or a person edited.
+
+        Raises:
+            ScaffoldError: not TOML, or another schema.
+        """
+        tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ScaffoldError(f"{source} is not TOML: {error}") from None
+        if document.get("schema") != SCHEMA:
+            raise ScaffoldError(f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}")
+        sections = {name: values for name, values in document.items() if name not in _BOOKKEEPING}
+        for name, values in sections.items():
+            if not isinstance(values, dict):
+                raise ScaffoldError(f"{source}: {name} is no table")
+        return cls(
+            sections,
+            document.get("provenance", {}),
+            document.get("fingerprints", {}),
+            document.get("files", {}),
+        )
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(entry) for entry in value if entry is not None]
+    return value

@@ -1,0 +1,85 @@
+"""Collecting the values of one section together with their provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scaffold.spec.preset import Preset
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.inspect.report import Report
+    from scaffold.render.names import Names
+    from scaffold.target import ContractProfile
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything a section may draw on."""
+
+    report: Report
+    headers: CheckpointHeaders
+    headers_origin: str
+    configs: Mapping[str, Any]
+    preset: Preset
+    profile: ContractProfile
+    names: Names
+    date: str | None
+
+
+@dataclass
+class Section:
+    """Values of one section; later sections may read earlier ones through ``before``."""
+
+    name: str
+    sources: Sources
+    before: Mapping[str, Mapping[str, Any]]
+    values: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+    def put(self, key: str, value: Any, origin: str) -> Any:
+        """Set a value that was worked out, saying from what; returns it."""
+        self.values[key] = value
+        if value is not None:
+            self.provenance[f"{self.name}.{key}"] = origin
+        return value
+
+    def fact(self, key: str, name: str, convert: Callable[[Any], Any] | None = None) -> Any:
+        """Set a value from a fact; unknown facts give None. Returns the value."""
+        value, origin = self.known(name)
+        if value is not None and convert is not None:
+            value = convert(value)
+        return self.put(key, value, origin)
+
+    def known(self, name: str) -> tuple[Any, str]:
+        """Return a fact's value and how to cite it, and remember its fingerprint."""
+        found = self.sources.report.facts.get(name)
+        if found is None or found.confidence == "unknown":
+            return None, f"fact {name}, unknown"
+        digest = hashlib.sha256(json.dumps(found.value, sort_keys=True, default=str).encode())
+        self.fingerprints[name] = digest.hexdigest()[:16]
+        place = f", {found.evidence[0].file}:{found.evidence[0].line}" if found.evidence else ""
+        return found.value, f"fact {name}{place}"
+
+    def preset(self, key: str, default: Any = None) -> Any:
+        """Set a value from the preset, else the default of this tool; returns it."""
+        value = self.sources.preset.value(self.name, key)
+        if value is not None:
+            return self.put(key, value, f"preset {self.sources.preset.name}")
+        return self.put(key, default, "default of omni-scaffold")
+
+    def preset_or_fact(self, key: str, name: str, convert: Callable[[Any], Any] | None = None) -> Any:
+        """Set a value from the preset where it speaks, else from a fact; returns it."""
+        if self.sources.preset.value(self.name, key) is not None:
+            return self.preset(key)
+        return self.fact(key, name, convert)
+
+    def fact_or_preset(self, key: str, name: str, convert: Callable[[Any], Any] | None = None) -> Any:
+        """Set a value from a fact where it is known, else from the preset; returns it."""
+        value = self.fact(key, name, convert)
+        return value if value is not None else self.preset(key)

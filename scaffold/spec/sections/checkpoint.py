@@ -1,0 +1,39 @@
+"""[checkpoint]: which files training reads, and the key remap."""
+
+from __future__ import annotations
+
+from scaffold.remap import infer_key_map
+from scaffold.spec.architecture import parameters
+from scaffold.spec.section import Section
+
+ORDER = 40
+
+_TEXT_FIELDS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "rms_norm_eps",
+    "rope_theta",
+)
+
+
+def fill(section: Section) -> None:
+    """Infer the key map from names and shapes alone; the preset words the reasons for what is left out.
+
+    Raises:
+        ScaffoldError: the checkpoint does not fill the training module.
+    """
+    headers, origin = section.sources.headers, section.sources.headers_origin
+    wanted = parameters(section.before["architecture"], section.before["latents"])
+    reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
+    key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
+    section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
+    mapped = key_map.apply_all(headers).targets
+    files = sorted({headers.tensors[name].file for name in mapped})
+    section.put("files", files, origin)
+    section.preset("config_files", {"text": "config.json", "root": "config.json"})
+    section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")
+    section.preset("root_config", [])

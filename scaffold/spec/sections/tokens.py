@@ -1,0 +1,23 @@
+"""[tokens]: special tokens by the name that the source gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.spec.section import Section
+
+ORDER = 11
+
+
+def fill(section: Section) -> None:
+    """Put text and id of each token; ids that only a tokenizer knows come from the preset."""
+    texts, origin = section.known("detail.tokens.texts")
+    answers, _ = section.known("answers.tokens")
+    for name, answer in (answers or {}).items():
+        released: dict[str, Any] = section.sources.preset.value("tokens", name) or {}
+        token = {
+            "text": (texts or {}).get(name, released.get("text")),
+            "id": answer["id"] if answer["id"] is not None else released.get("id"),
+            "config_key": released.get("config_key"),
+        }
+        section.put(name, token, f"{origin}; preset {section.sources.preset.name}" if released else origin)

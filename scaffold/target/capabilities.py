@@ -1,0 +1,121 @@
+"""What a checkout can do, read from its files with ``ast``; nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaffold.target.pin import read_text
+
+REGISTRY = "verl_omni/pipelines/__init__.py"
+MODEL_BASE = "verl_omni/pipelines/model_base.py"
+NON_DIFFUSERS_BASE = "verl_omni/pipelines/non_diffusers_model_base.py"
+ROLLOUT_OUTPUT = "verl_omni/pipelines/diffusion_rollout_output.py"
+LORA_HOOK = "map_lora_update_to_engine"
+LORA_HOOK_FOLDERS = ("verl_omni/utils", "verl_omni/workers")
+DOCS_INDEX = "docs/index.md"
+DOCS_EXAMPLES = "docs/examples"
+DOCS_LINK_CHECK = "tests/special_sanity/check_example_docs_symlinks.py"
+SMOKE_FOLDER = "tests/gpu_smoke"
+
+# An entry of a smoke runner: its function, its number and its title.
+RUNNER_ENTRY = re.compile(r'^(run_test|run_selected_test)[ \t]+(\d+)[ \t]+"', re.MULTILINE)
+_TOCTREE = re.compile(r"^```\{toctree\}\n(?::[^\n]*\n)*:caption: Examples\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """The answers; every field has a counterpart in `ContractProfile`."""
+
+    methods: frozenset[str]
+    rollout_result: str
+    lora_hook: bool
+    request_batch_default: bool
+    docs_links: bool
+    docs_link_check: bool
+    smoke_runner: str | None
+
+
+def capabilities(root: Path) -> Capabilities:
+    """Read a checkout's capabilities. ``root`` must have passed `missing`."""
+    base = _tree(root / MODEL_BASE)
+    rollout = _tree(root / ROLLOUT_OUTPUT)
+    return Capabilities(
+        methods=frozenset(_methods(base, "DiffusionModelBase")),
+        rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",
+        lora_hook=_calls_lora_hook(root),
+        request_batch_default=_stores(base, "VllmOmniPipelineBase", "supports_request_batch"),
+        docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(read_text(root / DOCS_INDEX) or "")),
+        docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
+        smoke_runner=_smoke_runner(root),
+    )
+
+
+def missing(root: Path) -> str | None:
+    """Return the first thing that a verl-omni checkout has and ``root`` lacks, or None."""
+    if not root.is_dir():
+        return "it is no folder"
+    for path in (REGISTRY, MODEL_BASE, NON_DIFFUSERS_BASE):
+        if not (root / path).is_file():
+            return f"it has no {path}"
+    for path, name in ((MODEL_BASE, "DiffusionModelBase"), (NON_DIFFUSERS_BASE, "NonDiffusersModelBase")):
+        if _class(_tree(root / path), name) is None:
+            return f"its {path} defines no {name}"
+    return None
+
+
+def _tree(path: Path) -> ast.Module | None:
+    text = read_text(path)
+    try:
+        return None if text is None else ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _class(tree: ast.Module | None, name: str) -> ast.ClassDef | None:
+    body = tree.body if tree else []
+    return next((node for node in body if isinstance(node, ast.ClassDef) and node.name == name), None)
+
+
+def _methods(tree: ast.Module | None, class_name: str) -> set[str]:
+    node = _class(tree, class_name)
+    return {item.name for item in node.body if isinstance(item, ast.FunctionDef)} if node else set()
+
+
+def _defines(tree: ast.Module, function: str) -> bool:
+    return any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body)
+
+
+def _stores(tree: ast.Module | None, class_name: str, attribute: str) -> bool:
+    node = _class(tree, class_name)
+    return node is not None and any(
+        isinstance(item, ast.Attribute) and item.attr == attribute and isinstance(item.ctx, ast.Store)
+        for item in ast.walk(node)
+    )
+
+
+def _calls_lora_hook(root: Path) -> bool:
+    for folder in LORA_HOOK_FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            if LORA_HOOK not in (read_text(path) or ""):
+                continue
+            tree = _tree(path)
+            # A mention in a comment or a docstring is not a call.
+            if tree and any(
+                (isinstance(node, ast.Constant) and node.value == LORA_HOOK)
+                or (isinstance(node, ast.Attribute) and node.attr == LORA_HOOK)
+                for node in ast.walk(tree)
+            ):
+                return True
+    return False
+
+
+def _smoke_runner(root: Path) -> str | None:
+    """Return the runner of diffusion end-to-end scripts: its own script where there is one, else the common one."""
+    for name in ("run_gpu_smoke_diffusion_e2e.sh", "run_gpu_smoke_tests.sh"):
+        path = f"{SMOKE_FOLDER}/{name}"
+        if RUNNER_ENTRY.search(read_text(root / path) or ""):
+            return path
+    return None

@@ -1,0 +1,118 @@
+"""Contract profiles: what differs between verl-omni releases, one TOML file each in ``profiles/``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from scaffold.errors import ScaffoldError
+
+FOLDER = Path(__file__).resolve().parent / "profiles"
+DEFAULT = "main"
+
+
+@dataclass(frozen=True)
+class ContractProfile:
+    """One generation of verl-omni as generated code meets it.
+
+    Attributes:
+        name: file name of the profile, such as ``v0.2.0``.
+        title: the release in words.
+        order: rank by age, the oldest first.
+        vllm_omni: the vllm-omni version that this release pins.
+        diffusers: the diffusers version that this vllm-omni pins.
+        rollout_result: how a rollout adapter hands its trajectory back.
+        hooks: optional classmethods of ``DiffusionModelBase`` that the engine calls.
+        lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
+        request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
+        example_readme: path of an example's README; ``{model}`` stands for the model's name.
+        docs_link: path of the link to it below ``docs/``, or None where the release has none.
+        docs_index: the page whose Examples toctree lists the link, or None.
+        docs_link_check: whether a check of the repository demands link and entry.
+        smoke_runner: the script that calls the end-to-end scripts, or None.
+        pipeline_tests: folder of the CPU tests.
+        sketch: positions and neighbouring lines that a patch made without a checkout needs.
+    """
+
+    name: str
+    title: str
+    order: int
+    vllm_omni: str
+    diffusers: str
+    rollout_result: Literal["rollout_output", "custom_output"]
+    hooks: tuple[str, ...]
+    lora_hook: bool
+    request_batch_default: bool
+    example_readme: str
+    docs_link: str | None
+    docs_index: str | None
+    docs_link_check: bool
+    smoke_runner: str | None
+    pipeline_tests: str
+    sketch: Mapping[str, Any] = field(repr=False, compare=False)
+
+    def context(self, model: str) -> dict[str, Any]:
+        """Return the ``[target]`` section of the spec for a model."""
+        return {
+            "profile": self.name,
+            "rollout_result": self.rollout_result,
+            "hooks": list(self.hooks),
+            "lora_hook": self.lora_hook,
+            "example_readme": self.example_readme.replace("{model}", model),
+            "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,
+            "docs_index": self.docs_index,
+            "smoke_runner": self.smoke_runner,
+        }
+
+
+@cache
+def profiles() -> tuple[ContractProfile, ...]:
+    """Return all profiles, the oldest release first."""
+    return tuple(sorted((_read(path) for path in FOLDER.glob("*.toml")), key=lambda profile: profile.order))
+
+
+def profile_by_name(name: str) -> ContractProfile:
+    """Return the profile of that name.
+
+    Raises:
+        ScaffoldError: there is none; the message lists those there are.
+    """
+    for profile in profiles():
+        if profile.name == name:
+            return profile
+    known = ", ".join(profile.name for profile in profiles())
+    raise ScaffoldError(f"no contract profile {name!r}", hint=f"there are {known}")
+
+
+def default_profile() -> ContractProfile:
+    """Return the profile used where no checkout says otherwise."""
+    return profile_by_name(DEFAULT)
+
+
+def _read(path: Path) -> ContractProfile:
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    contract, layout = data["contract"], data["layout"]
+    return ContractProfile(
+        name=data["name"],
+        title=data["title"],
+        order=data["order"],
+        vllm_omni=data["vllm_omni"],
+        diffusers=data["diffusers"],
+        rollout_result=contract["rollout_result"],
+        hooks=tuple(contract["hooks"]),
+        lora_hook=contract["lora_hook"],
+        request_batch_default=contract["request_batch_default"],
+        example_readme=layout["example_readme"],
+        docs_link=layout.get("docs_link"),
+        docs_index=layout.get("docs_index"),
+        docs_link_check=layout["docs_link_check"],
+        smoke_runner=layout.get("smoke_runner"),
+        pipeline_tests=layout["pipeline_tests"],
+        sketch=data["sketch"],
+    )

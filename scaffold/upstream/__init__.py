@@ -1,0 +1,16 @@
+"""Finds vllm-omni's source (installed, a folder, a wheel, or a version fetched once) and reads it as text."""
+
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.locate import DEFAULT_VERSION, locate
+from scaffold.upstream.registry import PipelineTarget, read_registry, resolve_pipeline
+from scaffold.upstream.source import UpstreamSource
+
+__all__ = [
+    "DEFAULT_VERSION",
+    "PipelineTarget",
+    "UpstreamSource",
+    "cache_root",
+    "locate",
+    "read_registry",
+    "resolve_pipeline",
+]

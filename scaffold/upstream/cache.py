@@ -1,0 +1,26 @@
+"""Where fetched wheels are kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """Return the folder for downloads: ``$OMNI_SCAFFOLD_CACHE``, else the platform's user cache.
+
+    The folder is not created here.
+    """
+    override = os.environ.get("OMNI_SCAFFOLD_CACHE")
+    if override:
+        return Path(override).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        root = Path(base) if base else Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        root = Path(base) if base else Path.home() / ".cache"
+    return root / "omni-scaffold"

@@ -1,0 +1,97 @@
+"""From what the user named (or did not name) to an ``UpstreamSource``."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.upstream.fetch import fetch_wheel
+from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource, WheelSource
+
+DEFAULT_VERSION = "0.27.0rc1"
+DISTRIBUTION = "vllm-omni"
+
+_VERSION = re.compile(r"v?\d+(\.\d+)*((a|b|rc)\d+)?(\.(post|dev)\d+)*(\+[A-Za-z0-9.]+)?\Z")
+_WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl\Z")
+
+
+def locate(selector: str | None, *, checkout_pin: str | None = None) -> UpstreamSource:
+    """Find the source of vllm-omni to read.
+
+    Args:
+        selector: a version, the path of a wheel, or a folder holding ``vllm_omni/``; None picks the first of
+            ``checkout_pin``, the installed distribution, ``DEFAULT_VERSION``.
+        checkout_pin: the version that a checkout of the target repository asks for.
+
+    Raises:
+        ScaffoldError: nothing usable is there, or a version cannot be fetched.
+    """
+    if selector is None:
+        if checkout_pin:
+            return _version(checkout_pin)
+        return _installed() or _version(DEFAULT_VERSION)
+    text = selector.strip()
+    if not text:
+        raise ScaffoldError("the vllm-omni selector is empty", hint="give a version, a wheel or a folder")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _folder(path, text)
+    if path.is_file():
+        return _wheel(path, text)
+    if _VERSION.match(text):
+        return _version(text)
+    kind = "wheel" if text.endswith(".whl") else "version, wheel or folder"
+    raise ScaffoldError(f"no such {kind}: {text}", hint="give a version such as " + DEFAULT_VERSION)
+
+
+def _version(version: str) -> UpstreamSource:
+    plain = version.lstrip("v").removeprefix("==").strip()
+    if not _VERSION.match(plain):
+        raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
+    return WheelSource(fetch_wheel(DISTRIBUTION, plain), plain, plain)
+
+
+def _folder(path: Path, text: str) -> UpstreamSource:
+    if not (path / PACKAGE / "__init__.py").is_file():
+        raise ScaffoldError(f"{text} holds no {PACKAGE}/", hint=f"name the folder that holds {PACKAGE}/ itself")
+    return FolderSource(path, _folder_version(path), path.name or text)
+
+
+def _folder_version(path: Path) -> str | None:
+    """Return the version written beside the package by the build, if any."""
+    for info in sorted(path.glob("vllm_omni-*.dist-info")):
+        return info.name.removeprefix("vllm_omni-").removesuffix(".dist-info")
+    generated = path / PACKAGE / "_version.py"
+    if generated.is_file():
+        found = re.search(
+            r"^(?:__version__ = )?(?:version = )?['\"](\d[^'\"]*)['\"]",
+            generated.read_text(encoding="utf-8", errors="replace"),
+            re.MULTILINE,
+        )
+        if found:
+            return found.group(1)
+    return None
+
+
+def _wheel(path: Path, text: str) -> UpstreamSource:
+    named = _WHEEL.match(path.name)
+    if named is None:
+        raise ScaffoldError(f"{text} is not a wheel", hint="wheels end in .whl")
+    source = WheelSource(path, named.group("version"), path.name)
+    if not source.exists(f"{PACKAGE}/__init__.py"):
+        raise ScaffoldError(f"{text} holds no {PACKAGE}/", hint="give a wheel of vllm-omni")
+    return source
+
+
+def _installed() -> UpstreamSource | None:
+    try:
+        distribution = metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return None
+    root = Path(str(distribution.locate_file("")))
+    if not (root / PACKAGE / "__init__.py").is_file():
+        # An editable installation keeps its source elsewhere; a version of it can still be fetched.
+        return None
+    return FolderSource(root, distribution.version, f"{distribution.version} (installed)")

@@ -1,0 +1,142 @@
+"""One version of vllm-omni's source, read in place from a folder, an installed distribution or a wheel."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from abc import ABC, abstractmethod
+from pathlib import Path, PurePosixPath
+
+from scaffold.errors import ScaffoldError
+
+PACKAGE = "vllm_omni"
+MAX_FILE_BYTES = 8 * 1024 * 1024
+"""Larger files are no source that a person wrote; reading them is refused."""
+
+
+class UpstreamSource(ABC):
+    """Text of the files below the folder that holds ``vllm_omni/``.
+
+    Paths are POSIX and relative to that folder. Nothing is imported, unpacked or written.
+    """
+
+    def __init__(self, version: str | None, label: str) -> None:
+        self.version = version
+        self.label = label
+        self._trees: dict[str, ast.Module] = {}
+        self._texts: dict[str, str] = {}
+
+    def read(self, path: str) -> str:
+        """Return the file's text.
+
+        Raises:
+            ScaffoldError: the file is not there, too large, or not UTF-8.
+        """
+        text = self._texts.get(path)
+        if text is None:
+            data = self._bytes(self._checked(path))
+            try:
+                text = data.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise ScaffoldError(f"{path} in vllm-omni {self.label} is not UTF-8 at byte {error.start}") from None
+            self._texts[path] = text
+        return text
+
+    def tree(self, path: str) -> ast.Module:
+        """Return the file's syntax tree, parsed once.
+
+        Raises:
+            ScaffoldError: as ``read``, or the text is no Python.
+        """
+        tree = self._trees.get(path)
+        if tree is None:
+            try:
+                tree = ast.parse(self.read(path), filename=path)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                line = getattr(error, "lineno", None) or 1
+                raise ScaffoldError(f"{path}:{line} in vllm-omni {self.label} is not valid Python: {error}") from None
+            self._trees[path] = tree
+        return tree
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Tell whether ``path`` is a file of this version."""
+
+    @abstractmethod
+    def files(self, prefix: str = "") -> list[str]:
+        """Return the sorted paths of all Python files that start with ``prefix``."""
+
+    @abstractmethod
+    def _bytes(self, path: str) -> bytes: ...
+
+    def _missing(self, path: str) -> ScaffoldError:
+        return ScaffoldError(f"vllm-omni {self.label} has no {path}")
+
+    @staticmethod
+    def _checked(path: str) -> str:
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts:
+            raise ScaffoldError(f"{path!r} is not a path below the source folder")
+        return path
+
+
+class FolderSource(UpstreamSource):
+    """A folder that holds ``vllm_omni/``: a checkout, or the site-packages of an installation."""
+
+    def __init__(self, root: Path, version: str | None, label: str) -> None:
+        super().__init__(version, label)
+        self._root = root
+
+    def exists(self, path: str) -> bool:
+        return (self._root / self._checked(path)).is_file()
+
+    def files(self, prefix: str = "") -> list[str]:
+        found = (p.relative_to(self._root).as_posix() for p in (self._root / PACKAGE).rglob("*.py"))
+        return sorted(path for path in found if path.startswith(prefix))
+
+    def _bytes(self, path: str) -> bytes:
+        file = self._root / path
+        try:
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
+            return file.read_bytes()
+        except OSError:
+            raise self._missing(path) from None
+
+
+class WheelSource(UpstreamSource):
+    """A wheel, read in place."""
+
+    def __init__(self, wheel: Path, version: str | None, label: str) -> None:
+        super().__init__(version, label)
+        try:
+            self._zip = zipfile.ZipFile(wheel)
+            self._sizes = {info.filename: info.file_size for info in self._zip.infolist()}
+        except (OSError, zipfile.BadZipFile, ValueError) as error:
+            raise ScaffoldError(f"{wheel.name} is not a readable wheel: {error}") from None
+
+    def exists(self, path: str) -> bool:
+        return self._checked(path) in self._sizes
+
+    def files(self, prefix: str = "") -> list[str]:
+        start = prefix or f"{PACKAGE}/"
+        return sorted(n for n in self._sizes if n.startswith(start) and n.endswith(".py"))
+
+    def _bytes(self, path: str) -> bytes:
+        size = self._sizes.get(path)
+        if size is None:
+            raise self._missing(path)
+        if size > MAX_FILE_BYTES:
+            raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
+        try:
+            with self._zip.open(path) as member:
+                # The size in the directory is only a claim: never take more than the limit.
+                data = member.read(MAX_FILE_BYTES + 1)
+        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+            raise ScaffoldError(f"{path} in vllm-omni {self.label} cannot be read: {error}") from None
+        except Exception as error:
+            # zlib raises its own error type for a damaged stream.
+            raise ScaffoldError(f"{path} in vllm-omni {self.label} is damaged: {error}") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
+        return data

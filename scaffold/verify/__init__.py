@@ -1,0 +1,1 @@
+"""Runs a package against its contracts, in child processes."""

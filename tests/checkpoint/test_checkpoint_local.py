@@ -1,0 +1,144 @@
+"""Reading local checkpoints of every layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaffold.checkpoint import TensorHeader, read_checkpoint, read_manifest
+from scaffold.errors import ScaffoldError
+from scaffold.resources import presets_root
+
+Write = Callable[..., Path]
+
+
+def test_one_file_with_configs(tmp_path: Path, weights: Write) -> None:
+    weights(tmp_path / "m" / "ema.safetensors", {"a.w": ("BF16", [3, 5]), "b": ("F32", []), "empty": ("F32", [0, 7])})
+    (tmp_path / "m" / "config.json").write_text('{"a": 1}')
+    (tmp_path / "m" / "llm_config.json").write_text('{"b": [NaN, 1.5, -2]}')
+    (tmp_path / "m" / "merges.json").write_text("[1, 2]")
+    headers = read_checkpoint(tmp_path / "m")
+    assert headers.tensors["a.w"] == TensorHeader("a.w", "BF16", (3, 5), "ema.safetensors")
+    assert headers.tensors["b"].shape == ()
+    assert headers.tensors["empty"].nbytes == 0
+    assert headers.total_bytes == 34
+    assert [(f.name, f.tensors, f.data_bytes) for f in headers.files] == [("ema.safetensors", 3, 34)]
+    assert headers.configs["config.json"] == {"a": 1}
+    assert sorted(headers.configs) == ["config.json", "llm_config.json"]
+    assert headers.skipped == {"merges.json": "holds no JSON object"}
+    assert headers.source == "m"
+    assert headers.dtypes == {"F32": 2, "BF16": 1}
+
+
+def test_shards_with_an_index(sharded: Path) -> None:
+    for location in (sharded, sharded / "model.safetensors.index.json"):
+        headers = read_checkpoint(location)
+        assert list(headers.tensors) == ["layers.0.w", "layers.1.w", "norm.w"]
+        assert headers.tensors["norm.w"].file == "model-00002-of-00002.safetensors"
+        assert headers.configs == {"config.json": {"hidden_size": 4}}
+        assert headers.total_bytes == 48
+
+
+def test_json_summary_has_no_path(sharded: Path) -> None:
+    summary = read_checkpoint(sharded).to_json()
+    assert str(sharded.parent) not in json.dumps(summary)
+    assert summary["source"] == "sharded"
+    assert summary["keys"] == [{"name": "layers.{0..1}.w", "count": 2}, {"name": "norm.w", "count": 1}]
+    assert summary["files"][1] == {"name": "model-00002-of-00002.safetensors", "tensors": 1, "bytes": 16}
+
+
+def test_files_beside_an_index_are_read_too(sharded: Path, weights: Write) -> None:
+    weights(sharded / "ae.safetensors", {"decoder.w": ("F32", [2])})
+    headers = read_checkpoint(sharded)
+    assert headers.tensors["decoder.w"].file == "ae.safetensors"
+    only = headers.select(["ae.safetensors"])
+    assert list(only.tensors) == ["decoder.w"]
+    assert only.total_bytes == 8
+    assert only.configs == headers.configs
+    with pytest.raises(ScaffoldError, match="has no weight file x"):
+        headers.select(["x"])
+
+
+def test_two_files_with_the_same_keys_need_a_choice(tmp_path: Path, weights: Write) -> None:
+    weights(tmp_path / "ema.safetensors", {"a": ("F32", [2])})
+    weights(tmp_path / "model.safetensors", {"a": ("F32", [3])})
+    headers = read_checkpoint(tmp_path)
+    assert len(headers.files) == 2
+    with pytest.raises(ScaffoldError, match=r"ema\.safetensors and model\.safetensors both hold 'a'"):
+        _ = headers.tensors
+    assert headers.select(["model.safetensors"]).tensors["a"].shape == (3,)
+    assert read_checkpoint(tmp_path / "ema.safetensors").tensors["a"].shape == (2,)
+
+
+def test_subfolders_only_without_weights_above(tmp_path: Path, weights: Write) -> None:
+    weights(tmp_path / "transformer" / "x.safetensors", {"a": ("F32", [2])})
+    weights(tmp_path / "vae" / "x.safetensors", {"b": ("F32", [2])})
+    (tmp_path / "transformer" / "config.json").write_text("{}")
+    (tmp_path / "transformer" / "x.safetensors.index.json").write_text('{"weight_map": {"a": "x.safetensors"}}')
+    headers = read_checkpoint(tmp_path)
+    assert [file.name for file in headers.files] == ["transformer/x.safetensors", "vae/x.safetensors"]
+    assert list(headers.configs) == ["transformer/config.json"]
+    weights(tmp_path / "top.safetensors", {"c": ("F32", [2])})
+    assert list(read_checkpoint(tmp_path).tensors) == ["c"]
+
+
+def test_pickles_are_named_and_refused(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    for location in (tmp_path, tmp_path / "pytorch_model.bin"):
+        with pytest.raises(ScaffoldError, match=r"pickled weights only \(pytorch_model\.bin\)") as caught:
+            read_checkpoint(location)
+        assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["", "nowhere", "a\0b"])
+def test_nothing_there(name: str) -> None:
+    with pytest.raises(ScaffoldError):
+        read_checkpoint(name)
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(ScaffoldError, match=r"holds no \.safetensors file"):
+        read_checkpoint(tmp_path)
+    (tmp_path / "x.txt").write_text("")
+    with pytest.raises(ScaffoldError, match=r"no checkpoint folder and no \.safetensors file"):
+        read_checkpoint(tmp_path / "x.txt")
+
+
+def test_large_files_are_not_read(tmp_path: Path, raw_weights: Write) -> None:
+    size = 1 << 36
+    header = {"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    raw_weights(tmp_path / "a.safetensors", header, size)
+    assert read_checkpoint(tmp_path).total_bytes == size
+
+
+def test_progress_is_reported(sharded: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    read_checkpoint(sharded, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_packaged_manifest() -> None:
+    path = presets_root() / "manifests" / "bagel-7b-mot.ema.json"
+    headers = read_manifest(path)
+    assert {name: {"dtype": t.dtype, "shape": list(t.shape)} for name, t in headers.tensors.items()} == json.loads(
+        path.read_text()
+    )
+    assert len(headers.tensors) == 1223
+    assert headers.total_bytes == 29_214_520_256
+    assert headers.files[0].name == "ema.safetensors"
+    assert headers.source == "manifest bagel-7b-mot"
+    patterns = {row["name"]: row["count"] for row in headers.to_json()["keys"]}
+    assert patterns["language_model.model.layers.{0..27}.self_attn.q_proj.weight"] == 28
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}', '{"a": {"dtype": "F31", "shape": []}}', '{"a": {}}'])
+def test_bad_manifest(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "m.w.json"
+    path.write_text(text)
+    with pytest.raises(ScaffoldError, match=r"m\.w\.json"):
+        read_manifest(path)
+    with pytest.raises(ScaffoldError, match="cannot read the manifest"):
+        read_manifest(tmp_path / "none.json")

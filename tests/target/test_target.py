@@ -1,0 +1,179 @@
+"""Checkouts are recognised by what their files define. The stand-ins below are small and written for this test."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scaffold.errors import ScaffoldError
+from scaffold.target import Checkout, default_profile, profile_by_name, profile_for_checkout, profiles
+
+REAL = os.environ.get("VERL_OMNI_SRC")
+RELEASES = {"v0.1.0": "v0.1.0", "v0.2.0": "v0.2.0", "main": "HEAD"}
+
+
+def standin(root: Path, name: str) -> Path:
+    """Write the smallest folder that has the shape of a release."""
+    profile = profile_by_name(name)
+    hooks = "".join(f"    @classmethod\n    def {hook}(cls, *args): ...\n" for hook in profile.hooks)
+    batch = "            subclass.supports_request_batch = False\n" if profile.request_batch_default else ""
+    files = {
+        "verl_omni/pipelines/__init__.py": "from . import (\n    one,\n)\n",
+        "verl_omni/pipelines/model_base.py": (
+            f"class DiffusionModelBase:\n    registry = {{}}\n{hooks}\n\nclass VllmOmniPipelineBase:\n"
+            f"    def register(cls):\n        def decorator(subclass):\n{batch}            return subclass\n"
+        ),
+        "verl_omni/pipelines/non_diffusers_model_base.py": "class NonDiffusersModelBase: ...\n",
+        "pyproject.toml": f'[project.optional-dependencies]\nx = ["vllm==1", "vllm-omni=={profile.vllm_omni}"]\n',
+        profile.smoke_runner or "": 'run_test() { :; }\nrun_test 0 "a" \\\n    bash a.sh\n',
+    }
+    if profile.rollout_result == "rollout_output":
+        files["verl_omni/pipelines/diffusion_rollout_output.py"] = "def rollout_output(*, media): ...\n"
+    if profile.lora_hook:
+        files["verl_omni/utils/sync.py"] = 'hook = getattr(None, "map_lora_update_to_engine", None)\n'
+    if profile.docs_link:
+        files["docs/index.md"] = "# x\n\n```{toctree}\n:maxdepth: 2\n:caption: Examples\n\nexamples/a.md\n```\n"
+        files["docs/examples/a.md"] = "a\n"
+    if profile.docs_link_check:
+        files["tests/special_sanity/check_example_docs_symlinks.py"] = ""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_each_shape_gives_its_profile(tmp_path: Path, name: str) -> None:
+    checkout = Checkout.open(standin(tmp_path, name))
+    assert checkout.profile == profile_by_name(name)
+    assert checkout.vllm_omni_pin == profile_by_name(name).vllm_omni
+    assert checkout.notes == ()
+
+
+@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.skipif(not REAL, reason="VERL_OMNI_SRC names no verl-omni checkout")
+def test_real_releases_give_their_profile(tmp_path: Path, name: str) -> None:
+    git = ["git", "-c", "advice.detachedHead=false"]
+    subprocess.run([*git, "clone", "-q", "--shared", "--no-checkout", str(REAL), str(tmp_path / "x")], check=True)
+    commit = subprocess.run(
+        ["git", "-C", str(REAL), "rev-parse", RELEASES[name]], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    subprocess.run([*git, "-C", str(tmp_path / "x"), "checkout", "-q", commit], check=True)
+    checkout = Checkout.open(tmp_path / "x")
+    assert checkout.profile == profile_by_name(name)
+    assert checkout.vllm_omni_pin == profile_by_name(name).vllm_omni
+    assert checkout.notes == ()
+
+
+def test_the_files_decide_not_the_pin(tmp_path: Path) -> None:
+    root = standin(tmp_path, "v0.1.0")
+    (root / "pyproject.toml").write_text('[project]\ndependencies = ["vllm_omni[x] == 0.30.0"]\n')
+    checkout = Checkout.open(root)
+    assert checkout.profile.name == "v0.1.0"
+    assert checkout.vllm_omni_pin == "0.30.0"
+    assert checkout.notes == ("the checkout pins vllm-omni 0.30.0; verl-omni v0.1.0 pins 0.22.0",)
+
+
+def test_an_unknown_shape_is_the_nearest_profile_corrected(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    (root / "verl_omni/pipelines/diffusion_rollout_output.py").write_text("# rollout_output moved\n")
+    (root / "verl_omni/utils/sync.py").write_text('"""map_lora_update_to_engine is gone."""\n')
+    checkout = Checkout.open(root)
+    assert checkout.profile.name == "main"
+    assert checkout.profile.rollout_result == "custom_output"
+    assert checkout.profile.lora_hook is False
+    assert "a rollout returns custom_output" in checkout.notes[0]
+    assert "LoRA hook is missing" in checkout.notes[0]
+
+
+def test_a_runner_that_is_gone_is_none(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    (root / "tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh").unlink()
+    assert profile_for_checkout(root).smoke_runner is None
+
+
+@pytest.mark.parametrize(
+    ("requirement", "pin"),
+    [
+        ('[project]\ndependencies = ["vllm-omni>=0.2"]\n', None),
+        ('[project]\ndependencies = ["vllm-omni==0.27.0rc1 ; extra"]\n', "0.27.0rc1"),
+        ('[dependency-groups]\na = [{include-group = "b"}, "vllm.omni===0.24.0"]\n', "0.24.0"),
+        ('[project\ndependencies = [\n    "vllm-omni==0.22.0",\n', "0.22.0"),
+        ('[project]\ndependencies = ["my-vllm-omni==9"]\n', None),
+    ],
+)
+def test_pins_of_all_spellings(tmp_path: Path, requirement: str, pin: str | None) -> None:
+    root = standin(tmp_path, "main")
+    (root / "pyproject.toml").write_text(requirement)
+    assert Checkout.open(root).vllm_omni_pin == pin
+
+
+def test_requirements_file_serves_where_pyproject_is_silent(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    (root / "pyproject.toml").unlink()
+    (root / "requirements-gpu.txt").write_text("torch\nvllm-omni==0.24.0  # pinned\n")
+    assert Checkout.open(root).vllm_omni_pin == "0.24.0"
+
+
+NO_CHECKOUT = {
+    "empty": ({}, "it has no verl_omni/pipelines/__init__.py"),
+    "no class": (
+        {
+            "verl_omni/pipelines/__init__.py": "",
+            "verl_omni/pipelines/model_base.py": "x = 1\n",
+            "verl_omni/pipelines/non_diffusers_model_base.py": "class NonDiffusersModelBase: ...\n",
+        },
+        "defines no DiffusionModelBase",
+    ),
+    "not Python": (
+        {
+            "verl_omni/pipelines/__init__.py": "",
+            "verl_omni/pipelines/model_base.py": "class (:\n",
+            "verl_omni/pipelines/non_diffusers_model_base.py": "",
+        },
+        "defines no DiffusionModelBase",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_CHECKOUT)
+def test_other_folders_are_refused(tmp_path: Path, case: str) -> None:
+    files, message = NO_CHECKOUT[case]
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    with pytest.raises(ScaffoldError, match=message) as caught:
+        Checkout.open(tmp_path)
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_or_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in ("file", "nothing"):
+        with pytest.raises(ScaffoldError, match="no folder"):
+            Checkout.open(tmp_path / path)
+
+
+def test_opening_runs_nothing(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    for path in ("verl_omni/pipelines/model_base.py", "verl_omni/utils/sync.py", "setup.py"):
+        with (root / path).open("a") as file:
+            file.write(f"\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
+    Checkout.open(root)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_profiles_are_ordered_and_named() -> None:
+    assert [profile.name for profile in profiles()] == ["v0.1.0", "v0.2.0", "main"]
+    assert default_profile().vllm_omni == "0.27.0rc1"
+    with pytest.raises(ScaffoldError, match=r"there are v0\.1\.0, v0\.2\.0, main"):
+        profile_by_name("v9")
+
+
+def test_target_section_of_the_spec() -> None:
+    assert profile_by_name("main").context("toy")["docs_link"] == "docs/examples/toy/flowgrpo_trainer_toy.md"
+    section = profile_by_name("v0.1.0").context("toy")
+    assert section["docs_link"] is None
+    assert section["rollout_result"] == "custom_output"
+    assert section["smoke_runner"] == "tests/gpu_smoke/run_gpu_smoke_tests.sh"
