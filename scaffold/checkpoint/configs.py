@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scaffold.checkpoint.folder import Folder
@@ -18,21 +19,6 @@ def is_config(name: str) -> bool:
     return name.endswith(".json") and not name.endswith((SUFFIX, ".bin.index.json"))
 
 
-def accept_config(name: str, raw: bytes, label: str) -> dict[str, Any] | str:
-    """Return a config's object, or the reason why the file is left out.
-
-    Raises:
-        ScaffoldError: the file calls itself a config and cannot be parsed.
-    """
-    try:
-        value = parse_config(raw, label)
-    except ScaffoldError as error:
-        if "config" in name:
-            raise
-        return error.message.removeprefix(label).strip()
-    return "holds no JSON object" if value is None else value
-
-
 def read_configs(folder: Folder, names: list[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the configs of a folder by file name, and the reason for each JSON file that was left out.
 
@@ -41,6 +27,22 @@ def read_configs(folder: Folder, names: list[str]) -> tuple[dict[str, dict[str, 
     Raises:
         ScaffoldError: a file called ``*config*`` is too large, no JSON, or a link that leaves the folder.
     """
+    return collect(names, lambda name: folder.read_small(name, MAX_CONFIG_BYTES), folder.label)
+
+
+def collect(
+    names: Iterable[str], read: Callable[[str], bytes], label: Callable[[str], str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return configs and reasons like ``read_configs``, for any way to read a file.
+
+    Args:
+        names: all files of the checkpoint.
+        read: gives a file's content, or raises ScaffoldError.
+        label: how errors name a file.
+
+    Raises:
+        ScaffoldError: a file called ``*config*`` cannot be read or parsed.
+    """
     configs: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
     for name in filter(is_config, names):
@@ -48,15 +50,14 @@ def read_configs(folder: Folder, names: list[str]) -> tuple[dict[str, dict[str, 
             skipped[name] = f"more than {MAX_CONFIGS} JSON files"
             continue
         try:
-            raw = folder.read_small(name, MAX_CONFIG_BYTES)
+            value = parse_config(read(name), label(name))
         except ScaffoldError as error:
             if "config" in name:
                 raise
-            skipped[name] = error.message.replace(str(folder.shown), folder.shown.name)
+            skipped[name] = error.message.removeprefix(label(name)).strip()
             continue
-        value = accept_config(name, raw, folder.label(name))
-        if isinstance(value, str):
-            skipped[name] = value
+        if value is None:
+            skipped[name] = "holds no JSON object"
         else:
             configs[name] = value
     return configs, skipped

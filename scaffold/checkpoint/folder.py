@@ -6,9 +6,10 @@ import os
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaffold.checkpoint.layout import check_inside
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 
@@ -72,15 +73,7 @@ class Folder:
             ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is no regular file.
         """
         origin = f"{named_by} names" if named_by else f"{self.shown} has"
-        if (
-            not name
-            or "\0" in name
-            or "\\" in name
-            or PurePosixPath(name).is_absolute()
-            or PureWindowsPath(name).drive
-            or ".." in PurePosixPath(name).parts
-        ):
-            raise ScaffoldError(f"{origin} the file {quoted(name)}, which is no path inside the checkpoint")
+        check_inside(name, origin)
         try:
             real = (self.root / name).resolve(strict=True)
             regular = stat.S_ISREG(real.stat().st_mode)

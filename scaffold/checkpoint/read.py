@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
 
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?", re.ASCII)
+
+
+def is_repository(text: str) -> bool:
+    """Tell whether a text has the form ``owner/name`` or ``owner/name@revision``."""
+    return _REPOSITORY.fullmatch(text) is not None
+
 
 def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -> CheckpointHeaders:
     """Read a checkpoint's headers and configs, never its tensor data.
 
     Args:
-        location: a folder, a ``.safetensors`` file, or an index of shards.
+        location: a folder, a ``.safetensors`` file, an index of shards, or, as text, where no such path exists, a Hub
+            repository ``owner/name`` or ``owner/name@revision``.
         progress: called with files read and files in all.
 
     Raises:
@@ -27,6 +36,10 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
         exists = path.exists()
     except OSError as error:
         raise ScaffoldError(f"cannot reach {path}: {error.strerror}") from None
+    if not exists and isinstance(location, str) and is_repository(location):
+        from scaffold.checkpoint.hub import read_hub
+
+        return read_hub(location, progress)
     if not exists:
-        raise ScaffoldError(f"there is no checkpoint at {path}")
+        raise ScaffoldError(f"there is no checkpoint at {path}", hint="give a path, or a Hub repository as owner/name")
     return read_local(path, progress)

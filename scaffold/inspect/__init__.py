@@ -32,4 +32,10 @@ def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointH
     target = resolve_pipeline(source, pipeline)
     program = Program(source, target, headers)
     program.run()
+    if program.denoising is None:
+        # A class for image or video input refuses a request without one.
+        given = Program(source, target, headers, with_media=True)
+        given.run()
+        if given.denoising is not None:
+            program = given
     return answer_all(program)

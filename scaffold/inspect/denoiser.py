@@ -9,7 +9,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising, is_sample, is_turn
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, External, Func, Obj, Slot, Value, options
+from scaffold.inspect.program.values import Attr, Call, Func, Obj, Slot, Value, class_name, options
 
 ORDER = 2
 KEYS = (
@@ -50,26 +50,14 @@ def answers(program: Program) -> dict[str, Fact]:
         at = place
     elif record.kwargs:
         facts["answers.denoiser.params"] = fact([k for k in record.kwargs if k != "**"], [at], "likely")
-    name = _class_name(found.receiver)
+    held = options(found.receiver) if found.receiver is not None else []
+    name = next((n for o in held if (n := class_name(o)) is not None), None)
     if name is None and isinstance(func, Func) and func.owner is not None:
         name = func.owner.name
     if name is not None:
         receiver_at = found.receiver.at if found.receiver is not None else None
         facts["answers.denoiser.class"] = fact(name, [record.at, receiver_at, at])
     return facts
-
-
-def _class_name(receiver: Value | None) -> str | None:
-    for option in options(receiver) if receiver is not None else []:
-        if isinstance(option, Obj):
-            return option.cls.name
-        if isinstance(option, Call):
-            named = option.func.base if isinstance(option.func, Attr) else option.func
-            if isinstance(named, External):
-                return named.path.rpartition(".")[2]
-        if isinstance(option, Slot):
-            return None
-    return None
 
 
 def find_denoiser(program: Program) -> Denoiser | None:

@@ -11,7 +11,6 @@ from scaffold.inspect.program.values import (
     Attr,
     Call,
     Choice,
-    ClassRef,
     Conf,
     Const,
     Elem,
@@ -24,6 +23,7 @@ from scaffold.inspect.program.values import (
     Slice,
     Slot,
     Value,
+    class_name,
     depends,
     options,
     walk,
@@ -131,14 +131,9 @@ def _held_name(program: Program, receiver: Value) -> str | None:
 
 def _scheduler_class(held: list[Value], step: Call) -> Fact:
     for receiver in held:
-        if isinstance(receiver, Obj):
-            return fact(receiver.cls.name, [receiver.at, step.at])
-        if isinstance(receiver, Call):
-            named = receiver.func.base if isinstance(receiver.func, Attr) else receiver.func
-            if isinstance(named, ClassRef):
-                return fact(named.cls.name, [receiver.at, step.at])
-            if isinstance(named, External) and named.path.rpartition(".")[2][:1].isupper():
-                return fact(named.path.rpartition(".")[2], [receiver.at, step.at])
+        name = class_name(receiver)
+        if name is not None:
+            return fact(name, [receiver.at, step.at])
     if held and all(isinstance(r, Slot) for r in held):
         return fact(None, [r.at for r in held] + [step.at])
     return Fact(None, tuple(e for e in [step.at] if e), "unknown")
@@ -251,7 +246,7 @@ def _schedule_facts(program: Program, found: Denoising) -> dict[str, Fact]:
     if first is not None and last is not None and first != last:
         direction = "descending" if first > last else "ascending"
         facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
-    facts["answers.scheduler.shift"] = _shift(vector, grid)
+    facts["answers.scheduler.shift"] = _shift(vector, grid, ascending=first is not None and last is not None and first < last)
     return facts
 
 
@@ -307,8 +302,11 @@ def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
     return facts
 
 
-def _shift(vector: Value, grid: Call) -> Fact:
-    """Solve the entries for s in s·t/(1+(s−1)·t); a schedule of another form has no shift."""
+def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
+    """Solve the entries for s in s·t/(1+(s−1)·t); a schedule of another form has no shift.
+
+    On rising times the same formula acts on 1−t, which is the inverse on t.
+    """
     top = entry(vector, grid, 1.0)
     half = entry(vector, grid, 0.5)
     if top is None or half is None or top == 0:
@@ -321,7 +319,7 @@ def _shift(vector: Value, grid: Call) -> Fact:
         value = entry(vector, grid, t)
         if value is None or abs(value / top - shift * t / (1 + (shift - 1) * t)) > 1e-9:
             return UNKNOWN
-    shift = round(shift, 9)
+    shift = round(1 / shift if ascending else shift, 9)
     sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Const | Param | Conf)]
     given = [n for n in sources if _is_number(n, shift)]
     param = next((n for n in given if isinstance(n, Param)), None)

@@ -15,6 +15,8 @@ from scaffold.plan.folder import Folder, contained
 NAME = "omni-scaffold-journal.json"
 MARK = "omni-scaffold"
 
+_TEMPORARY = f".{NAME}.tmp"
+
 State = Literal["staging", "replacing", "done"]
 
 
@@ -61,29 +63,26 @@ class Journal:
         text = json.dumps({"schema": 1, "state": state, "folders": list(self.folders), "entries": entries})
         place = _open_place(folder)
         try:
-            temporary = f".{NAME}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
+            with os.fdopen(os.open(_TEMPORARY, flags, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, _name(folder), src_dir_fd=place, dst_dir_fd=place)
-            self.state = state
+            os.replace(_TEMPORARY, _name(folder), src_dir_fd=place, dst_dir_fd=place)
             os.fsync(place)
+            self.state = state
         finally:
             os.close(place)
 
     @staticmethod
     def left_in(folder: Folder) -> bool:
-        """Whether a journal is there."""
+        """Whether a journal, or the beginning of one, is there."""
         place = _open_place(folder)
         try:
-            os.stat(_name(folder), dir_fd=place, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
+            with os.scandir(place) as items:
+                return not {_name(folder), _TEMPORARY}.isdisjoint(item.name for item in items)
         finally:
             os.close(place)
-        return True
 
     @classmethod
     def read(cls, folder: Folder) -> Journal | None:
@@ -114,12 +113,12 @@ class Journal:
         """Delete the journal, the last step of every commit."""
         place = _open_place(folder)
         try:
-            for name in (_name(folder), f".{NAME}.tmp"):
+            for name in (_TEMPORARY, _name(folder)):
                 try:
                     os.unlink(name, dir_fd=place)
                 except FileNotFoundError:
                     continue
-            os.fsync(place)
+                os.fsync(place)
         finally:
             os.close(place)
 

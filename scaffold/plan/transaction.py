@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
@@ -63,7 +64,7 @@ def _run(folder: Folder, changes: Sequence[PlannedChange]) -> None:
     folders = sorted({parent for change in changes if change.after for parent in folder.missing_parents(change.path)})
     entries = tuple(Entry.of(change) for change in changes)
     journal = Journal(folders, entries)
-    current = ""
+    current = journal_name = "the journal"
     try:
         journal.write(folder, "staging")
         for path in folders:
@@ -74,15 +75,20 @@ def _run(folder: Folder, changes: Sequence[PlannedChange]) -> None:
             current = change.path
             stage(folder, change, entry)
             backup(folder, change, entry)
+        current = journal_name
         sync(folder, entries, folders)
         journal.write(folder, "replacing")
         for change, entry in zip(changes, entries, strict=True):
             current = change.path
             place(folder, change, entry)
+        current = journal_name
         sync(folder, entries, folders)
         journal.write(folder, "done")
     except BaseException as error:
         try:
+            if journal.state == "replacing":
+                # What is on disk may already say "done" although writing it failed.
+                journal.write(folder, "replacing")
             _roll_back(folder, journal)
         except OSError as second:
             problem = f"{current}: {error}; undoing it failed too: {second.strerror or second}"
@@ -90,12 +96,22 @@ def _run(folder: Folder, changes: Sequence[PlannedChange]) -> None:
         if isinstance(error, OSError):
             raise ScaffoldError(f"{current}: {error.strerror or error}; nothing was changed") from error
         raise
-    _tidy(folder, journal)
+    with suppress(OSError):  # everything is in place; the next start tidies up
+        _tidy(folder, journal)
 
 
 def _recover(folder: Folder) -> str | None:
+    try:
+        return _finish(folder)
+    except OSError as error:
+        problem = f"{folder.root}: what an interrupted run left cannot be undone: {error.strerror or error}"
+        raise ScaffoldError(problem, hint="run the command again") from error
+
+
+def _finish(folder: Folder) -> str | None:
     journal = Journal.read(folder)
     if journal is None:
+        Journal.remove(folder)  # one that died before anything else was made
         return None
     if journal.state == "done":
         _tidy(folder, journal)
@@ -150,7 +166,8 @@ def _make_root(root: Path) -> list[Path]:
         made.append(missing)
         missing = missing.parent
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        if made:
+            root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScaffoldError(f"{root}: cannot be made: {error.strerror}") from error
     return made

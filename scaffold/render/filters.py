@@ -41,6 +41,14 @@ def py(value: Any) -> str:
     raise ValueError(f"no Python literal for a {type(value).__name__}")
 
 
+def tuple_py(value: Any) -> str:
+    """Return a list as a Python tuple literal, as constants of a module should be."""
+    value = _defined(value)
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"no tuple for a {type(value).__name__}")
+    return py(tuple(value))
+
+
 def sh(value: Any) -> str:
     """Return one shell word, single-quoted where needed."""
     value = _defined(value)
@@ -134,6 +142,7 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
 
 FILTERS = {
     "py": py,
+    "tuple_py": tuple_py,
     "sh": sh,
     "yaml": yaml,
     "toml": toml,

@@ -11,7 +11,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 
 SCHEMA = 1
-_BOOKKEEPING = ("schema", "provenance", "fingerprints", "files")
+_BOOKKEEPING = ("schema", "not_established", "provenance", "fingerprints", "files")
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,13 @@ class IntegrationSpec:
         return self.sections.get(section, {}).get(key)
 
     def to_toml(self) -> str:
-        """Serialise deterministically; None has no TOML form and is left out."""
+        """Serialise deterministically; TOML has no None, so the keys that have no value are listed."""
         import tomli_w
 
         document: dict[str, Any] = {"schema": SCHEMA}
+        document["not_established"] = sorted(
+            f"{name}.{key}" for name, values in self.sections.items() for key, value in values.items() if value is None
+        )
         document |= {name: _without_none(values) for name, values in self.sections.items()}
         document["provenance"] = dict(sorted(self.provenance.items()))
         document["fingerprints"] = dict(sorted(self.fingerprints.items()))
@@ -65,10 +68,15 @@ class IntegrationSpec:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
         if document.get("schema") != SCHEMA:
             raise ScaffoldError(f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}")
-        sections = {name: values for name, values in document.items() if name not in _BOOKKEEPING}
-        for name, values in sections.items():
-            if not isinstance(values, dict):
-                raise ScaffoldError(f"{source}: {name} is no table")
+        sections: dict[str, dict[str, Any]] = {}
+        for name, values in document.items():
+            if name not in _BOOKKEEPING:
+                if not isinstance(values, dict):
+                    raise ScaffoldError(f"{source}: {name} is no table")
+                sections[name] = values
+        for path in document.get("not_established", []):
+            section, _, key = str(path).partition(".")
+            sections.setdefault(section, {}).setdefault(key, None)
         return cls(
             sections,
             document.get("provenance", {}),

@@ -16,7 +16,13 @@ from scaffold.errors import ScaffoldError
 from scaffold.upstream.cache import cache_root
 
 TIMEOUT_SECONDS = 600
-_OFFLINE = ("NewConnectionError", "Temporary failure in name resolution", "Connection refused", "timed out", "ProxyError")
+_OFFLINE = (
+    "NewConnectionError",
+    "Temporary failure in name resolution",
+    "Connection refused",
+    "timed out",
+    "ProxyError",
+)
 _KNOWN = re.compile(r"from versions: ([^)]*)\)")
 
 

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.classes import ClassInfo, Method
+from scaffold.inspect.program.conditions import MEDIA_KEY
 from scaffold.inspect.program.core import Core, Frame
 from scaffold.inspect.program.values import (
     NONE,
@@ -281,8 +282,13 @@ class Attributes(Core):
         """What the user gave under a key of the prompt or of the extra arguments."""
         if base.root == "sampling_params" and base.key == "extra_args":
             root, name = "extra_args", key
+        elif base.root == "media":
+            return Param("media", f"{base.key}.{key}", at=at)
         elif base.root in ("extra_args", "prompt"):
             root, name = base.root, f"{base.key}.{key}" if base.key else key
+            if root == "prompt" and name == MEDIA_KEY and self.with_media:
+                self.trace.reads.setdefault((root, name), at)
+                return Param("media", name, at=at)
         elif base.root == "request":
             root, name = "request", f"{base.key}.{key}"
         else:

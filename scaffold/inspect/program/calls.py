@@ -164,9 +164,7 @@ class Calls(Library):
             return self.record_opaque(func, args, kwargs, at, receiver, name)
         return self.call(func, args, kwargs, at)
 
-    def _from_file(
-        self, cls: ClassInfo, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value:
+    def _from_file(self, cls: ClassInfo, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
         """An inherited constructor that reads a configuration: attributes come from the file."""
         obj = Obj(cls, args, kwargs, depth=self.depth, at=at)
         location = args[0] if args else None
@@ -175,9 +173,7 @@ class Calls(Library):
         self._record(ClassRef(cls), args, kwargs, obj, at, method="from_file")
         return obj
 
-    def _construct(
-        self, func: ClassRef, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value:
+    def _construct(self, func: ClassRef, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
         cls = func.cls
         new = cls.find_method("__new__")
         if cls.derives_from("Enum", "IntEnum", "StrEnum") or new is not None:
@@ -186,9 +182,7 @@ class Calls(Library):
         self._record(func, args, kwargs, obj, at, method="__init__")
         return obj
 
-    def _call_function(
-        self, func: Func, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value:
+    def _call_function(self, func: Func, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
         if not self._should_follow(func):
             return self.record_opaque(func, args, kwargs, at, func.bound, func.name)
         node = func.node
@@ -197,16 +191,23 @@ class Calls(Library):
         record = self._record(func, args, kwargs, NONE, at, bound, func.bound, func.name)
         self.trace.followed[id(node)] = func
         self.stack.append(frame)
-        conditions = len(self.conditions)
+        marks = (len(self.conditions), len(self.loop_stack), len(self.rows), len(self.branch_marks), self.depth)
+        result: Value
         try:
             if isinstance(node, ast.Lambda):
                 result = self.evaluate(node.body, frame)
             else:
                 falls = self.run_block(node.body, frame)
                 result = self._result(frame, falls, at)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            # The source is anybody's: what was not foreseen makes this one result unknown.
+            result = Unknown(f"not followed: {error}", at=at)
+            self.failures.append(error)
         finally:
-            del self.conditions[conditions:]
             self.stack.pop()
+            del self.conditions[marks[0] :], self.loop_stack[marks[1] :]
+            del self.rows[marks[2] :], self.branch_marks[marks[3] :]
+            self.depth = marks[4]
         record.result = result
         return result
 
@@ -235,7 +236,9 @@ class Calls(Library):
             return nested < MAX_FORWARD_NESTING
         return True
 
-    def _bind_arguments(self, func: Func, args: list[Value], kwargs: dict[str, Value], frame: Frame) -> dict[str, Value]:
+    def _bind_arguments(
+        self, func: Func, args: list[Value], kwargs: dict[str, Value], frame: Frame
+    ) -> dict[str, Value]:
         """Bind arguments to parameters; returns them by name, without the receiver."""
         spec = func.node.args
         names = [a.arg for a in [*spec.posonlyargs, *spec.args]]

@@ -57,6 +57,7 @@ class Core:
     def __init__(self, source: UpstreamSource) -> None:
         self.source = source
         self.graph = ModuleGraph(source)
+        self.with_media = False
         self.classes = Classes(self)
         self.trace = Trace()
         self.steps = 0
@@ -66,6 +67,7 @@ class Core:
         self.rows: list[Value] = []
         self.branch_marks: list[int] = []
         self.stack: list[Frame] = []
+        self.failures: list[Exception] = []
         self._globals: dict[tuple[str, str], Value] = {}
         self._attrs: dict[tuple[int, str], Attr] = {}
         self._items: dict[tuple[int, object], Item] = {}

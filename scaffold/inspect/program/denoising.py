@@ -11,6 +11,7 @@ from scaffold.inspect.program.values import (
     Carried,
     Choice,
     Elem,
+    External,
     Func,
     Index,
     Item,
@@ -90,14 +91,25 @@ def _unwrap(value: Value) -> Value:
             value = value.base
         elif isinstance(value, Item):
             value = value.base
-        elif isinstance(value, Call) and value.name in SHAPE_METHODS and isinstance(value.func, Attr):
-            value = value.func.base
+        elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
+            value = inner
         elif isinstance(value, Choice):
             calls = [_unwrap(o) for o in value.options]
             value = next((c for c in calls if isinstance(c, Call | Op)), value.options[0])
         else:
             break
     return value
+
+
+def reshaped(value: Call) -> Value | None:
+    """The tensor whose entries a call only rearranges."""
+    if isinstance(value.func, Attr) and value.name in SHAPE_METHODS:
+        return value.func.base
+    if value.name == "einsum" and len(value.args) == 2:
+        return value.args[1]
+    if value.name in (*SHAPE_METHODS, "rearrange") and isinstance(value.func, External) and value.args:
+        return value.args[0]
+    return None
 
 
 def is_sample(value: Value, variable: Value) -> bool:
@@ -107,8 +119,8 @@ def is_sample(value: Value, variable: Value) -> bool:
         for _ in range(10):
             if node is variable:
                 return True
-            if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
-                node = node.func.base
+            if isinstance(node, Call) and (inner := reshaped(node)) is not None:
+                node = inner
             elif isinstance(node, Call) and node.name == "scale_model_input" and node.args:
                 node = node.args[0]
             elif isinstance(node, Call) and node.name in _JOINS and node.args:

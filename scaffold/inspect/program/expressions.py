@@ -299,7 +299,12 @@ class Expressions(Attributes):
         return rows, exact
 
     def _generate(
-        self, generators: list[ast.comprehension], index: int, results: list[ast.expr], scope: Frame, rows: list[list[Value]]
+        self,
+        generators: list[ast.comprehension],
+        index: int,
+        results: list[ast.expr],
+        scope: Frame,
+        rows: list[list[Value]],
     ) -> bool:
         if index == len(generators):
             rows.append([self.evaluate(r, scope) for r in results])

@@ -286,7 +286,12 @@ class Library(Statements):
             return result if isinstance(result, Param) else None
         if isinstance(receiver, Conf):
             return Conf(receiver.file, (*receiver.path, key.value), default, at=at)
-        found = [self._get(o, args, at) or self.builtin_method(o, "get", args, {}, at) for o in options(receiver)[:4]]
+        if not isinstance(receiver, Choice):
+            return None
+        found = [
+            self._get(o, args, at) if isinstance(o, Param | Conf) else self.builtin_method(o, "get", args, {}, at)
+            for o in options(receiver)[:4]
+        ]
         real = [f for f in found if f is not None]
         return join(real, None, at) if real else None
 

@@ -155,7 +155,7 @@ def _plain(
         return MISSING if any(a is MISSING for a in args) else fold(value.op, args)
     if isinstance(value, Choice):
         return _choose(value, inner)
-    if known and isinstance(value, Item) and isinstance(value.key, Slice | Index):
+    if known and isinstance(value, Item) and isinstance(value.key, Slice | Index | Seq):
         # One entry of a vector stands for all of them.
         return inner(value.base)
     if known and isinstance(value, Elem):

@@ -34,8 +34,16 @@ class Program(Requests):
         trace: what happened on the way.
     """
 
-    def __init__(self, source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None = None) -> None:
+    def __init__(
+        self,
+        source: UpstreamSource,
+        target: PipelineTarget,
+        headers: CheckpointHeaders | None = None,
+        *,
+        with_media: bool = False,
+    ) -> None:
         super().__init__(source)
+        self.with_media = with_media
         self.target = target
         self.headers = headers
         self.cls = self._pipeline_class()
@@ -67,6 +75,8 @@ class Program(Requests):
                     self.entry = found
                     self._run_entry(*found)
                     break
+        except RecursionError as error:
+            self.failures.append(error)
         finally:
             sys.setrecursionlimit(limit)
 

@@ -271,6 +271,21 @@ class Carried(Value):
 NONE = Const(None)
 
 
+def class_name(value: Value) -> str | None:
+    """The class that a value is an instance of, where its construction tells."""
+    if isinstance(value, Obj):
+        return value.cls.name
+    if isinstance(value, Call):
+        func: Value = value.func
+        while isinstance(func, Attr):
+            func = func.base
+        if isinstance(func, ClassRef):
+            return func.cls.name
+        if isinstance(func, External):
+            return next((part for part in reversed(func.path.split(".")) if part[:1].isupper()), None)
+    return None
+
+
 def is_none(value: Value) -> bool:
     return isinstance(value, Const) and value.value is None
 

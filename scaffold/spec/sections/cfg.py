@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from scaffold.errors import RefusedError
 from scaffold.spec.section import Section
 
 ORDER = 21
@@ -19,24 +18,18 @@ def fill(section: Section) -> None:
     upstream, origin = section.known("detail.cfg.parameters")
     scales, _ = section.known("answers.cfg.scales")
     recipe = section.sources.preset.value("cfg", "defaults") or {}
-    parameters = [{"name": name, "default": recipe.get(name, default)} for name, default in (upstream or {}).items()]
+    parameters = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in upstream or []]
     if recipe:
         origin += f"; preset {section.sources.preset.name}"
     section.put("parameters", parameters, origin)
-    roles = _roles(upstream or {}, list(scales or {}))
-    for role in ("text_scale", "image_scale", "interval", "renorm_type", "renorm_min"):
-        section.put(role, roles.get(role), origin)
-
-
-def _roles(parameters: dict[str, Any], scales: list[str]) -> dict[str, str]:
-    roles = dict(zip(("text_scale", "image_scale"), scales, strict=False))
-    for name, default in parameters.items():
-        if name in scales:
-            continue
-        if isinstance(default, str):
-            roles["renorm_type"] = name
-        elif isinstance(default, list | tuple):
-            roles["interval"] = name
-        else:
-            roles["renorm_min"] = name
-    return roles
+    for role, name in zip(("text_scale", "image_scale"), list(scales or {}), strict=False):
+        section.put(role, name, "order of answers.cfg.scales")
+    section.fact("interval", "detail.cfg.interval_parameter")
+    section.fact("renorm_type", "detail.cfg.renorm_parameter")
+    taken = {section.values.get(role) for role in ("text_scale", "image_scale", "interval", "renorm_type")}
+    left = [entry["name"] for entry in upstream or [] if entry["name"] not in taken]
+    if len(left) > 1:
+        raise RefusedError(f"the part that {', '.join(left)} play in guidance could not be established from the source")
+    section.put("renorm_min", left[0] if left else None, "the guidance parameter that is left")
+    section.values.setdefault("text_scale", None)
+    section.values.setdefault("image_scale", None)

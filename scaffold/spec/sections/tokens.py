@@ -11,7 +11,7 @@ ORDER = 11
 
 def fill(section: Section) -> None:
     """Put text and id of each token; ids that only a tokenizer knows come from the preset."""
-    texts, origin = section.known("detail.tokens.texts")
+    texts, origin = section.known("detail.tokens.text")
     answers, _ = section.known("answers.tokens")
     for name, answer in (answers or {}).items():
         released: dict[str, Any] = section.sources.preset.value("tokens", name) or {}

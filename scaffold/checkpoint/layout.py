@@ -1,0 +1,98 @@
+"""Which files of a listing are the checkpoint, and how what they hold is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
+from scaffold.checkpoint.index import SUFFIX, check_index
+from scaffold.checkpoint.quoting import quoted
+from scaffold.errors import ScaffoldError
+
+WEIGHTS = ".safetensors"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def weight_names(names: Iterable[str]) -> list[str]:
+    """Return the weight files and indexes of a listing: those at the top, or where it has none, one folder down."""
+    found = sorted(name for name in names if name.endswith((WEIGHTS, SUFFIX)))
+    top = [name for name in found if "/" not in name]
+    return top or [name for name in found if name.count("/") == 1]
+
+
+def no_weights(where: str, names: Iterable[str]) -> ScaffoldError:
+    """Return the error for a listing without weights; pickles are named, never loaded."""
+    pickles = sorted(name for name in names if name.endswith(PICKLES))
+    if pickles:
+        shown = ", ".join(pickles[:3]) + (f" and {len(pickles) - 3} more" if len(pickles) > 3 else "")
+        return ScaffoldError(
+            f"{where} has pickled weights only ({shown}), which are never loaded", hint="convert them to safetensors"
+        )
+    return ScaffoldError(f"{where} holds no .safetensors file", hint="give the folder with the model's weights")
+
+
+def check_inside(name: str, origin: str) -> None:
+    """Require a POSIX path relative to the checkpoint that stays in it; ``origin`` begins the error, ``X has``.
+
+    Raises:
+        ScaffoldError: absolute, with ``..``, with a drive or backslash, or empty.
+    """
+    if (
+        not name
+        or "\0" in name
+        or "\\" in name
+        or PurePosixPath(name).is_absolute()
+        or PureWindowsPath(name).drive
+        or ".." in PurePosixPath(name).parts
+    ):
+        raise ScaffoldError(f"{origin} the file {quoted(name)}, which is no path inside the checkpoint")
+
+
+def placed(index: str, weight_map: Mapping[str, str]) -> dict[str, str]:
+    """Return an index's map with shards relative to the checkpoint instead of the index's folder.
+
+    Raises:
+        ScaffoldError: a shard's path leads out of the checkpoint.
+    """
+    shards = sorted(set(weight_map.values()))
+    for shard in shards:
+        check_inside(shard, f"{index} names")
+    paths = {shard: str(PurePosixPath(index).parent / shard) for shard in shards}
+    return {tensor: paths[shard] for tensor, shard in weight_map.items()}
+
+
+def assemble(
+    source: str,
+    read: Mapping[str, tuple[list[TensorHeader], int]],
+    indexes: Mapping[str, Mapping[str, str]],
+    configs: Mapping[str, dict[str, Any]],
+    skipped: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> CheckpointHeaders:
+    """Return the checkpoint of all files.
+
+    Args:
+        source: label of the checkpoint.
+        read: tensors and data bytes of each weight file.
+        indexes: shard of each tensor, by index file.
+        configs: JSON objects by file name.
+        skipped: reasons by name of JSON files left out.
+        labels: how errors name each index.
+
+    Raises:
+        ScaffoldError: an index and its shards do not say the same, or there are no tensors at all.
+    """
+    for name, weight_map in indexes.items():
+        members = sorted(set(weight_map.values()))
+        check_index(weight_map, (entry for shard in members for entry in read[shard][0]), labels[name])
+    if not any(tensors for tensors, _ in read.values()):
+        raise ScaffoldError(f"{', '.join(sorted(read)[:3])} of {source} holds no tensors")
+    return CheckpointHeaders(
+        source=source,
+        files=tuple(CheckpointFile(name, len(read[name][0]), read[name][1]) for name in sorted(read)),
+        entries=tuple(entry for name in sorted(read) for entry in read[name][0]),
+        configs=dict(configs),
+        skipped=dict(skipped),
+    )

@@ -1,0 +1,329 @@
+"""Classifier-free guidance: how many predictions are combined, how, when, and how they are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.latents import sample_rank
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.denoising import Denoising, is_turn
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Choice,
+    Const,
+    External,
+    Item,
+    Op,
+    Param,
+    Seq,
+    Slice,
+    Value,
+    is_none,
+    options,
+    same,
+    walk,
+)
+
+ORDER = 3
+KEYS = (
+    "answers.cfg.branches",
+    "answers.cfg.scales",
+    "answers.cfg.interval",
+    "answers.cfg.renorm",
+    "answers.cfg.execution",
+    "detail.cfg.formula",
+    "detail.cfg.parameters",
+    "detail.cfg.interval_rule",
+    "detail.cfg.interval_parameter",
+    "detail.cfg.renorm_parameter",
+    "detail.cfg.epsilon",
+    "detail.cfg.location",
+)
+_ELEMENTWISE = frozenset(
+    "norm clamp clip sqrt pow mean std sum abs where to maximum minimum mul add sub lerp unsqueeze view reshape "
+    "cat stack max min vector_norm linalg".split()
+)
+_BATCH_SPLITS = frozenset(("chunk", "unbind"))
+_NORMS = frozenset(("norm", "vector_norm", "std"))
+_USER = ("extra_args", "sampling_params", "request", "prompt")
+
+
+@dataclass(eq=False)
+class Guidance:
+    """One combination of an unconditional with a conditional prediction."""
+
+    node: Value
+    uncond: Value
+    cond: Value
+    scale: Value
+    formula: str
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    loop = program.denoising
+    if loop is None or loop.model_output is None:
+        return {}
+    region = combine_region(loop.model_output)
+    found = _innermost_first([g for node in region if (g := _guidance(node)) is not None])
+    if not found:
+        return _unguided(loop, region)
+    places = [g.node.at for g in found]
+    facts: dict[str, Fact] = {}
+    negatives = _distinct([g.uncond for g in found])
+    facts["answers.cfg.branches"] = fact(1 + len(negatives), places)
+    scales = _scales(found)
+    facts["answers.cfg.scales"] = fact(
+        {name: value for name, (value, _) in scales.items()}, [at for _, at in scales.values()] + places
+    )
+    formulas = {g.formula for g in found}
+    if len(formulas) == 1:
+        facts["detail.cfg.formula"] = fact(formulas.pop(), places)
+    facts["detail.cfg.location"] = fact(f"{places[0].file}:{places[0].line}" if places[0] else None, places[:1])
+    facts["answers.cfg.execution"] = _execution(program, found)
+    facts.update(_interval(program, loop))
+    facts.update(_renorm(program, loop, region))
+    facts["detail.cfg.parameters"] = _parameters(facts, scales, region, program, loop)
+    return facts
+
+
+def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
+    """A single prediction that goes straight to the step; anything else is not known."""
+    models = [n for n in region if isinstance(n, Call) and n.name not in _ELEMENTWISE]
+    if len(models) != 1 or any(isinstance(n, Choice) and n.cond is not None for n in region):
+        return {}
+    place = [loop.step.at if loop.step is not None else loop.loop.at]
+    return {
+        "answers.cfg.branches": fact(1, place, "likely"),
+        "answers.cfg.scales": fact({}, place, "likely"),
+        "answers.cfg.interval": fact(None, place, "likely"),
+        "answers.cfg.renorm": fact([], place, "likely"),
+        "answers.cfg.execution": fact("none", place, "likely"),
+    }
+
+
+def combine_region(output: Value) -> list[Value]:
+    """The nodes between the predictions and the step: arithmetic only, models are not entered."""
+    seen: dict[int, Value] = {}
+    stack = [output]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen[id(node)] = node
+        if isinstance(node, Op | Choice | Seq):
+            stack.extend(reversed(node.parts()))
+        elif isinstance(node, Call) and node.name in _ELEMENTWISE:
+            inner = [*node.args, *node.kwargs.values()]
+            if isinstance(node.func, Attr):
+                inner.append(node.func.base)
+            stack.extend(reversed(inner))
+        elif isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
+            stack.append(node.base)
+    return list(seen.values())
+
+
+def _guidance(node: Value) -> Guidance | None:
+    if isinstance(node, Call) and node.name == "lerp" and len(node.args) == 3:
+        return Guidance(node, node.args[0], node.args[1], node.args[2], "u+s(c-u)")
+    if not (isinstance(node, Op) and node.op in ("+", "-") and len(node.args) == 2):
+        return None
+    for base, product in (node.args, node.args[::-1]):
+        if not (isinstance(product, Op) and product.op == "*" and len(product.args) == 2):
+            continue
+        for scale, difference in (product.args, product.args[::-1]):
+            if not (isinstance(difference, Op) and difference.op == "-" and len(difference.args) == 2):
+                continue
+            cond, uncond = difference.args
+            if node.op == "-":
+                if base is not node.args[0]:
+                    continue
+                cond, uncond = uncond, cond
+            if _scale_param(scale) is None and not _is_number(scale):
+                continue
+            if same(base, uncond):
+                return Guidance(node, uncond, cond, scale, "u+s(c-u)")
+            if same(base, cond):
+                reduced = isinstance(scale, Op) and scale.op == "-" and default_of(scale.args[1]) in (1, 1.0)
+                return Guidance(node, uncond, cond, scale, "c+(s-1)(c-u)" if reduced else "c+s(c-u)")
+    return None
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(default_of(value), int | float)
+
+
+def _scale_param(value: Value) -> Param | None:
+    """The parameter that a scale is read from, through arithmetic and choices only."""
+    queue, seen = [value], set()
+    while queue:
+        node = queue.pop(0)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Param):
+            if node.root in _USER:
+                return node
+        elif isinstance(node, Op | Choice | Item):
+            queue.extend(node.parts())
+    return None
+
+
+def _distinct(values: list[Value]) -> list[Value]:
+    kept: list[Value] = []
+    for value in values:
+        parts = [o for o in options(value) if not is_none(o)]
+        if not any(any(same(a, b) for a in parts for b in options(other)) for other in kept):
+            kept.append(value)
+    return kept
+
+
+def _scales(found: list[Guidance]) -> dict[str, tuple[object, Evidence | None]]:
+    scales: dict[str, tuple[object, Evidence | None]] = {}
+    for guidance in found:
+        param = _scale_param(guidance.scale)
+        if param is None:
+            continue
+        default = _effective(guidance.scale, param)
+        scales.setdefault(param.key.rpartition(".")[2], (default, param.at))
+    return scales
+
+
+def _effective(scale: Value, param: Param) -> object:
+    """The scale's value when nobody sets it; gating by time is not counted."""
+    for option in options(scale):
+        if any(node is param for node in walk(option)):
+            known = default_of(option)
+            if known is not MISSING:
+                return known
+    known = default_of(param)
+    return None if known is MISSING else known
+
+
+def _innermost_first(found: list[Guidance]) -> list[Guidance]:
+    """Order guidance so that what feeds another comes before it."""
+    inside = {id(g): {id(n) for n in combine_region(g.cond)} for g in found}
+    return sorted(found, key=lambda g: sum(id(other.node) in inside[id(g)] for other in found if other is not g))
+
+
+def _execution(program: Program, found: list[Guidance]) -> Fact:
+    """Whether the predictions come out of one forward, and how they are told apart."""
+    predictions = [found[0].cond, *_distinct([g.uncond for g in found])]
+    origins = [_origin(p) for p in predictions]
+    places = [p.at for p in predictions] + [o.at for o, _ in origins] + [found[0].node.at]
+    if all(split is not None and same(origin, origins[0][0]) for origin, split in origins):
+        split = origins[0][1]
+        packed = sample_rank(program) == 2 or split == "split"
+        return fact("packed" if packed else "batched", places)
+    if not any(same(origin, origins[0][0]) for origin, _ in origins[1:]):
+        return fact("sequential", places)
+    return Fact(None, (), "unknown")
+
+
+def _origin(prediction: Value) -> tuple[Value, str | None]:
+    """What a prediction was computed by, and how it was cut out of a common result."""
+    parts = [o for o in options(prediction) if not is_none(o)] or [prediction]
+    for part in parts:
+        if isinstance(part, Item) and isinstance(part.key, Const) and isinstance(part.base, Call):
+            if part.base.name in ("split", *_BATCH_SPLITS):
+                return part.base, part.base.name
+        if isinstance(part, Item) and isinstance(part.key, Slice):
+            return part.base, "slice"
+    return parts[0], None
+
+
+def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
+    """The bounds that a turn's time is compared with before guidance is applied."""
+    low: tuple[Value, str] | None = None
+    high: tuple[Value, str] | None = None
+    for test in program.trace.tests:
+        if loop.number not in test.loops:
+            continue
+        for node in walk(test.cond):
+            if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
+                continue
+            left, right = node.args
+            op = node.op
+            if is_turn(right, loop.number) and not is_turn(left, loop.number):
+                left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
+            if not is_turn(left, loop.number) or not _is_number(right):
+                continue
+            if op in (">", ">=") and low is None:
+                low = (right, op)
+            elif op in ("<", "<=") and high is None:
+                high = (right, op)
+    if low is None and high is None:
+        return {"answers.cfg.interval": fact(None, [loop.loop.at])}
+    bounds = [default_of(b[0]) if b is not None else None for b in (low, high)]
+    places = [b[0].at for b in (low, high) if b is not None]
+    if low is None or high is None:
+        return {"answers.cfg.interval": Fact(None, tuple(p for p in places if p), "unknown")}
+    given = [p for b in (low, high) if (p := _scale_param(b[0])) is not None]
+    params = {p.key for p in given}
+    places = [*(p.at for p in given), *places]
+    facts = {
+        "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, int | float)], places),
+        "detail.cfg.interval_rule": fact(
+            f"lo {'<' if low[1] == '>' else '<='} sigma {high[1]} hi", [low[0].at, high[0].at]
+        ),
+    }
+    if len(params) == 1:
+        facts["detail.cfg.interval_parameter"] = fact(params.pop(), places)
+    return facts
+
+
+def _renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:
+    """Kinds of renormalisation: strings that a parameter is compared with before norms are taken."""
+    kinds: dict[str, Evidence | None] = {}
+    parameter: Param | None = None
+    for record in program.trace.calls:
+        if loop.number not in record.loops or record.method not in _NORMS:
+            continue
+        for cond, truth in record.conditions:
+            if not (truth and isinstance(cond, Op) and cond.op == "==" and len(cond.args) == 2):
+                continue
+            named = [a for a in cond.args if isinstance(a, Const) and isinstance(a.value, str)]
+            chosen = [p for a in cond.args if (p := _scale_param(a)) is not None]
+            if named and chosen:
+                kinds.setdefault(str(named[0].value), cond.at)
+                parameter = chosen[0]
+    facts = {"answers.cfg.renorm": fact(list(kinds), list(kinds.values()) or [loop.loop.at])}
+    if parameter is not None:
+        facts["detail.cfg.renorm_parameter"] = fact(parameter.key, [parameter.at])
+    for node in region:
+        if isinstance(node, Op) and node.op == "/" and isinstance(node.args[1], Op) and node.args[1].op == "+":
+            for term in node.args[1].args:
+                if isinstance(term, Const) and isinstance(term.value, float) and 0 < term.value < 1e-3:
+                    facts["detail.cfg.epsilon"] = fact(term.value, [term.at])
+    return facts
+
+
+def _parameters(
+    facts: dict[str, Fact],
+    scales: dict[str, tuple[object, Evidence | None]],
+    region: list[Value],
+    program: Program,
+    loop: Denoising,
+) -> Fact:
+    """Everything the user can set about guidance, with defaults: scales, interval, renormalisation."""
+    params: dict[str, tuple[object, Evidence | None]] = dict(scales)
+    tests = [t.cond for t in program.trace.tests if loop.number in t.loops]
+    ordered = [*(n for t in tests for n in walk(t)), *region]
+    interval = facts.get("detail.cfg.interval_parameter")
+    kind = facts.get("detail.cfg.renorm_parameter")
+    wanted = {f.value for f in (interval, kind) if f is not None}
+    in_region = {id(n) for n in region}
+    for node in ordered:
+        if not (isinstance(node, Param) and node.root == "extra_args"):
+            continue
+        if node.key in wanted or id(node) in in_region:
+            known = default_of(node)
+            value = list(known) if isinstance(known, tuple) else known
+            params.setdefault(node.key, (None if known is MISSING else value, node.at))
+    names = sorted(params, key=lambda n: (n not in scales, interval is None or n != interval.value))
+    return fact([{"name": n, "default": params[n][0]} for n in names], [params[n][1] for n in names])
+
+
+__all__ = ["KEYS", "External", "answers"]

@@ -1,0 +1,191 @@
+"""What the sample looks like, and how it maps to the image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Param, Seq, Value, options, walk
+
+ORDER = 9
+KEYS = (
+    "answers.latents.layout",
+    "detail.scheduler.sample_rank",
+    "detail.latents.patch",
+    "detail.latents.einsum",
+    "detail.latents.noise_location",
+)
+_NOISE = frozenset(("randn", "randn_tensor", "randn_like"))
+
+
+@dataclass(frozen=True)
+class Unpatchify:
+    """``reshape → einsum → reshape`` from tokens to the image's latents."""
+
+    pattern: str
+    sizes: dict[str, Value]
+    inner: Call
+    einsum: Call
+    outer: Call | None
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    noise = _noise(program)
+    rank = sample_rank(program)
+    if rank is not None and noise is not None:
+        facts["detail.scheduler.sample_rank"] = fact(rank, [noise.at])
+    if noise is not None and noise.at is not None:
+        facts["detail.latents.noise_location"] = fact(f"{noise.at.file}:{noise.at.line}", [noise.at])
+    found = unpatchify(program)
+    if found is not None:
+        places = [found.inner.at, found.einsum.at, found.outer.at if found.outer else None]
+        facts["detail.latents.einsum"] = fact(found.pattern, places)
+        layout = _layout(found)
+        if layout is not None:
+            facts["answers.latents.layout"] = fact(layout, places)
+        patch = _patch(found)
+        known = default_of(patch)
+        if patch is not None and isinstance(known, int):
+            facts["detail.latents.patch"] = fact(known, [patch.at, found.inner.at], "likely")
+    return facts
+
+
+def decode_record(program: Program) -> CallRecord | None:
+    """The call that decodes what the denoising loop leaves."""
+    loop = program.denoising
+    if loop is None or loop.sample is None:
+        return None
+    for record in program.trace.calls:
+        if record.method != "decode" or loop.number in record.loops:
+            continue
+        given = [*record.args, *record.kwargs.values()]
+        if any(node is loop.sample for value in given[:2] for node in walk(value)):
+            return record
+    return None
+
+
+def _noise(program: Program) -> Call | None:
+    loop = program.denoising
+    if loop is None or loop.sample is None or loop.sample.init is None:
+        return None
+    for node in walk(loop.sample.init):
+        if isinstance(node, Call) and node.name in _NOISE:
+            return node
+    return None
+
+
+def sample_rank(program: Program) -> int | None:
+    """The number of dimensions of the sample, where it is plain noise of a literal shape."""
+    loop = program.denoising
+    if loop is None or loop.sample is None:
+        return None
+    init = loop.sample.init
+    for _ in range(8):
+        if isinstance(init, Choice):
+            init = init.options[0]
+        elif isinstance(init, Call) and init.name in ("cat", "concat") and init.args:
+            inner = init.args[0]
+            init = inner.items[0] if isinstance(inner, Seq) and inner.items else None
+        elif isinstance(init, Map) or init is None:
+            return None
+        elif isinstance(init, Call) and init.name in _NOISE and init.name != "randn_like":
+            shape = init.args[0] if init.args else init.kwargs.get("size") or init.kwargs.get("shape")
+            if isinstance(shape, Seq):
+                return len(shape.items) if shape.exact else None
+            if len(init.args) > 1 and init.name == "randn":
+                return len(init.args)
+            return None
+        else:
+            return None
+    return None
+
+
+def unpatchify(program: Program) -> Unpatchify | None:
+    """Find how the decoded tensor is made from the sample's tokens."""
+    record = decode_record(program)
+    if record is None:
+        return None
+    for given in [*record.args, *record.kwargs.values()]:
+        for node in walk(given):
+            if isinstance(node, Call) and node.name == "einsum" and len(node.args) == 2:
+                found = _from_einsum(node, given)
+                if found is not None:
+                    return found
+    return None
+
+
+def _from_einsum(node: Call, given: Value) -> Unpatchify | None:
+    pattern, tensor = node.args
+    if not (isinstance(pattern, Const) and isinstance(pattern.value, str) and "->" in pattern.value):
+        return None
+    inner = next((o for o in options(tensor) if isinstance(o, Call) and o.name in ("reshape", "view")), None)
+    if inner is None:
+        return None
+    sizes = inner.args
+    if len(sizes) == 1 and isinstance(sizes[0], Seq):
+        sizes = sizes[0].items
+    letters = pattern.value.replace(" ", "").partition("->")[0]
+    if len(letters) != len(sizes):
+        return None
+    outer = next(
+        (
+            n
+            for n in walk(given)
+            if isinstance(n, Call)
+            and n.name in ("reshape", "view")
+            and isinstance(n.func, Attr)
+            and n.func.base is node
+        ),
+        None,
+    )
+    return Unpatchify(pattern.value.replace(" ", ""), dict(zip(letters, sizes, strict=True)), inner, node, outer)
+
+
+def grid_letters(found: Unpatchify) -> tuple[str, str, str, str, str] | None:
+    """The letters (row, column, row in patch, column in patch, channel) of the pattern."""
+    left, _, right = found.pattern.partition("->")
+    left, right = (_squeezed(side, found) for side in (left, right))
+    if len(left) != 5 or len(right) != 5:
+        return None
+    channel = right[0]
+    row, row_in, column, column_in = right[1:]
+    if {row, column} != set(left[:2]) or {row_in, column_in, channel} != set(left[2:]):
+        return None
+    return row, column, row_in, column_in, channel
+
+
+def _squeezed(side: str, found: Unpatchify) -> str:
+    return "".join(c for c in side if default_of(found.sizes.get(c)) != 1)
+
+
+def _layout(found: Unpatchify) -> str | None:
+    """The mapping in the notation of einops, with p rows and q columns in a patch."""
+    letters = grid_letters(found)
+    if letters is None:
+        return None
+    names = dict(zip(letters, "hwpqc", strict=True))
+    left = _squeezed(found.pattern.partition("->")[0], found)
+    tokens, channels = (" ".join(names[c] for c in part) for part in (left[:2], left[2:]))
+    return f"({tokens}) ({channels}) -> c (h p) (w q)"
+
+
+def _patch(found: Unpatchify) -> Value | None:
+    letters = grid_letters(found)
+    return found.sizes[letters[2]] if letters is not None else None
+
+
+def grid_stride(found: Unpatchify) -> Value | None:
+    """Pixels of the image that one token spans: the D of ``h = H // D``."""
+    letters = grid_letters(found)
+    row = found.sizes[letters[0]] if letters is not None else None
+    for option in options(row) if row is not None else []:
+        if isinstance(option, Op) and option.op == "//":
+            return option.args[1]
+    return None
+
+
+__all__ = ["KEYS", "Param", "answers", "decode_record", "sample_rank", "unpatchify"]

@@ -1,0 +1,62 @@
+"""The classes around the pipeline: its module, request, engine options and result."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.classes import ClassInfo
+from scaffold.inspect.program.values import Obj, options
+
+ORDER = 10
+KEYS = (
+    "detail.pipeline.module",
+    "detail.pipeline.class",
+    "detail.pipeline.registry_key",
+    "detail.pipeline.entry",
+    "detail.request.module",
+    "detail.request.class",
+    "detail.config.module",
+    "detail.config.class",
+    "detail.output.module",
+    "detail.output.class",
+)
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    target = program.target
+    place = program.place(program.cls)
+    facts: dict[str, Fact] = {
+        "detail.pipeline.module": fact(target.module, [place]),
+        "detail.pipeline.class": fact(program.cls.name, [place]),
+    }
+    if target.registry_keys:
+        facts["detail.pipeline.registry_key"] = fact(target.registry_keys[0], [place])
+    if program.entry is not None:
+        owner, node = program.entry
+        facts["detail.pipeline.entry"] = fact(node.name, [program.place(owner, node)])
+        positional = [*node.args.posonlyargs, *node.args.args][1:]
+        if positional:
+            facts.update(_named(program, "request", positional[0].annotation, owner))
+    init = program.cls.find_method("__init__")
+    if init is not None:
+        for argument in [*init[1].args.args[1:], *init[1].args.kwonlyargs]:
+            if "detail.config.class" not in facts:
+                facts.update(_named(program, "config", argument.annotation, init[0]))
+    for option in options(program.result) if program.result is not None else []:
+        if isinstance(option, Obj):
+            facts["detail.output.module"] = fact(option.cls.module.name, [option.at])
+            facts["detail.output.class"] = fact(option.cls.name, [option.at])
+    return facts
+
+
+def _named(program: Program, role: str, annotation: ast.expr | None, owner: ClassInfo) -> dict[str, Fact]:
+    cls = program.annotated_class(annotation, owner.module)
+    if cls is None:
+        return {}
+    place = program.place(owner, annotation)
+    return {
+        f"detail.{role}.module": fact(cls.module.name, [place, program.place(cls)]),
+        f"detail.{role}.class": fact(cls.name, [place, program.place(cls)]),
+    }

@@ -1,0 +1,192 @@
+"""The report for a person: question, answer, where the source says so, and a clear mark on what is unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaffold.inspect.facts import Fact
+from scaffold.inspect.report import ANSWERS, Report
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+UNKNOWN_MARK = "? unknown"
+LIKELY_MARK = "~"
+SHOWN_PLACES = 2
+_QUESTIONS = {
+    "prompt": "What does it read of a request?",
+    "denoiser": "What predicts, and from what?",
+    "cfg": "How is guidance applied?",
+    "scheduler": "Which schedule, and how is a step taken?",
+    "trajectory": "Are the steps kept?",
+    "checkpoint": "Which files, and how are keys renamed?",
+    "layers": "What are the layer classes?",
+    "tokens": "Where do special tokens come from?",
+    "vae": "Which autoencoder?",
+    "latents": "How do latents map to the image?",
+}
+_VERDICT_STYLE = {"non_diffusers": "green", "diffusers": "yellow", "refused": "red"}
+
+
+def print_report(report: Report, svg: Path | None = None, console: Console | None = None) -> None:
+    """Print a report; with ``svg``, also keep it as a picture.
+
+    Args:
+        report: what ``inspect_pipeline`` returned.
+        svg: file to write the same text to as an SVG.
+        console: where to print; standard output by default.
+    """
+    from rich.console import Console
+
+    if console is None:
+        console = Console(record=svg is not None, width=110 if svg is not None else None, highlight=False)
+    for part in render(report):
+        console.print(part)
+    if svg is not None:
+        console.save_svg(str(svg), title=f"omni-scaffold inspect {report.upstream.pipeline}")
+
+
+def render(report: Report) -> list[RenderableType]:
+    """The parts of the text report, in order."""
+    from rich.text import Text
+
+    upstream = report.upstream
+    head = Text.assemble((upstream.pipeline, "bold"), f"  vllm-omni {upstream.label}  {upstream.module}")
+    if upstream.registry_keys:
+        head.append(f"\nregistered as {', '.join(upstream.registry_keys)}")
+    path = str(report.verdict["path"] or "unknown")
+    head.append_text(
+        Text.assemble(
+            "\nverdict ", (path, f"bold {_VERDICT_STYLE.get(path, 'red')}"), f"  {report.verdict['reason'] or ''}"
+        )
+    )
+    _add_places(head, report.fact("verdict.path"))
+    parts: list[RenderableType] = [head, _table(report)]
+    if report.headers is not None:
+        parts.append(_headers(report.headers))
+    parts.append(_summary(report))
+    return parts
+
+
+def _table(report: Report) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("Question", style="bold", ratio=4, overflow="fold")
+    table.add_column("Answer", ratio=7, overflow="fold")
+    table.add_column("Where", ratio=5, overflow="fold", style="cyan")
+    last = None
+    for key, fact in report.facts.items():
+        if not key.startswith(ANSWERS):
+            continue
+        question, _, name = key.removeprefix(ANSWERS).partition(".")
+        if question != last:
+            if last is not None:
+                table.add_section()
+            table.add_row(_QUESTIONS.get(question, question), "", "")
+            last = question
+        table.add_row(f"  {name or question}", _answer(fact), _places(fact))
+    return table
+
+
+def _answer(fact: Fact) -> Text:
+    from rich.text import Text
+
+    if fact.confidence == "unknown":
+        return Text(UNKNOWN_MARK, style="bold yellow")
+    text = Text(_spell(fact.value))
+    if fact.confidence == "likely":
+        text.append(f"  {LIKELY_MARK} likely", style="yellow")
+    return text
+
+
+def _spell(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        if not value:
+            return "none"
+        if all(isinstance(v, list) and len(v) in (2, 3) and all(isinstance(x, str | int) for x in v) for v in value):
+            return "\n".join(_arrow(v) for v in value)
+        return ", ".join(_spell(v) for v in value)
+    if isinstance(value, dict):
+        return "\n".join(f"{k}: {_inline(v)}" for k, v in value.items()) if value else "none"
+    return str(value)
+
+
+def _arrow(rule: list[Any]) -> str:
+    if len(rule) == 2:
+        return f"{rule[0]!s} → {rule[1] or '(dropped)'}"
+    return f"{rule[1]} → {rule[0]} [{rule[2]}]"
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_spell(v)}" for k, v in value.items() if v is not None)
+    return _spell(value)
+
+
+def _places(fact: Fact) -> Text:
+    from rich.text import Text
+
+    text = Text()
+    for place in fact.evidence[:SHOWN_PLACES]:
+        text.append(f"{place.file.rpartition('/')[2]}:{place.line}\n")
+    if len(fact.evidence) > SHOWN_PLACES:
+        text.append(f"and {len(fact.evidence) - SHOWN_PLACES} more", style="dim")
+    text.rstrip()
+    return text
+
+
+def _add_places(text: Text, fact: Fact) -> None:
+    for place in fact.evidence[:1]:
+        text.append(f"  {place.file}:{place.line}", style="cyan")
+
+
+def _headers(headers: Any) -> RenderableType:
+    """Files, tensor counts, bytes, dtypes, and key names folded by layer."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from scaffold.checkpoint import fold
+
+    files = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Checkpoint headers", title_justify="left")
+    files.add_column("File", overflow="fold")
+    files.add_column("Tensors", justify="right")
+    files.add_column("Bytes", justify="right")
+    for file in headers.files:
+        files.add_row(Text(_printable(file.name)), f"{file.tensors:,}", f"{file.data_bytes:,}")
+    tensors = headers.tensors
+    counts: dict[str, int] = {}
+    for tensor in tensors.values():
+        counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
+    dtypes = ", ".join(f"{count:,} {dtype}" for dtype, count in sorted(counts.items()))
+    total = Text(f"{len(tensors):,} tensors, {headers.total_bytes:,} bytes, {dtypes or 'no dtypes'}")
+    names = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    names.add_column("Keys, folded by layer", overflow="fold")
+    names.add_column("Count", justify="right")
+    for folded in fold(tensors):
+        names.add_row(Text(_printable(folded.pattern)), f"{folded.count:,}")
+    return Group(files, total, names)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _summary(report: Report) -> RenderableType:
+    from rich.text import Text
+
+    answers = [f for k, f in report.facts.items() if k.startswith(ANSWERS)]
+    unknown = sum(f.confidence == "unknown" for f in answers)
+    likely = sum(f.confidence == "likely" for f in answers)
+    text = Text(f"{len(answers)} answers: {len(answers) - unknown - likely} certain, {likely} likely, ")
+    text.append(f"{unknown} unknown", style="bold yellow" if unknown else "")
+    return text

@@ -1,0 +1,139 @@
+"""How the denoiser turns its time into features."""
+
+from __future__ import annotations
+
+from scaffold.inspect.denoiser import find_denoiser
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.denoising import is_turn
+from scaffold.inspect.program.numeric import default_of, number
+from scaffold.inspect.program.values import Call, Const, Elem, Obj, Op, Param, Seq, Value, options, walk
+
+ORDER = 13
+KEYS = (
+    "detail.timestep.frequencies",
+    "detail.timestep.max_period",
+    "detail.timestep.scale",
+    "detail.timestep.order",
+    "detail.timestep.attribute",
+    "detail.timestep.location",
+)
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    embedder = _embedder(program)
+    if embedder is None:
+        return {}
+    obj, method, given = embedder
+    facts: dict[str, Fact] = {}
+    name = _attribute(program, obj)
+    if name is not None:
+        facts["detail.timestep.attribute"] = fact(name, [obj.at])
+    found = obj.cls.find_method(method)
+    if found is None:
+        return facts
+    parameters = [a.arg for a in found[1].args.args[1:]]
+    if not parameters:
+        return facts
+    time = Param("argument", parameters[0])
+    result = program.invoke(obj, method, {parameters[0]: time})
+    if result is None:
+        return facts
+    for node in walk(result):
+        if isinstance(node, Call) and node.name in ("cat", "concat", "stack") and node.args:
+            parts = node.args[0].items if isinstance(node.args[0], Seq) else []
+            waves = [p for p in parts if isinstance(p, Call) and p.name in ("cos", "sin")]
+            if len(waves) == 2 and {w.name for w in waves} == {"cos", "sin"}:
+                facts.update(_features(node, waves, time, given))
+                break
+    return facts
+
+
+def _features(node: Call, waves: list[Call], time: Value, given: Value) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {"detail.timestep.order": fact([w.name for w in waves], [node.at])}
+    if node.at is not None:
+        facts["detail.timestep.location"] = fact(f"{node.at.file}:{node.at.line}", [node.at])
+    inner = _argument(waves[0])
+    if inner is None:
+        return facts
+    for part in walk(inner):
+        if isinstance(part, Call) and part.name == "arange":
+            count = default_of(part.argument(1, "end")) if len(part.args) > 1 else default_of(part.argument(0, "end"))
+            if type(count) is int:
+                facts["detail.timestep.frequencies"] = fact(2 * count, [part.at, *_origin(part)])
+        if isinstance(part, Call) and part.name == "log" and part.args:
+            period = default_of(part.args[0])
+            if isinstance(period, int | float):
+                facts["detail.timestep.max_period"] = fact(float(period), [part.at, part.args[0].at])
+    if isinstance(inner, Op) and inner.op == "*":
+        side = next((a for a in inner.args if any(n is time for n in walk(a))), None)
+        own = number(side, {id(time): 1.0}) if side is not None else None
+        before = _prescale(given)
+        if own is not None and before is not None:
+            facts["detail.timestep.scale"] = fact(own * before, [inner.at, given.at])
+    return facts
+
+
+def _origin(part: Call) -> list[Evidence | None]:
+    return [n.at for n in walk(part) if isinstance(n, Const) and type(n.value) is int and n.value > 2][:2]
+
+
+def _argument(wave: Call) -> Value | None:
+    if wave.args:
+        return wave.args[0]
+    base = getattr(wave.func, "base", None)
+    return base if isinstance(base, Value) else None
+
+
+def _prescale(given: Value) -> float | None:
+    """The factor put on the schedule's entry before the embedder sees it; None where it is not plain."""
+    value = given
+    factor = 1.0
+    for _ in range(8):
+        value = options(value)[0]
+        if isinstance(value, Elem):
+            return factor
+        if isinstance(value, Op) and value.op in ("*", "/") and len(value.args) == 2:
+            left, right = value.args
+            if isinstance(left, Seq):
+                value = left.items[0]
+                continue
+            known = default_of(right)
+            if not isinstance(known, int | float):
+                return None
+            factor = factor * known if value.op == "*" else factor / known
+            value = left
+        elif isinstance(value, Seq) and value.items:
+            value = value.items[0]
+        elif isinstance(value, Call) and value.args and value.name in ("tensor", "as_tensor", "full", "expand"):
+            value = value.args[-1] if value.name == "full" else value.args[0]
+        else:
+            return factor if not isinstance(value, Op) else None
+    return None
+
+
+def _embedder(program: Program) -> tuple[Obj, str, Value] | None:
+    """The module of the denoiser that is given the time and nothing of the sample."""
+    loop, denoiser = program.denoising, find_denoiser(program)
+    if loop is None or denoiser is None:
+        return None
+    for record in program.trace.calls:
+        if loop.number not in record.loops or not isinstance(record.receiver, Obj):
+            continue
+        if record.receiver is denoiser.receiver or record.receiver.root is not None:
+            continue
+        given = [*record.args, *record.kwargs.values()]
+        times = [v for v in given if is_turn(v, loop.number)]
+        if len(times) == 1 and len(given) <= 2 and len(record.callers) > len(denoiser.record.callers):
+            return record.receiver, record.method, times[0]
+    return None
+
+
+def _attribute(program: Program, obj: Obj) -> str | None:
+    denoiser = find_denoiser(program)
+    for root in options(denoiser.receiver) if denoiser and denoiser.receiver is not None else []:
+        if isinstance(root, Obj):
+            for name, held in root.attrs.items():
+                if any(o is obj for o in options(held)):
+                    return name
+    return None

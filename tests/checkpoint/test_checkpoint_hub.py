@@ -1,0 +1,293 @@
+"""Hub repositories, on a small local server that speaks the endpoints the reader calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from scaffold.checkpoint import read_checkpoint
+from scaffold.errors import ScaffoldError
+
+pytest.importorskip("huggingface_hub")
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(ThreadingHTTPServer):
+    """One repository, ``o/model``, served from a folder; ``fault`` names what goes wrong."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.folder = folder
+        self.fault = ""
+        self.token = ""
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.sent = 0
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent when a client hangs up, as it should."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent."""
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, body: bool) -> None:
+        hub, fault = self.server, self.server.fault
+        path = unquote(urlsplit(self.path).path)
+        hub.requests.append((self.command, path, self.headers.get("Range")))
+        if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
+            return self.reply(401, b"", {"X-Error-Message": "Invalid username or password."})
+        if path.startswith("/api/"):
+            return self.listing(path)
+        found = re.fullmatch(rf"/o/model/resolve/(?:{COMMIT}|main)/(.+)", path)
+        file = hub.folder / found.group(1) if found else None
+        if file is None or not file.is_file():
+            return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+        size = file.stat().st_size
+        weights = file.suffix == ".safetensors"
+        headers = {"ETag": f'"{file.name}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        if weights and fault == "redirect" and "moved" not in self.path:
+            return self.reply(302, b"", {"Location": self.path + "?moved=1", **headers})
+        if weights and fault in ("403", "404", "500"):
+            return self.reply(int(fault), b"", {})
+        if weights and fault == "slow":
+            time.sleep(3)
+        span = re.fullmatch(r"bytes=0-(\d+)", self.headers.get("Range") or "")
+        if not body:
+            return self.reply(200, b"", {"Content-Length": str(size), **headers})
+        if span and not (weights and fault == "no ranges"):
+            last = min(int(span.group(1)), size - 1)
+            shown = f"bytes 5-{last}/{size}" if weights and fault == "other range" else f"bytes 0-{last}/{size}"
+            if weights and fault == "other size":
+                shown = f"bytes 0-{last}/{size + 1}"
+            if weights and fault == "compressed":
+                headers["Content-Encoding"] = "gzip"
+            with file.open("rb") as stream:
+                content = stream.read(last + 1)
+            if weights and fault == "cut":
+                content = content[: len(content) // 2]
+            return self.reply(206, content, {"Content-Range": shown, **headers})
+        return self.stream(file, size, headers)
+
+    def listing(self, path: str) -> None:
+        hub, fault = self.server, self.server.fault
+        if fault == "slow listing":
+            time.sleep(3)
+        if fault == "no JSON":
+            return self.reply(200, b"<html>", {})
+        if fault == "other form":
+            return self.reply(200, b"[1]", {})
+        if fault == "gated":
+            return self.reply(403, b"", {"X-Error-Code": "GatedRepo"})
+        if fault == "broken":
+            return self.reply(502, b"", {})
+        base, _, revision = path.removeprefix("/api/models/").partition("/revision/")
+        if base != "o/model":
+            return self.reply(404, b"", {"X-Error-Code": "RepoNotFound"})
+        if revision not in ("", "main", "refs/pr/1", COMMIT):
+            return self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"})
+        files = [file for file in sorted(hub.folder.rglob("*")) if file.is_file()]
+        siblings = [{"rfilename": str(f.relative_to(hub.folder)), "size": f.stat().st_size} for f in files]
+        if fault == "escape":
+            siblings.append({"rfilename": "../evil.json", "size": 2})
+        if fault == "no sizes":
+            siblings = [{"rfilename": one["rfilename"]} for one in siblings]
+        data = {"id": "o/model", "sha": "../x" if fault == "commit" else COMMIT, "siblings": siblings}
+        return self.reply(200, json.dumps(data).encode(), {"Content-Type": "application/json"})
+
+    def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(content))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def stream(self, file: Path, size: int, headers: dict[str, str]) -> None:
+        self.send_response(200)
+        for name, value in ({"Content-Length": str(size)} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        with file.open("rb") as stream:
+            while part := stream.read(1 << 16):
+                self.wfile.write(part)
+                self.server.sent += len(part)
+
+
+@pytest.fixture
+def hub(sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    server = Hub(sharded)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.delenv("HTTP_PROXY", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.chdir(tmp_path)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def refused(location: str, pattern: str) -> None:
+    with pytest.raises(ScaffoldError, match=pattern) as caught:
+        read_checkpoint(location)
+    assert caught.value.line.isprintable()
+    assert len(caught.value.line) < 400
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("fault", ["", "redirect", "no ranges"])
+@pytest.mark.parametrize("revision", ["", "@main", "@refs/pr/1"])
+def test_the_same_as_the_folder(hub: Hub, fault: str, revision: str) -> None:
+    hub.fault = fault
+    seen: list[tuple[int, int]] = []
+    remote = read_checkpoint(f"o/model{revision}", progress=lambda done, total: seen.append((done, total)))
+    local = read_checkpoint(hub.folder)
+    assert dict(remote.tensors) == dict(local.tensors)
+    assert remote.files == local.files
+    assert remote.configs == local.configs == {"config.json": {"hidden_size": 4}}
+    assert remote.source == f"o/model{revision}"
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_headers_only(hub: Hub, raw_weights: Callable[..., Path]) -> None:
+    size = 1 << 34
+    names = {f"t{n}": {"dtype": "U8", "shape": [0], "data_offsets": [size, size]} for n in range(4000)}
+    header = {"big": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}} | names
+    raw_weights(hub.folder / "big.safetensors", header, size)
+    for hub.fault in ("", "no ranges"):
+        hub.sent = 0
+        remote = read_checkpoint("o/model")
+        assert remote.tensors["t3999"].shape == (0,)
+        # A server that ignores the range is cut off; what it had sent until then filled buffers only.
+        assert hub.sent < 64_000_000
+    ranges = [span for method, path, span in hub.requests if path.endswith("big.safetensors") and method == "GET"]
+    assert ranges[0] == "bytes=0-131071"
+    assert 200_000 < int((ranges[1] or "").partition("-")[2]) < 400_000
+
+
+def test_configs_come_from_the_cache_the_second_time(hub: Hub) -> None:
+    read_checkpoint("o/model")
+    hub.requests.clear()
+    read_checkpoint("o/model")
+    assert not [path for method, path, _ in hub.requests if method == "GET" and path.endswith(".json")]
+
+
+def test_a_weight_file_in_the_cache_is_not_asked_for(hub: Hub) -> None:
+    from huggingface_hub import hf_hub_download
+
+    name = "model-00001-of-00002.safetensors"
+    endpoint = f"http://127.0.0.1:{hub.server_address[1]}"
+    hf_hub_download("o/model", name, revision=COMMIT, endpoint=endpoint)
+    hub.requests.clear()
+    assert len(read_checkpoint("o/model").tensors) == 3
+    assert not [path for _, path, _ in hub.requests if path.endswith(name)]
+
+
+def test_offline_reads_the_cached_snapshot(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants, hf_hub_download
+
+    endpoint = f"http://127.0.0.1:{hub.server_address[1]}"
+    online = read_checkpoint("o/model")
+    for file in hub.folder.iterdir():
+        hf_hub_download("o/model", file.name, revision="main", endpoint=endpoint)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    offline = read_checkpoint("o/model")
+    assert dict(offline.tensors) == dict(online.tensors)
+    assert offline.source == "o/model"
+    refused("o/other", "o/other")
+    assert hub.requests == []
+
+
+def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.token = "hf_secret"
+    refused("o/model", "has no o/model, or it is private; .* log in")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert len(read_checkpoint("o/model").tensors) == 3
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(ScaffoldError) as caught:
+        read_checkpoint("o/model")
+    assert "hf_wrong" not in caught.value.line
+
+
+@pytest.mark.parametrize(
+    ("location", "fault", "message"),
+    [
+        ("o/other", "", "no o/other, neither here nor on the Hub"),
+        ("o/model@v9", "", "o/model has no revision 'v9'"),
+        ("o/model", "gated", "refuses access to o/model; accept its conditions"),
+        ("o/model", "403", "refuses access to model-0000.-of-00002.safetensors of o/model"),
+        ("o/model", "404", "no model-0000.-of-00002.safetensors of o/model"),
+        ("o/model", "500", "answered 500 for model-0000"),
+        ("o/model", "broken", "answered 502 for o/model"),
+        ("o/model", "no JSON", "cannot read o/model from the Hub"),
+        ("o/model", "other form", "cannot read o/model from the Hub"),
+        ("o/model", "commit", "as the commit of o/model"),
+        ("o/model", "escape", "'../evil.json', which is no path inside the checkpoint"),
+        ("o/model", "slow", "cannot read model-0000.-of-00002.safetensors of o/model from the Hub: .*timed out"),
+        ("o/model", "slow listing", "cannot read o/model from the Hub: .*timed out"),
+        ("o/model", "other range", "another range than the one asked for"),
+        ("o/model", "other size", "bytes, in the repository's list"),
+        ("o/model", "compressed", "the server compresses"),
+        ("o/model", "cut", "cut short|too early|has . bytes"),
+        ("o/model", "no sizes", "index.json has no known size"),
+        ("o/mo del", "", "there is no checkpoint at"),
+        ("o..--x/model", "", "no repository id"),
+    ],
+)
+def test_failures(hub: Hub, location: str, fault: str, message: str) -> None:
+    hub.fault = fault
+    start = time.monotonic()
+    refused(location, message)
+    assert time.monotonic() - start < 20
+
+
+def test_no_server(hub: Hub) -> None:
+    hub.shutdown()
+    hub.server_close()
+    refused("o/model", "cannot read o/model from the Hub: .*; check the connection and HF_ENDPOINT")
+
+
+def test_damaged_and_pickled_repositories(hub: Hub) -> None:
+    index = hub.folder / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"norm.w": "gone.safetensors"}}')
+    refused("o/model", "o/model/model.safetensors.index.json names the file 'gone.safetensors', which is not there")
+    index.unlink()
+    (hub.folder / "model-00001-of-00002.safetensors").write_bytes(b"\xff" * 100)
+    refused("o/model", "o/model/model-00001-of-00002.safetensors is no safetensors file")
+    for file in hub.folder.glob("*.safetensors"):
+        file.unlink()
+    refused("o/model", r"o/model holds no \.safetensors file")
+    (hub.folder / "pytorch_model.bin").write_bytes(b"")
+    refused("o/model", r"pickled weights only \(pytorch_model.bin\)")
+
+
+def test_a_path_wins(hub: Hub, weights: Callable[..., Path]) -> None:
+    weights(Path("o/model/a.safetensors"), {"here": ("F32", [2])})
+    assert list(read_checkpoint("o/model").tensors) == ["here"]
+    assert hub.requests == []
