@@ -1,6 +1,6 @@
 """Time whole commands against ``python -c pass`` and print ratios; the budgets stand in docs/performance.md.
 
-    python benchmarks/commands.py [--repeats 7]
+python benchmarks/commands.py [--repeats 7]
 """
 
 from __future__ import annotations

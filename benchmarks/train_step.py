@@ -31,7 +31,8 @@ PEAK_TFLOPS = 790.0  # measured bf16 matrix rate of an H200, the scale of the pr
 def load_file(path: Path, name: str) -> types.ModuleType:
     """Import one file under ``name`` without its package, whose adapters need vllm-omni."""
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -189,7 +190,7 @@ def main() -> None:
         if args.accuracy:
             branches = inputs(model, 1, args.side, args.text, False, device, dtype)
             with torch.no_grad():
-                row["velocity"] = velocity(model, *branches)
+                row["outputs"] = {"conditional": model(**branches[0])[0].float(), "guided": velocity(model, *branches)}
         add_lora(model)
         model.enable_gradient_checkpointing()
         for batch in args.batch:
@@ -209,12 +210,12 @@ def main() -> None:
         branches = inputs(model, 1, args.side, args.text, False, device, dtype)
         branches = tuple({**b, "hidden_states": b["hidden_states"].float()} for b in branches)
         with torch.no_grad():
-            reference = velocity(model, *branches)
+            reference = {"conditional": model(**branches[0])[0], "guided": velocity(model, *branches)}
         for row in rows:
-            if "velocity" in row:
-                error = (row.pop("velocity") - reference).norm() / reference.norm()
-                row["relative_error"] = float(error)
-                print(f"{row['implementation']:13s} relative error of the velocity against float32 {float(error):.2e}")
+            for kind, output in row.pop("outputs", {}).items():
+                error = float((output - reference[kind]).norm() / reference[kind].norm())
+                row[f"{kind}_relative_error"] = error
+                print(f"{row['implementation']:13s} {kind} velocity against float32: {error:.2e} relative")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2))
 

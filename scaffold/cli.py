@@ -126,8 +126,11 @@ def new(
     if diff:
         typer.echo(result.plan.diff(), nl=False)
         return
-    written = () if dry_run else result.plan.commit()
-    print_result(result, written=None if dry_run else written, svg=export_svg)
+    if dry_run:
+        print_result(result, written=None, svg=export_svg)
+        result.plan.check()
+        return
+    print_result(result, written=result.plan.commit(), svg=export_svg)
 
 
 def main() -> NoReturn:

@@ -59,7 +59,7 @@ def plan_new(request: NewRequest) -> NewResult:
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
     """
-    from scaffold.plan import plan_checkout, plan_output, wiring_edits
+    from scaffold.plan import plan_checkout, plan_output, recover, wiring_edits
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
 
@@ -68,6 +68,9 @@ def plan_new(request: NewRequest) -> NewResult:
         raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
     notes: list[str] = []
     checkout = None
+    unfinished = recover(request.verl_omni or request.out or Path())
+    if unfinished:
+        notes.append(unfinished)
     if request.verl_omni is not None:
         checkout = Checkout.open(request.verl_omni)
         profile = checkout.profile
@@ -84,12 +87,22 @@ def plan_new(request: NewRequest) -> NewResult:
     files, spec = render_package(spec, notes)
     edits = wiring_edits(files, spec.context())
     plan = (
-        plan_checkout(files, edits, checkout.root, force=request.force)
+        plan_checkout(files, edits, checkout.root, known=_known(checkout.root, spec), force=request.force)
         if checkout is not None
         else plan_output(files, edits, request.out or Path(), profile=profile, force=request.force)
     )
-    plan.check()
     return NewResult(spec, plan, report, tuple(notes))
+
+
+def _known(root: Path, spec: IntegrationSpec) -> dict[str, str]:
+    """Digests of the files as they were last rendered there; empty where nothing was."""
+    from scaffold.spec import IntegrationSpec
+
+    path = root / package_path(spec) / SPEC_NAME
+    try:
+        return dict(IntegrationSpec.from_toml(path.read_text(encoding="utf-8"), str(path)).files)
+    except (OSError, UnicodeDecodeError, ScaffoldError):
+        return {}
 
 
 def render_package(spec: IntegrationSpec, notes: list[str]):  # type: ignore[no-untyped-def]

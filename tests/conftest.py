@@ -53,7 +53,8 @@ def write_tree() -> Callable[[Path, Mapping[str, Any]], Path]:
 def load_file(path: Path, name: str) -> types.ModuleType:
     """Import one file under a name of its own."""
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -216,12 +217,17 @@ def _explained(repository: str, revision: str | None, file: str | None = None) -
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
-    """Return what a failed connection raises: OSError with requests, or httpx's own."""
-    try:
-        import httpx
-    except ImportError:
-        return (OSError,)
-    return (OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+    """Return what a failed connection raises, in the HTTP library that this ``huggingface_hub`` is built on."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    found: list[type[Exception]] = [OSError]
+    for base in HfHubHTTPError.__mro__:
+        library = sys.modules.get(base.__module__.partition(".")[0])
+        for name in ("HTTPError", "InvalidURL", "StreamError"):
+            error = getattr(library, name, None)
+            if isinstance(error, type) and issubclass(error, Exception):
+                found.append(error)
+    return tuple(found)
 
 
 def _refused(status: int, repository: str, file: str | None) -> ScaffoldError:

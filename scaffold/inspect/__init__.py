@@ -25,6 +25,19 @@ def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointH
     Raises:
         ScaffoldError: no such pipeline, or its module cannot be read.
     """
+    import gc
+
+    # The symbolic values of one inspection form one graph that is dropped as a whole.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _inspect(source, pipeline, headers)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None) -> Report:
     from scaffold.inspect.engine import answer_all
     from scaffold.inspect.program import Program
     from scaffold.upstream import resolve_pipeline

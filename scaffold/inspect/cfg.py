@@ -21,6 +21,7 @@ from scaffold.inspect.program.values import (
     Seq,
     Slice,
     Value,
+    depends,
     is_none,
     options,
     same,
@@ -43,8 +44,34 @@ KEYS = (
     "detail.cfg.location",
 )
 _ELEMENTWISE = frozenset(
-    "norm clamp clip sqrt pow mean std sum abs where to maximum minimum mul add sub lerp unsqueeze view reshape "
-    "cat stack max min vector_norm linalg".split()
+    [
+        "norm",
+        "clamp",
+        "clip",
+        "sqrt",
+        "pow",
+        "mean",
+        "std",
+        "sum",
+        "abs",
+        "where",
+        "to",
+        "maximum",
+        "minimum",
+        "mul",
+        "add",
+        "sub",
+        "lerp",
+        "unsqueeze",
+        "view",
+        "reshape",
+        "cat",
+        "stack",
+        "max",
+        "min",
+        "vector_norm",
+        "linalg",
+    ]
 )
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 _NORMS = frozenset(("norm", "vector_norm", "std"))
@@ -67,7 +94,10 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None or loop.model_output is None:
         return {}
     region = combine_region(loop.model_output)
-    found = _innermost_first([g for node in region if (g := _guidance(node)) is not None])
+    found = [g for node in region if (g := _guidance(node)) is not None]
+    if loop.sample is not None:
+        found = [g for g in found if depends(g.cond, loop.sample) and depends(g.uncond, loop.sample)]
+    found = _innermost_first(found)
     if not found:
         return _unguided(loop, region)
     places = [g.node.at for g in found]
@@ -171,6 +201,18 @@ def _scale_param(value: Value) -> Param | None:
     return None
 
 
+def _plain_parts(value: Value) -> list[Value]:
+    """A condition and what its arithmetic is made of; tensors and calls are not entered."""
+    stack, seen = [value], dict[int, Value]()
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen[id(node)] = node
+            if isinstance(node, Op | Choice | Item):
+                stack.extend(reversed(node.parts()))
+    return list(seen.values())
+
+
 def _distinct(values: list[Value]) -> list[Value]:
     kept: list[Value] = []
     for value in values:
@@ -241,7 +283,7 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
-        for node in walk(test.cond):
+        for node in _plain_parts(test.cond):
             if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
                 continue
             left, right = node.args
@@ -310,7 +352,7 @@ def _parameters(
     """Everything the user can set about guidance, with defaults: scales, interval, renormalisation."""
     params: dict[str, tuple[object, Evidence | None]] = dict(scales)
     tests = [t.cond for t in program.trace.tests if loop.number in t.loops]
-    ordered = [*(n for t in tests for n in walk(t)), *region]
+    ordered = [*(n for t in tests for n in _plain_parts(t)), *region]
     interval = facts.get("detail.cfg.interval_parameter")
     kind = facts.get("detail.cfg.renorm_parameter")
     wanted = {f.value for f in (interval, kind) if f is not None}

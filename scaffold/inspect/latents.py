@@ -151,8 +151,7 @@ def grid_letters(found: Unpatchify) -> tuple[str, str, str, str, str] | None:
     left, right = (_squeezed(side, found) for side in (left, right))
     if len(left) != 5 or len(right) != 5:
         return None
-    channel = right[0]
-    row, row_in, column, column_in = right[1:]
+    channel, row, row_in, column, column_in = list(right)
     if {row, column} != set(left[:2]) or {row_in, column_in, channel} != set(left[2:]):
         return None
     return row, column, row_in, column_in, channel

@@ -5,7 +5,20 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Attr, Call, Const, External, Func, Obj, Op, Seq, Value, class_name, options, walk
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Const,
+    External,
+    Func,
+    Obj,
+    Op,
+    Seq,
+    Value,
+    class_name,
+    options,
+    walk,
+)
 
 ORDER = 6
 KEYS = (
@@ -87,9 +100,9 @@ def _inside(program: Program, layer: Obj) -> dict[str, Fact]:
     """Norms of queries and keys, the activation, and the suffix of a second set of weights."""
     facts: dict[str, Fact] = {}
     objects = [layer]
-    for held in _modules(program, layer):
-        objects.append(held)
-        objects.extend(_modules(program, held))
+    for inner in _modules(program, layer):
+        objects.append(inner)
+        objects.extend(_modules(program, inner))
     norms: list[Evidence | None] = []
     suffixes: dict[str, Evidence | None] = {}
     for obj in objects:

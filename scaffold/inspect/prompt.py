@@ -53,7 +53,7 @@ def _kind(keys: dict[str, Evidence | None], encoders: list[CallRecord]) -> Fact:
     if encoders:
         kinds["text"] = encoders[0].at
     for key, at in keys.items():
-        if key.endswith("token_ids") or key.endswith("input_ids"):
+        if key.endswith(("token_ids", "input_ids")):
             kinds.setdefault("token_ids", at)
         elif key.endswith("embeds"):
             kinds.setdefault("embeds", at)

@@ -81,8 +81,7 @@ def _negated(found: Denoising) -> Fact:
     output = found.model_output
     if output is None:
         return UNKNOWN
-    real = [o for o in options(output)]
-    signs = {isinstance(o, Op) and (o.op == "neg" or _minus_one(o)) for o in real}
+    signs = {isinstance(o, Op) and (o.op == "neg" or _minus_one(o)) for o in options(output)}
     if len(signs) != 1:
         return UNKNOWN
     return fact(signs.pop(), [output.at, _step_place(found)])
@@ -94,7 +93,7 @@ def _minus_one(value: Op) -> bool:
 
 def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fact]:
     receiver, method = _receiver(step)
-    held = [r for r in options(receiver)] if receiver is not None else []
+    held = options(receiver) if receiver is not None else []
     name = next((n for r in held if (n := _held_name(program, r))), None)
     facts: dict[str, Fact] = {
         "answers.scheduler.call": fact(f"{name or 'scheduler'}.{method}", [step.at]),
@@ -105,7 +104,7 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
         ),
     }
     if name is not None:
-        facts["detail.scheduler.attribute"] = fact(name, [r.at for r in held] + [step.at])
+        facts["detail.scheduler.attribute"] = fact(name, [*(r.at for r in held), step.at])
     facts["answers.scheduler.class"] = _scheduler_class(held, step)
     spread = step.kwargs.get("**")
     if spread is not None:
@@ -146,7 +145,7 @@ def _role(program: Program, found: Denoising, value: Value, position: int, keywo
         return "model_output"
     if sample is not None and is_sample(value, sample):
         return "sample"
-    if isinstance(value, Param) and value.key.rpartition(".")[2] == "generator" or keyword == "generator":
+    if (isinstance(value, Param) and value.key.rpartition(".")[2] == "generator") or keyword == "generator":
         return "generator"
     if is_difference(value, loop):
         return "dt"
@@ -246,7 +245,9 @@ def _schedule_facts(program: Program, found: Denoising) -> dict[str, Fact]:
     if first is not None and last is not None and first != last:
         direction = "descending" if first > last else "ascending"
         facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
-    facts["answers.scheduler.shift"] = _shift(vector, grid, ascending=first is not None and last is not None and first < last)
+    facts["answers.scheduler.shift"] = _shift(
+        vector, grid, ascending=first is not None and last is not None and first < last
+    )
     return facts
 
 

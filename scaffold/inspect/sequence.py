@@ -45,7 +45,8 @@ def _sequence(program: Program) -> dict[str, Fact]:
     )
     if places is None:
         return {}
-    before, behind = [], []
+    before: list[str | None] = []
+    behind: list[str | None] = []
     for token, place in zip(markers.items, places.items, strict=True):
         at = _whole(place)
         (before if at is not None and at < start else behind).append(_name(token, names))

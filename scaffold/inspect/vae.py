@@ -52,4 +52,3 @@ def _size(key: str, value: Value, divisor: int) -> dict[str, Fact]:
     configured = [n for n in walk(value) if isinstance(n, Conf)]
     confidence: Confidence = "likely" if configured else "certain"
     return {key: fact(known // divisor, [*(n.at for n in configured), value.at], confidence)}
-

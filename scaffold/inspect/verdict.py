@@ -18,7 +18,7 @@ def answers(program: Program) -> dict[str, Fact]:
     loop = program.denoising
     layout = diffusers_layout(program)
     if loop is None and not layout and not (hidden := _step_calls(program)):
-        place = program.place(*program.entry) if program.entry else program.place(program.cls)
+        place: Evidence | None = program.place(*program.entry) if program.entry else program.place(program.cls)
         return _verdict(
             "refused", "no denoising loop: nothing the pipeline runs updates a sample from a model's output", [place]
         )
@@ -29,7 +29,9 @@ def answers(program: Program) -> dict[str, Fact]:
         sources = [o.at for _, o in weight_sources(program)]
         reason = "the weights do not load through diffusers, and each denoising step can be replaced"
         return _verdict("non_diffusers", reason, [place, *sources])
-    facts = _verdict("non_diffusers", "a loop over a schedule is there, but it was not followed from the request", hidden)
+    facts = _verdict(
+        "non_diffusers", "a loop over a schedule is there, but it was not followed from the request", hidden
+    )
     return {key: Fact(f.value, f.evidence, "likely") for key, f in facts.items()}
 
 
@@ -101,7 +103,7 @@ def _path(value: Call) -> str:
     return base.path if isinstance(base, External) else ""
 
 
-_SCHEDULE_WORDS = ("timestep", "sigma", "denois", "num_steps", "num_inference_steps", "n_timesteps", "ode", "euler")
+_SCHEDULE_WORDS = ("timestep", "sigma", "denois", "num_steps", "inference_steps", "diffusion_steps")
 
 
 def _step_calls(program: Program) -> list[Evidence | None]:
@@ -119,8 +121,10 @@ def _step_calls(program: Program) -> list[Evidence | None]:
 
 
 def _may_denoise(loop: ast.For | ast.While) -> bool:
-    head = ast.unparse(loop.iter if isinstance(loop, ast.For) else loop.test).lower()
-    if any(word in head for word in _SCHEDULE_WORDS) or "step" in head:
+    head = loop.iter if isinstance(loop, ast.For) else loop.test
+    names = [n.id for n in ast.walk(head) if isinstance(n, ast.Name)]
+    names += [n.attr for n in ast.walk(head) if isinstance(n, ast.Attribute)]
+    if any(word in name.lower() for name in names for word in _SCHEDULE_WORDS):
         return True
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -54,7 +53,7 @@ def fetch_wheel(distribution: str, version: str) -> Path:
             raise ScaffoldError(f"pip fetched no wheel of {distribution} {version}")
         target = folder / wheels[0].name
         # Another process may have been faster: both files are the same, the rename is atomic.
-        os.replace(wheels[0], target)
+        wheels[0].replace(target)
         return target
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -122,10 +121,12 @@ def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str
 
     wanted = numbers(version)
 
+    width = max([len(wanted), *(len(numbers(text)) for text in known)])
+
+    def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
+        return parts + (0,) * (width - len(parts))
+
     def distance(text: str) -> tuple[int, ...]:
-        have = numbers(text)
-        width = max(len(have), len(wanted))
-        pad = lambda parts: parts + (0,) * (width - len(parts))  # noqa: E731
-        return tuple(abs(a - b) for a, b in zip(pad(have), pad(wanted), strict=True))
+        return tuple(abs(a - b) for a, b in zip(padded(numbers(text)), padded(wanted), strict=True))
 
     return sorted(known, key=distance)[:count]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from blocks import oracle  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from blocks import oracle  # noqa: E402
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "reference": {},
@@ -162,7 +163,8 @@ def test_gradient_checkpointing_changes_no_gradient_and_is_idle_without_grad(ref
     plain = gradients()
     calls = []
     model.enable_gradient_checkpointing(
-        lambda function, *args, **kwargs: calls.append(1) or torch.utils.checkpoint.checkpoint(function, *args, **kwargs)
+        lambda function, *args, **kwargs: calls.append(1)
+        or torch.utils.checkpoint.checkpoint(function, *args, **kwargs)
     )
     checkpointed = gradients()
     assert len(calls) == SIZES["num_hidden_layers"]

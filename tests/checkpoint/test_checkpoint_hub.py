@@ -273,6 +273,12 @@ def test_no_server(hub: Hub) -> None:
     refused("o/model", "cannot read o/model from the Hub: .*; check the connection and HF_ENDPOINT")
 
 
+def test_an_endpoint_that_is_no_address(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for endpoint in ("nowhere", "http://[::1", "http://127.0.0.1:1/"):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        refused("o/model", "cannot read o/model from the Hub")
+
+
 def test_damaged_and_pickled_repositories(hub: Hub) -> None:
     index = hub.folder / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"norm.w": "gone.safetensors"}}')

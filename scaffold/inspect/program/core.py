@@ -23,7 +23,7 @@ from scaffold.inspect.program.values import (
 )
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 
-INLINE_BUDGET = 90_000
+INLINE_BUDGET = 45_000
 """Nodes evaluated before calls are no longer followed."""
 MAX_DEPTH = 16
 

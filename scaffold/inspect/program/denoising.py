@@ -23,7 +23,20 @@ from scaffold.inspect.program.values import (
 )
 
 SHAPE_METHODS = frozenset(
-    "unsqueeze squeeze view reshape permute transpose expand repeat flatten unflatten movedim chunk".split()
+    [
+        "unsqueeze",
+        "squeeze",
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "expand",
+        "repeat",
+        "flatten",
+        "unflatten",
+        "movedim",
+        "chunk",
+    ]
 )
 _JOINS = frozenset(("cat", "stack", "concat", "concatenate"))
 STEP_METHOD = "step"
@@ -87,9 +100,7 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
 def _unwrap(value: Value) -> Value:
     """Look through ``.prev_sample``, ``[0]`` and reshaping to what was computed."""
     for _ in range(12):
-        if isinstance(value, Attr) and isinstance(value.base, Call | Choice | Item):
-            value = value.base
-        elif isinstance(value, Item):
+        if (isinstance(value, Attr) and isinstance(value.base, Call | Choice | Item)) or isinstance(value, Item):
             value = value.base
         elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
             value = inner
@@ -143,7 +154,13 @@ def _through_model(value: Value, variable: Carried) -> bool:
     """Whether a value depends on the variable through a call, as a prediction does."""
     if is_sample(value, variable):
         return False
-    return any(node is variable for node in walk(value)) and any(isinstance(n, Call) for n in walk(value))
+    found = called = False
+    for node in walk(value):
+        found = found or node is variable
+        called = called or isinstance(node, Call)
+        if found and called:
+            return True
+    return False
 
 
 def _arguments(call: Call) -> list[Value]:

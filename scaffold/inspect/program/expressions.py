@@ -163,8 +163,8 @@ class Expressions(Attributes):
             folded = fold(op, [a.value for a in args if isinstance(a, Const)])
             if folded is not MISSING:
                 return Const(folded, at=at)
-        if op == "+" and len(args) == 2 and isinstance(args[0], Seq) and isinstance(args[1], Seq):
-            left, right = args
+        left, right = args[0], args[-1]
+        if op == "+" and len(args) == 2 and isinstance(left, Seq) and isinstance(right, Seq):
             return Seq(left.kind, [*left.items, *right.items], left.exact and right.exact, self.depth, at=at)
         if op == "*" and len(args) == 2:
             for seq, count in (args, args[::-1]):

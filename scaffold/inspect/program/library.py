@@ -33,12 +33,33 @@ from scaffold.inspect.program.values import (
 )
 
 IDENTITY_METHODS = frozenset(
-    "to cuda cpu contiguous clone detach float double half bfloat16 tolist item type numpy requires_grad_ eval "
-    "pin_memory long int".split()
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "contiguous",
+        "clone",
+        "detach",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "tolist",
+        "item",
+        "type",
+        "numpy",
+        "requires_grad_",
+        "eval",
+        "pin_memory",
+        "long",
+        "int",
+    ]
 )
 """Methods of tensors that leave the numbers as they are."""
 _CASTS = frozenset(("int", "float", "str", "bool"))
-_STRING_EDITS = frozenset("replace removeprefix removesuffix lstrip rstrip strip split lower format".split())
+_STRING_EDITS = frozenset(
+    ["replace", "removeprefix", "removesuffix", "lstrip", "rstrip", "strip", "split", "lower", "format"]
+)
 _COPIES = frozenset(("copy.deepcopy", "copy.copy"))
 _WORLD = re.compile(r"get_\w*(world_size|_size)$")
 _RANK = re.compile(r"get_\w*rank$")

@@ -149,7 +149,7 @@ class Counter:
             if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
                 return ends[1].plus(ends[0], -1)
             return None
-        if name == "arange" and len([a for a in value.args]) == 1:
+        if name == "arange" and len(value.args) == 1:
             return self.scalar(value.args[0], depth + 1)
         if name in ("cat", "concat", "concatenate", "append") and value.args:
             parts = value.args[0].items if isinstance(value.args[0], Seq) else value.args
@@ -223,9 +223,9 @@ def vector_of(value: Value) -> Value:
             if any(isinstance(n, Index) for n in walk(node.key)):
                 return node.base
             node = node.base
-        elif isinstance(node, Call) and node.name in ("enumerate", "zip", "tqdm") and node.args:
-            node = node.args[0]
-        elif isinstance(node, Call) and node.name in _WRAPPERS and node.args:
+        elif (isinstance(node, Call) and node.name in ("enumerate", "zip", "tqdm") and node.args) or (
+            isinstance(node, Call) and node.name in _WRAPPERS and node.args
+        ):
             node = node.args[0]
         elif isinstance(node, Seq) and node.items:
             node = node.items[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -60,14 +61,15 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
 
 def ruff_binary() -> str:
     """Return the path of ruff: the one installed beside this tool, else the one on ``PATH``."""
-    try:
-        return str(importlib.import_module("ruff").find_ruff_bin())
-    except (ImportError, AttributeError, FileNotFoundError):
-        found = shutil.which("ruff")
-        if found is None:
-            hint = "install it with pip install ruff"
-            raise ScaffoldError("ruff, which formats what is rendered, was not found", hint=hint) from None
-        return found
+    name = "ruff" + (sysconfig.get_config_var("EXE") or "")
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (folder / name).is_file():
+            return str(folder / name)
+    found = shutil.which("ruff")
+    if found is None:
+        hint = "install it with pip install ruff"
+        raise ScaffoldError("ruff, which formats what is rendered, was not found", hint=hint)
+    return found
 
 
 def _ruff(arguments: Sequence[str], cwd: Path, *, allowed: Sequence[int]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scaffold.remap import infer_key_map
+from scaffold.errors import RefusedError
+from scaffold.remap import infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
 from scaffold.spec.section import Section
 
@@ -31,6 +32,12 @@ def fill(section: Section) -> None:
     reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
     key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
     section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
+    layered = [rule.source for rule in key_map.rules if "{" in rule.source or not rule.source.endswith(".")]
+    if layered:
+        raise RefusedError(f"{headers.source}: the key remap needs more than prefixes, such as {layered[0]!r}")
+    rows = rendered_table(key_map, headers)
+    table = [{"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows]
+    section.put("table", table, "the rules applied to the headers, folded by layer")
     mapped = key_map.apply_all(headers).targets
     files = sorted({headers.tensors[name].file for name in mapped})
     section.put("files", files, origin)

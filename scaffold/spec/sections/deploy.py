@@ -1,4 +1,4 @@
-"""[deploy]: values of the example that no source tells."""
+"""[deploy]: the engine configuration of the example, for the pipelines that need one."""
 
 from scaffold.spec.section import Section
 

@@ -1,4 +1,4 @@
-"""[tiny]: values of the example that no source tells."""
+"""[tiny]: the parts of the tiny checkpoint that the smoke test builds offline."""
 
 from scaffold.spec.section import Section
 

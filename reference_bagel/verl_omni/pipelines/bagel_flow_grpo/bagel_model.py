@@ -36,25 +36,26 @@ from torch import Tensor
 
 from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase
 
-# Checkpoint prefix -> training prefix, first match wins. The table loads the checkpoint, names the weights that are
-# saved, and names those that reach the rollout engine.
+# Checkpoint prefix -> training prefix. The table loads the checkpoint, names the weights that are saved, and names
+# those that reach the rollout engine. Of both tables the longest prefix that fits decides.
 KEY_MAP: tuple[tuple[str, str], ...] = (
-    ("language_model.model.", ""),
-    ("time_embedder.", "time_embedder."),
-    ("vae2llm.", "vae2llm."),
-    ("llm2vae.", "llm2vae."),
     ("latent_pos_embed.", "latent_pos_embed."),
+    ("time_embedder.", "time_embedder."),
+    ("llm2vae.", "llm2vae."),
+    ("vae2llm.", "vae2llm."),
+    ("language_model.model.", ""),
 )
 
 # Checkpoint prefix -> why training has no use for it. A key that neither table knows stops the load.
 IGNORED_KEYS: tuple[tuple[str, str], ...] = (
-    ("language_model.lm_head.", "text generation head"),
-    ("vit_model.", "image understanding"),
-    ("connector.", "image understanding"),
-    ("vit_pos_embed.", "image understanding"),
+    ("connector.", "image understanding, not used for image generation"),
+    ("language_model.lm_head.", "predicts text, not used for image generation"),
+    ("vit_model.", "image understanding, not used for image generation"),
+    ("vit_pos_embed.", "image understanding, not used for image generation"),
 )
 
 CHECKPOINT_FILES: tuple[str, ...] = ("ema.safetensors",)
+SAVED_FILE = "ema.safetensors"
 
 
 def to_training_key(name: str) -> str | None:
@@ -63,12 +64,13 @@ def to_training_key(name: str) -> str | None:
     Raises:
         KeyError: neither table knows the name.
     """
-    for source, target in KEY_MAP:
-        if name.startswith(source):
-            return target + name[len(source) :]
-    if any(name.startswith(prefix) for prefix, _ in IGNORED_KEYS):
-        return None
-    raise KeyError(f"checkpoint tensor {name!r} is in neither KEY_MAP nor IGNORED_KEYS of {__name__}")
+    targets: dict[str, str | None] = {**dict(KEY_MAP), **{source: None for source, _ in IGNORED_KEYS}}
+    fitting = [source for source in targets if name.startswith(source)]
+    if not fitting:
+        raise KeyError(f"checkpoint tensor {name!r} is in neither KEY_MAP nor IGNORED_KEYS of {__name__}")
+    source = max(fitting, key=len)
+    target = targets[source]
+    return None if target is None else target + name[len(source) :]
 
 
 def to_checkpoint_key(name: str) -> str:
@@ -526,7 +528,8 @@ def open_checkpoint(model_path: str) -> dict[str, Tensor]:
         ValueError: two tensors lead to one parameter.
     """
     state: dict[str, Tensor] = {}
-    for name in CHECKPOINT_FILES:
+    released = any(os.path.isfile(os.path.join(model_path, name)) for name in CHECKPOINT_FILES)
+    for name in CHECKPOINT_FILES if released else (SAVED_FILE,):
         path = os.path.join(model_path, name)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"{path} is missing")
@@ -678,4 +681,4 @@ class BagelForTraining(NonDiffusersModelBase):
             for name, tensor in self.state_dict().items()
             if ".lora_" not in name
         }
-        save_file(state, os.path.join(save_directory, CHECKPOINT_FILES[0]), metadata={"format": "pt"})
+        save_file(state, os.path.join(save_directory, SAVED_FILE), metadata={"format": "pt"})

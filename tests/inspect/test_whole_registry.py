@@ -1,0 +1,93 @@
+"""Every registered class ends with answers or unknowns and a verdict, never with a traceback."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from scaffold.inspect import inspect_pipeline
+from scaffold.inspect.engine import questions
+from scaffold.upstream import UpstreamSource, locate, read_registry
+
+pytestmark = pytest.mark.upstream
+VERSION = "0.30.0"
+SHAPE = {
+    "prompt": {"kind", "prompt_keys", "extra_args", "sampling_params"},
+    "denoiser": {"class", "method", "params"},
+    "cfg": {"branches", "scales", "interval", "renorm", "execution"},
+    "scheduler": {"class", "call", "arguments", "inline", "steps", "direction", "shift", "negated"},
+    "trajectory": {"recorded", "fields"},
+    "checkpoint": {"files", "renames", "stacked", "ignored"},
+    "layers": {"classes"},
+    "vae": {"class", "downsample", "channels"},
+    "latents": {"layout"},
+}
+
+
+@pytest.fixture(scope="module")
+def source() -> UpstreamSource:
+    return locate(VERSION)
+
+
+def _classes(source: UpstreamSource) -> list[str]:
+    """One registry key for each registered class."""
+    first: dict[tuple[str, str, str], str] = {}
+    for key, entry in read_registry(source).items():
+        first.setdefault(entry, key)
+    return list(first.values())
+
+
+def test_registry_size(source: UpstreamSource) -> None:
+    assert len(read_registry(source)) == 73
+    assert len(_classes(source)) == 67
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_each_class_answers(source: UpstreamSource, part: int) -> None:
+    slow = []
+    for key in _classes(source)[part::3]:
+        start = time.process_time()
+        report = inspect_pipeline(source, key)
+        spent = time.process_time() - start
+        shown = json.loads(json.dumps(report.to_json()))
+        assert list(shown) == ["schema", "upstream", "verdict", "answers", "evidence", "confidence"], key
+        assert set(shown["answers"]) == {*SHAPE, "tokens"}, key
+        for question, names in SHAPE.items():
+            assert set(shown["answers"][question]) == names, (key, question)
+        assert shown["verdict"]["path"] in ("non_diffusers", "diffusers", "refused"), key
+        assert shown["verdict"]["reason"], key
+        assert shown["evidence"]["verdict.path"], key
+        for name, sure in shown["confidence"].items():
+            if sure == "unknown":
+                question, _, leaf = name.removeprefix("answers.").partition(".")
+                value = shown["answers"].get(question)
+                assert (value if not leaf else value[leaf]) is None, (key, name)
+        if spent > 3.0:
+            slow.append((key, spent))
+    assert not slow
+
+
+def test_pipelines_of_diffusers_layout_are_told_apart(source: UpstreamSource) -> None:
+    assert inspect_pipeline(source, "StableDiffusion3Pipeline").verdict["path"] == "diffusers"
+    assert inspect_pipeline(source, "QwenImagePipeline").verdict["path"] == "diffusers"
+    assert inspect_pipeline(source, "BagelPipeline").verdict["path"] == "non_diffusers"
+
+
+def test_inline_ascending_pipeline() -> None:
+    report = inspect_pipeline(locate("0.27.0rc1"), "SenseNovaU1Pipeline")
+    assert report.value("scheduler.inline") is True
+    assert report.value("scheduler.direction") == "ascending"
+    assert report.value("scheduler.steps") == "n"
+    assert report.value("scheduler.shift") == 3.0
+    assert report.value("cfg.branches") == 2
+    assert report.value("cfg.execution") == "sequential"
+
+
+def test_each_question_declares_its_keys() -> None:
+    names: list[str] = []
+    for question in questions():
+        names += question.KEYS
+    assert len(names) == len(set(names))
+    assert {n.split(".")[1] for n in names if n.startswith("answers.")} == {*SHAPE, "tokens"}
