@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.guidance import (
+    ELEMENTWISE,
+    Guidance,
+    as_guidance,
+    combine_region,
+    distinct,
+    has_number,
+    innermost_first,
+    plain_parts,
+    scale_param,
+)
 from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import depends, is_none, options, same, walk
 from scaffold.inspect.program.denoising import Denoising, is_turn
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Const,
-    External,
-    Item,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-    depends,
-    is_none,
-    options,
-    same,
-    walk,
-)
+from scaffold.inspect.program.values import Call, Choice, Const, External, Item, Op, Param, Slice, Value
 
 ORDER = 3
 KEYS = (
@@ -43,50 +36,8 @@ KEYS = (
     "detail.cfg.epsilon",
     "detail.cfg.location",
 )
-_ELEMENTWISE = frozenset(
-    [
-        "norm",
-        "clamp",
-        "clip",
-        "sqrt",
-        "pow",
-        "mean",
-        "std",
-        "sum",
-        "abs",
-        "where",
-        "to",
-        "maximum",
-        "minimum",
-        "mul",
-        "add",
-        "sub",
-        "lerp",
-        "unsqueeze",
-        "view",
-        "reshape",
-        "cat",
-        "stack",
-        "max",
-        "min",
-        "vector_norm",
-        "linalg",
-    ]
-)
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 _NORMS = frozenset(("norm", "vector_norm", "std"))
-_USER = ("extra_args", "sampling_params", "request", "prompt")
-
-
-@dataclass(eq=False)
-class Guidance:
-    """One combination of an unconditional with a conditional prediction."""
-
-    node: Value
-    uncond: Value
-    cond: Value
-    scale: Value
-    formula: str
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -94,15 +45,15 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None or loop.model_output is None:
         return {}
     region = combine_region(loop.model_output)
-    found = [g for node in region if (g := _guidance(node)) is not None]
+    found = [g for node in region if (g := as_guidance(node)) is not None]
     if loop.sample is not None:
         found = [g for g in found if depends(g.cond, loop.sample) and depends(g.uncond, loop.sample)]
-    found = _innermost_first(found)
+    found = innermost_first(found)
     if not found:
         return _unguided(loop, region)
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
-    negatives = _distinct([g.uncond for g in found])
+    negatives = distinct([g.uncond for g in found])
     facts["answers.cfg.branches"] = fact(1 + len(negatives), places)
     scales = _scales(found)
     facts["answers.cfg.scales"] = fact(
@@ -121,7 +72,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
     """A single prediction that goes straight to the step; anything else is not known."""
-    models = [n for n in region if isinstance(n, Call) and n.name not in _ELEMENTWISE]
+    models = [n for n in region if isinstance(n, Call) and n.name not in ELEMENTWISE]
     if len(models) != 1 or any(isinstance(n, Choice) and n.cond is not None for n in region):
         return {}
     place = [loop.step.at if loop.step is not None else loop.loop.at]
@@ -134,98 +85,10 @@ def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
     }
 
 
-def combine_region(output: Value) -> list[Value]:
-    """The nodes between the predictions and the step: arithmetic only, models are not entered."""
-    seen: dict[int, Value] = {}
-    stack = [output]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if isinstance(node, Op | Choice | Seq):
-            stack.extend(reversed(node.parts()))
-        elif isinstance(node, Call) and node.name in _ELEMENTWISE:
-            inner = [*node.args, *node.kwargs.values()]
-            if isinstance(node.func, Attr):
-                inner.append(node.func.base)
-            stack.extend(reversed(inner))
-        elif isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
-            stack.append(node.base)
-    return list(seen.values())
-
-
-def _guidance(node: Value) -> Guidance | None:
-    if isinstance(node, Call) and node.name == "lerp" and len(node.args) == 3:
-        return Guidance(node, node.args[0], node.args[1], node.args[2], "u+s(c-u)")
-    if not (isinstance(node, Op) and node.op in ("+", "-") and len(node.args) == 2):
-        return None
-    for base, product in (node.args, node.args[::-1]):
-        if not (isinstance(product, Op) and product.op == "*" and len(product.args) == 2):
-            continue
-        for scale, difference in (product.args, product.args[::-1]):
-            if not (isinstance(difference, Op) and difference.op == "-" and len(difference.args) == 2):
-                continue
-            cond, uncond = difference.args
-            if node.op == "-":
-                if base is not node.args[0]:
-                    continue
-                cond, uncond = uncond, cond
-            if _scale_param(scale) is None and not _is_number(scale):
-                continue
-            if same(base, uncond):
-                return Guidance(node, uncond, cond, scale, "u+s(c-u)")
-            if same(base, cond):
-                reduced = isinstance(scale, Op) and scale.op == "-" and default_of(scale.args[1]) in (1, 1.0)
-                return Guidance(node, uncond, cond, scale, "c+(s-1)(c-u)" if reduced else "c+s(c-u)")
-    return None
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(default_of(value), int | float)
-
-
-def _scale_param(value: Value) -> Param | None:
-    """The parameter that a scale is read from, through arithmetic and choices only."""
-    queue, seen = [value], set()
-    while queue:
-        node = queue.pop(0)
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Param):
-            if node.root in _USER:
-                return node
-        elif isinstance(node, Op | Choice | Item):
-            queue.extend(node.parts())
-    return None
-
-
-def _plain_parts(value: Value) -> list[Value]:
-    """A condition and what its arithmetic is made of; tensors and calls are not entered."""
-    stack, seen = [value], dict[int, Value]()
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen[id(node)] = node
-            if isinstance(node, Op | Choice | Item):
-                stack.extend(reversed(node.parts()))
-    return list(seen.values())
-
-
-def _distinct(values: list[Value]) -> list[Value]:
-    kept: list[Value] = []
-    for value in values:
-        parts = [o for o in options(value) if not is_none(o)]
-        if not any(any(same(a, b) for a in parts for b in options(other)) for other in kept):
-            kept.append(value)
-    return kept
-
-
 def _scales(found: list[Guidance]) -> dict[str, tuple[object, Evidence | None]]:
     scales: dict[str, tuple[object, Evidence | None]] = {}
     for guidance in found:
-        param = _scale_param(guidance.scale)
+        param = scale_param(guidance.scale)
         if param is None:
             continue
         default = _effective(guidance.scale, param)
@@ -244,15 +107,9 @@ def _effective(scale: Value, param: Param) -> object:
     return None if known is MISSING else known
 
 
-def _innermost_first(found: list[Guidance]) -> list[Guidance]:
-    """Order guidance so that what feeds another comes before it."""
-    inside = {id(g): {id(n) for n in combine_region(g.cond)} for g in found}
-    return sorted(found, key=lambda g: sum(id(other.node) in inside[id(g)] for other in found if other is not g))
-
-
 def _execution(program: Program, found: list[Guidance]) -> Fact:
     """Whether the predictions come out of one forward, and how they are told apart."""
-    predictions = [found[0].cond, *_distinct([g.uncond for g in found])]
+    predictions = [found[0].cond, *distinct([g.uncond for g in found])]
     origins = [_origin(p) for p in predictions]
     places = [p.at for p in predictions] + [o.at for o, _ in origins] + [found[0].node.at]
     if all(split is not None and same(origin, origins[0][0]) for origin, split in origins):
@@ -283,14 +140,14 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
-        for node in _plain_parts(test.cond):
+        for node in plain_parts(test.cond):
             if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
                 continue
             left, right = node.args
             op = node.op
             if is_turn(right, loop.number) and not is_turn(left, loop.number):
                 left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
-            if not is_turn(left, loop.number) or not _is_number(right):
+            if not is_turn(left, loop.number) or not has_number(right):
                 continue
             if op in (">", ">=") and low is None:
                 low = (right, op)
@@ -302,7 +159,7 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
     places = [b[0].at for b in (low, high) if b is not None]
     if low is None or high is None:
         return {"answers.cfg.interval": Fact(None, tuple(p for p in places if p), "unknown")}
-    given = [p for b in (low, high) if (p := _scale_param(b[0])) is not None]
+    given = [p for b in (low, high) if (p := scale_param(b[0])) is not None]
     params = {p.key for p in given}
     places = [*(p.at for p in given), *places]
     facts = {
@@ -327,7 +184,7 @@ def _renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str,
             if not (truth and isinstance(cond, Op) and cond.op == "==" and len(cond.args) == 2):
                 continue
             named = [a for a in cond.args if isinstance(a, Const) and isinstance(a.value, str)]
-            chosen = [p for a in cond.args if (p := _scale_param(a)) is not None]
+            chosen = [p for a in cond.args if (p := scale_param(a)) is not None]
             if named and chosen:
                 kinds.setdefault(str(named[0].value), cond.at)
                 parameter = chosen[0]
@@ -352,7 +209,7 @@ def _parameters(
     """Everything the user can set about guidance, with defaults: scales, interval, renormalisation."""
     params: dict[str, tuple[object, Evidence | None]] = dict(scales)
     tests = [t.cond for t in program.trace.tests if loop.number in t.loops]
-    ordered = [*(n for t in tests for n in _plain_parts(t)), *region]
+    ordered = [*(n for t in tests for n in plain_parts(t)), *region]
     interval = facts.get("detail.cfg.interval_parameter")
     kind = facts.get("detail.cfg.renorm_parameter")
     wanted = {f.value for f in (interval, kind) if f is not None}

@@ -6,27 +6,13 @@ from dataclasses import dataclass, field
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Const,
-    External,
-    Item,
-    Map,
-    Obj,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-    options,
-    walk,
-)
+from scaffold.inspect.program.values import Attr, Call, Const, External, Item, Map, Obj, Op, Param, Seq, Slice, Value
 from scaffold.inspect.verdict import text_of, weight_sources
 
-ORDER = 6
+ORDER = 7
 KEYS = (
     "answers.checkpoint.files",
     "answers.checkpoint.renames",

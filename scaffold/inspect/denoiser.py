@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.denoising import Denoising, is_sample, is_turn
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Func, Obj, Slot, Value, class_name, options
+from scaffold.inspect.program.values import Attr, Call, Func, Obj, Slot, Value
 
 ORDER = 2
 KEYS = (

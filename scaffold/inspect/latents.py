@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Param, Seq, Value, options, walk
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Param, Seq, Value
 
-ORDER = 9
+ORDER = 10
 KEYS = (
     "answers.latents.layout",
     "detail.scheduler.sample_rank",

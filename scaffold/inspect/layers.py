@@ -5,22 +5,10 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Const,
-    External,
-    Func,
-    Obj,
-    Op,
-    Seq,
-    Value,
-    class_name,
-    options,
-    walk,
-)
+from scaffold.inspect.program.algebra import class_name, options, walk
+from scaffold.inspect.program.values import Attr, Call, Const, External, Func, Obj, Op, Seq, Value
 
-ORDER = 6
+ORDER = 7
 KEYS = (
     "answers.layers.classes",
     "detail.layers.path",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, same, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Param, Value, options, same, walk
+from scaffold.inspect.program.values import Param, Value
 from scaffold.inspect.prompt import encode_calls
 
 ORDER = 12

@@ -6,8 +6,9 @@ import ast
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.values import Obj, options
+from scaffold.inspect.program.values import Obj
 
 ORDER = 10
 KEYS = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, Const, Obj, Op, Seq, Value, options, walk
+from scaffold.inspect.program.values import Call, Const, Obj, Op, Seq, Value
 from scaffold.inspect.prompt import encode_calls
 
 ORDER = 14

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Value, options, walk
+from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Value
 from scaffold.inspect.tokens import find_tokens
 
 ORDER = 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Call, Const, Elem, Seq, Value, options, walk
+from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.values import Call, Const, Elem, Seq, Value
 from scaffold.inspect.prompt import encode_calls
 from scaffold.inspect.tokens import find_tokens
 

@@ -7,10 +7,11 @@ from typing import Literal
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, External, Map, Obj, Value, options
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, External, Map, Obj, Value
 
-ORDER = 7
+ORDER = 8
 KEYS = ("answers.tokens", "detail.tokens.text")
 _LOOKUP = "convert_tokens_to_ids"
 _SUFFIX = "_token_id"

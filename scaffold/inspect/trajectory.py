@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Call, Map, Obj, Seq, Value, is_none, options, walk
+from scaffold.inspect.program.algebra import is_none, options, walk
+from scaffold.inspect.program.values import Call, Map, Obj, Seq, Value
 
-ORDER = 5
+ORDER = 6
 KEYS = ("answers.trajectory.recorded", "answers.trajectory.fields")
 _MAX_DEPTH = 6
 

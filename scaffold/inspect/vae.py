@@ -5,10 +5,11 @@ from __future__ import annotations
 from scaffold.inspect.facts import Confidence, Fact, fact
 from scaffold.inspect.latents import decode_record, grid_letters, grid_stride, unpatchify
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Attr, Conf, Value, class_name, options, walk
+from scaffold.inspect.program.values import Attr, Conf, Value
 
-ORDER = 8
+ORDER = 9
 KEYS = (
     "answers.vae.class",
     "answers.vae.downsample",

@@ -6,7 +6,8 @@ import ast
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, External, Obj, Seq, Value, options, walk
+from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, External, Obj, Seq, Value
 
 ORDER = 0
 KEYS = ("verdict.path", "verdict.reason")

@@ -82,28 +82,35 @@ def _expert_suffix(names: set[str]) -> str | None:
     return twins.pop() if len(twins) == 1 else None
 
 
-def latent_modules(headers: CheckpointHeaders, hidden: int, token_size: int) -> dict[str, Any]:
-    """Find the modules around the decoder: latent projections, timestep embedder; by shape, each unique or absent.
+def latent_modules(
+    headers: CheckpointHeaders, hidden: int, token_size: int, hints: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Find the modules around the decoder: latent projections and timestep embedder.
 
     Args:
         hidden: width of the decoder.
         token_size: channels of one latent token.
+        hints: names to take where shapes alone leave a choice, by key of the result.
+
+    Returns:
+        Names by role, None where nothing fits or nothing decides; and the number of timestep features.
     """
-    tops = {name for name in headers.tensors if name.count(".") == 1}
-    into = [n for n in tops if n.endswith(".weight") and headers.tensors[n].shape == (hidden, token_size)]
-    out = [n for n in tops if n.endswith(".weight") and headers.tensors[n].shape == (token_size, hidden)]
-    time = [
-        name.removesuffix(".mlp.0.weight")
-        for name in headers.tensors
-        if name.endswith(".mlp.0.weight") and headers.tensors[name].shape[0] == hidden
-    ]
-    first = f"{time[0]}.mlp.0.weight" if len(time) == 1 else None
-    return {
-        "input_projection": into[0].removesuffix(".weight") if len(into) == 1 else None,
-        "output_projection": out[0].removesuffix(".weight") if len(out) == 1 else None,
-        "time_embedder": time[0] if len(time) == 1 else None,
-        "timestep_frequencies": headers.tensors[first].shape[1] if first else None,
+    tensors = headers.tensors
+    tops = [name.removesuffix(".weight") for name in tensors if name.count(".") == 1 and name.endswith(".weight")]
+    timed = [name.removesuffix(".mlp.0.weight") for name in tensors if name.endswith(".mlp.0.weight")]
+    fitting = {
+        "input_projection": [name for name in tops if tensors[f"{name}.weight"].shape == (hidden, token_size)],
+        "output_projection": [name for name in tops if tensors[f"{name}.weight"].shape == (token_size, hidden)],
+        "time_embedder": [name for name in timed if tensors[f"{name}.mlp.0.weight"].shape[0] == hidden],
     }
+    found: dict[str, Any] = {}
+    for role, names in fitting.items():
+        hinted = [name for name in names if name == hints.get(role)]
+        chosen = hinted or names
+        found[role] = chosen[0] if len(chosen) == 1 else None
+    embedder = found["time_embedder"]
+    found["timestep_frequencies"] = tensors[f"{embedder}.mlp.0.weight"].shape[1] if embedder else None
+    return found
 
 
 def table_side(shape: Shape) -> int | None:

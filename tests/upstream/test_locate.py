@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (root / "vllm_omni/latin.py").write_bytes(b"x = '\xe9'\n")
     (root / "vllm_omni/huge.py").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     source = locate(str(root))
-    for name, words in (("broken", "not valid Python"), ("latin", "not UTF-8"), ("huge", "larger than"), ("no", "has no")):
+    for name, words in (
+        ("broken", "not valid Python"),
+        ("latin", "not UTF-8"),
+        ("huge", "larger than"),
+        ("no", "has no"),
+    ):
         with pytest.raises(ScaffoldError, match=words):
             source.tree(f"vllm_omni/{name}.py")
     for path in ("../secret", "/etc/passwd", "vllm_omni/../../x", ""):
@@ -166,8 +172,23 @@ def test_without_selector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     Pip(monkeypatch, tmp_path)
     assert locate(None, checkout_pin="0.97.0").version == "0.97.0"
     assert locate("0.98.0", checkout_pin="0.97.0").version == "0.98.0"
-    monkeypatch.setattr("scaffold.upstream.locate._installed", lambda: None)
+
+    def missing(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
     assert locate(None).version == DEFAULT_VERSION
+
+
+def test_installed_distribution_is_read_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root = tree(tmp_path, {**FILES, "vllm_omni/__init__.py": "raise RuntimeError"})
+    info = root / "vllm_omni-8.0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-omni\nVersion: 8.0.0\n")
+    monkeypatch.syspath_prepend(str(root))
+    source = locate(None)
+    assert (source.version, source.label) == ("8.0.0", "8.0.0 (installed)")
+    assert source.read("vllm_omni/a/b.py") == "x = 1\n"
 
 
 @pytest.mark.parametrize(

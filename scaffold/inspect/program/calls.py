@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.library import Library, single_process
@@ -26,9 +27,6 @@ from scaffold.inspect.program.values import (
     Super,
     Unknown,
     Value,
-    is_none,
-    join,
-    options,
 )
 
 SCHEDULER_METHODS = ("step", "add_noise", "scale_noise", "scale_model_input")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
 from scaffold.inspect.program.values import (
     Attr,
@@ -27,7 +28,6 @@ from scaffold.inspect.program.values import (
     Param,
     Seq,
     Value,
-    options,
 )
 
 MEDIA_KEY = "multi_modal_data"

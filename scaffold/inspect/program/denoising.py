@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.trace import CallRecord, LoopRecord, Trace
 from scaffold.inspect.program.values import (
     Attr,
@@ -18,8 +19,6 @@ from scaffold.inspect.program.values import (
     Obj,
     Op,
     Value,
-    options,
-    walk,
 )
 
 SHAPE_METHODS = frozenset(

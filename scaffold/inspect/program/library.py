@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import is_none, join
+from scaffold.inspect.program.containers import Containers
 from scaffold.inspect.program.core import Frame
-from scaffold.inspect.program.statements import Statements
-from scaffold.inspect.program.trace import StringEdit
 from scaffold.inspect.program.values import (
     NONE,
     Attr,
@@ -27,45 +27,16 @@ from scaffold.inspect.program.values import (
     Seq,
     Unknown,
     Value,
-    is_none,
-    join,
-    options,
 )
 
-IDENTITY_METHODS = frozenset(
-    [
-        "to",
-        "cuda",
-        "cpu",
-        "contiguous",
-        "clone",
-        "detach",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "tolist",
-        "item",
-        "type",
-        "numpy",
-        "requires_grad_",
-        "eval",
-        "pin_memory",
-        "long",
-        "int",
-    ]
-)
 """Methods of tensors that leave the numbers as they are."""
 _CASTS = frozenset(("int", "float", "str", "bool"))
-_STRING_EDITS = frozenset(
-    ["replace", "removeprefix", "removesuffix", "lstrip", "rstrip", "strip", "split", "lower", "format"]
-)
 _COPIES = frozenset(("copy.deepcopy", "copy.copy"))
 _WORLD = re.compile(r"get_\w*(world_size|_size)$")
 _RANK = re.compile(r"get_\w*rank$")
 
 
-class Library(Statements):
+class Library(Containers):
     """Builtins, containers, strings, casts, configuration files."""
 
     def file_name(self, value: Value | None) -> str | None:
@@ -80,22 +51,6 @@ class Library(Statements):
             return last.lstrip("/") if last else None
         if isinstance(value, Call) and value.args:
             return self.file_name(value.args[-1])
-        return None
-
-    def iterate(self, value: Value) -> list[Value] | None:
-        """The items of a value whose items are all known."""
-        if isinstance(value, Seq):
-            return list(value.items) if value.exact else None
-        if isinstance(value, Map):
-            return [Const(k) for k in value.items] if value.exact else None
-        if isinstance(value, Const) and isinstance(value.value, str | tuple | list):
-            return [Const(v) for v in value.value] if len(value.value) <= 64 else None
-        if isinstance(value, Choice):
-            rows = [self.iterate(o) for o in options(value) if not is_none(o)]
-            first = rows[0] if rows else None
-            if first is not None and all(r is not None and len(r) == len(first) for r in rows):
-                columns = zip(*[r for r in rows if r is not None], strict=True)
-                return [join(list(column), value.cond if len(rows) == 2 else None) for column in columns]
         return None
 
     def call_library(
@@ -271,130 +226,6 @@ class Library(Statements):
     def _builtin_reversed(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         known = self.iterate(args[0]) if args else None
         return Seq("list", known[::-1], at=at) if known is not None else None
-
-    def builtin_method(
-        self, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value | None:
-        """The result of a method of a plain value, where it is known."""
-        if isinstance(receiver, Seq):
-            return self._list_method(receiver, name, args, at)
-        if isinstance(receiver, Map):
-            return self._dict_method(receiver, name, args, kwargs, at)
-        if isinstance(receiver, Const) and isinstance(receiver.value, str):
-            return self._string_method(receiver.value, name, args, at)
-        if name == "get" and args and isinstance(receiver, Param | Conf | Choice):
-            found = self._get(receiver, args, at)
-            if found is not None:
-                return found
-        if isinstance(receiver, Obj | ClassRef | External | Func):
-            return None
-        if name in IDENTITY_METHODS:
-            return receiver
-        if name in _STRING_EDITS:
-            result = self.opaque(self.symbol_attr(receiver, name, at), args, kwargs, at)
-            row = self.rows[-1] if self.rows else None
-            self.trace.edits.append(StringEdit(result, tuple(self.conditions), row))
-            return result
-        return None
-
-    def _get(self, receiver: Value, args: list[Value], at: Evidence | None) -> Value | None:
-        key = args[0]
-        default = args[1] if len(args) > 1 else NONE
-        if not isinstance(key, Const) or not isinstance(key.value, str):
-            return None
-        if isinstance(receiver, Param):
-            result = self.param_item(receiver, key.value, default, at)
-            return result if isinstance(result, Param) else None
-        if isinstance(receiver, Conf):
-            return Conf(receiver.file, (*receiver.path, key.value), default, at=at)
-        if not isinstance(receiver, Choice):
-            return None
-        found = [
-            self._get(o, args, at) if isinstance(o, Param | Conf) else self.builtin_method(o, "get", args, {}, at)
-            for o in options(receiver)[:4]
-        ]
-        real = [f for f in found if f is not None]
-        return join(real, None, at) if real else None
-
-    def _list_method(self, seq: Seq, name: str, args: list[Value], at: Evidence | None) -> Value | None:
-        if name == "append" and args:
-            self.append(seq, args[0])
-            return NONE
-        if name == "extend" and args:
-            self.extend(seq, args[0])
-            return NONE
-        if name == "add" and args:
-            self.append(seq, args[0])
-            return NONE
-        if name == "update" and args:
-            self.extend(seq, args[0])
-            return NONE
-        if name == "insert" and len(args) == 2:
-            seq.items.insert(0, args[1])
-            seq.exact = seq.exact and isinstance(args[0], Const) and args[0].value == 0
-            return NONE
-        if name == "copy":
-            return Seq(seq.kind, list(seq.items), seq.exact, self.depth, at=at)
-        if name == "pop" and seq.exact and seq.items:
-            return seq.items[-1]
-        if name in ("clear", "sort", "remove", "reverse", "discard"):
-            seq.exact = False
-            return NONE
-        return None
-
-    def _dict_method(
-        self, table: Map, name: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value | None:
-        if name in ("get", "pop", "setdefault") and args:
-            key = args[0]
-            default = args[1] if len(args) > 1 else NONE
-            if isinstance(key, Const) and isinstance(key.value, str | int | float | tuple | type(None)):
-                if key.value in table.items:
-                    return table.items[key.value]
-                if name == "setdefault":
-                    self.set_item(table, key, default)
-                    return default
-                if table.exact:
-                    return default
-                if "**" in table.items:
-                    return self._get(table.items["**"], args, at)
-            return None
-        if name == "items" and table.exact:
-            return Seq("list", [Seq("tuple", [Const(k), v]) for k, v in table.items.items()], at=at)
-        if name == "keys" and table.exact:
-            return Seq("list", [Const(k) for k in table.items], at=at)
-        if name == "values" and table.exact:
-            return Seq("list", list(table.items.values()), at=at)
-        if name == "update":
-            for source in [*args, Map(dict(kwargs))]:
-                if isinstance(source, Map):
-                    for key_name, value in source.items.items():
-                        self.set_item(table, Const(key_name), value)
-                    table.exact = table.exact and source.exact
-                else:
-                    table.exact = False
-            return NONE
-        if name == "copy":
-            return Map(dict(table.items), table.exact, self.depth, at=at)
-        return None
-
-    @staticmethod
-    def _string_method(text: str, name: str, args: list[Value], at: Evidence | None) -> Value | None:
-        known = ("replace", "removeprefix", "removesuffix", "lower", "upper", "strip", "lstrip", "rstrip", "startswith",
-                 "endswith", "split", "title")  # fmt: skip
-        if name in known and all(isinstance(a, Const) for a in args):
-            try:
-                result = getattr(text, name)(*[a.value for a in args if isinstance(a, Const)])
-            except (TypeError, ValueError):
-                return None
-            if isinstance(result, list):
-                return Seq("list", [Const(r) for r in result], at=at)
-            return Const(result, at=at)
-        if name == "join" and len(args) == 1 and isinstance(args[0], Seq) and args[0].exact:
-            items = args[0].items
-            if all(isinstance(i, Const) and isinstance(i.value, str) for i in items):
-                return Const(text.join(i.value for i in items if isinstance(i, Const)), at=at)
-        return None
 
 
 def single_process(func: Value) -> Value | None:

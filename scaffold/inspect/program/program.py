@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.attributes import PIPELINE_ROOT
 from scaffold.inspect.program.classes import ClassInfo, Method
 from scaffold.inspect.program.core import INLINE_BUDGET
 from scaffold.inspect.program.denoising import Denoising, find_denoising
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.schedule import Counter
-from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Slot, Value, is_none, options
+from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Slot, Value
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of, number
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import (
@@ -21,8 +22,6 @@ from scaffold.inspect.program.values import (
     Seq,
     Slice,
     Value,
-    options,
-    walk,
 )
 
 STEPS_KEY = "num_inference_steps"

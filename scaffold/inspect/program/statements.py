@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.program.core import Frame, LoopContext
-from scaffold.inspect.program.expressions import Expressions
+from scaffold.inspect.program.algebra import join
+from scaffold.inspect.program.comprehensions import Comprehensions
+from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.modules import Import, ModuleGraph
-from scaffold.inspect.program.trace import LoopRecord, Skip
+from scaffold.inspect.program.trace import Skip
 from scaffold.inspect.program.values import (
-    Call,
-    Carried,
     ClassRef,
     Const,
     Elem,
-    External,
     Func,
-    Index,
-    Map,
-    Op,
     Seq,
     Value,
-    join,
 )
 
-MAX_UNROLL = 64
 Env = dict[str, Value]
 
 
-class Statements(Expressions):
+class Statements(Comprehensions):
     """One method for each kind of statement; each tells whether execution goes on behind it."""
 
     def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:
@@ -149,12 +142,12 @@ class Statements(Expressions):
         before = dict(frame.env)
         alive_then = self._branch(node.body, cond, True, frame)
         after_then = dict(frame.env)
-        _replace(frame.env, before)
+        replace_env(frame.env, before)
         alive_else = self._branch(node.orelse, cond, False, frame)
         if alive_then and alive_else:
-            _replace(frame.env, self._merge([after_then, frame.env], cond))
+            replace_env(frame.env, self._merge([after_then, frame.env], cond))
         elif alive_then:
-            _replace(frame.env, after_then)
+            replace_env(frame.env, after_then)
         if alive_then is not alive_else:
             # What follows in this block runs only where the branch that left was not taken.
             self.conditions.append((cond, alive_then))
@@ -224,119 +217,11 @@ class Statements(Expressions):
         before = dict(frame.env)
         envs: list[Env] = [dict(before)]
         for case in node.cases:
-            _replace(frame.env, before)
+            replace_env(frame.env, before)
             if self._branch(case.body, Const("case"), True, frame):
                 envs.append(dict(frame.env))
-        _replace(frame.env, self._merge(envs))
+        replace_env(frame.env, self._merge(envs))
         return True
-
-    def _run_For(self, node: ast.For, frame: Frame) -> bool:
-        source = self.evaluate(node.iter, frame)
-        known = self.iterate(source)
-        if known is not None and len(known) <= MAX_UNROLL:
-            return self._unroll(node, known, frame)
-        self._abstract_loop(node, source, frame)
-        return True
-
-    _run_AsyncFor = _run_For
-
-    def _unroll(self, node: ast.For, turns: list[Value], frame: Frame) -> bool:
-        context = LoopContext()
-        frame.loops.append(context)
-        alive = True
-        pushed = len(self.conditions)
-        depth = self.depth
-        for turn in turns:
-            self.assign(node.target, turn, frame)
-            self.rows.append(turn)
-            context.continues = []
-            falls = self.run_block(node.body, frame)
-            self.rows.pop()
-            ends = ([dict(frame.env)] if falls else []) + context.continues
-            if not ends:
-                alive = False
-                break
-            _replace(frame.env, self._merge(ends))
-            if context.breaks:
-                self.depth = depth + 1
-        del self.conditions[pushed:]
-        self.depth = depth
-        frame.loops.pop()
-        if alive:
-            alive = self.run_block(node.orelse, frame) or bool(context.breaks)
-        elif context.breaks:
-            alive = True
-            frame.env.clear()
-        if context.breaks:
-            _replace(frame.env, self._merge([frame.env, *context.breaks] if frame.env else context.breaks))
-        return alive
-
-    def _run_While(self, node: ast.While, frame: Frame) -> bool:
-        cond = self.evaluate(node.test, frame)
-        if self.decide(cond) is False:
-            return self.run_block(node.orelse, frame)
-        self._abstract_loop(node, None, frame)
-        return True
-
-    def _abstract_loop(self, node: ast.For | ast.AsyncFor | ast.While, source: Value | None, frame: Frame) -> None:
-        """Run the body once, with everything it updates unknown at the start of the turn."""
-        number = len(self.trace.loops) + 1
-        at = self.at(node, frame)
-        carried: dict[str, Carried] = {}
-        for name in _assigned(node.body):
-            if name in frame.env and not isinstance(frame.env[name], Map | Seq | Func):
-                carried[name] = Carried(name, number, frame.env[name], at=at)
-                frame.env[name] = carried[name]
-        record = LoopRecord(
-            number, node, at, source, carried, tuple(self.conditions), self.function_name(frame),
-            frame.owner.name if frame.owner else None, tuple(self.loop_stack),
-        )  # fmt: skip
-        self.trace.loops[number] = record
-        context = LoopContext()
-        frame.loops.append(context)
-        self.loop_stack.append(number)
-        self.depth += 1
-        if isinstance(node, ast.While):
-            record.source = self.evaluate(node.test, frame)
-        else:
-            self._bind_turn(node, source, number, frame)
-        falls = self.run_block(node.body, frame)
-        ends = ([dict(frame.env)] if falls else []) + context.continues + context.breaks
-        self.depth -= 1
-        self.loop_stack.pop()
-        frame.loops.pop()
-        merged = self._merge(ends) if ends else dict(frame.env)
-        for name, variable in carried.items():
-            final = merged.get(name)
-            if final is not None and final is not variable:
-                variable.final = final
-                merged[name] = variable
-        _replace(frame.env, merged)
-        self.run_block(node.orelse, frame)
-
-    def _bind_turn(self, node: ast.For | ast.AsyncFor, source: Value | None, number: int, frame: Frame) -> None:
-        assert source is not None
-        at = self.at(node, frame)
-        self.assign(node.target, self.turn(source, number, at), frame)
-
-    def turn(self, source: Value, number: int, at: object) -> Value:
-        """The item of one turn of a loop over ``source``."""
-        index = Index(number)
-        if isinstance(source, Call) and isinstance(source.func, External):
-            name = source.func.path.removeprefix("builtins.")
-            if name == "enumerate" and source.args:
-                start = source.argument(1, "start")
-                first: Value = index if start is None else Op("+", [index, start])
-                return Seq("tuple", [first, self.turn(source.args[0], number, at)])
-            if name == "zip" and source.args:
-                return Seq("tuple", [self.turn(a, number, at) for a in source.args])
-            if name in ("range", "reversed", "tqdm", "trange"):
-                if name == "range":
-                    start = source.args[0] if len(source.args) > 1 else None
-                    return index if start is None else Op("+", [index, start])
-                if name == "tqdm" and source.args:
-                    return self.turn(source.args[0], number, at)
-        return Elem(source, number, at=source.at)
 
 
 class _Chain(dict[str, Value]):
@@ -353,7 +238,7 @@ class _Chain(dict[str, Value]):
         return self._inner[key] if key in self._inner else self._outer[key]
 
 
-def _replace(env: Env, other: Env) -> None:
+def replace_env(env: Env, other: Env) -> None:
     """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
     if env is not other:
         values = dict(other)
@@ -369,12 +254,3 @@ def _as_load(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Subscript):
         return ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
     return node
-
-
-def _assigned(body: list[ast.stmt]) -> list[str]:
-    names: dict[str, None] = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names[node.id] = None
-    return list(names)

@@ -6,7 +6,6 @@ Nodes form a graph that may be cyclic through loops; every node knows the place 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -269,100 +268,3 @@ class Carried(Value):
 
 
 NONE = Const(None)
-
-
-def class_name(value: Value) -> str | None:
-    """The class that a value is an instance of, where its construction tells."""
-    if isinstance(value, Obj):
-        return value.cls.name
-    if isinstance(value, Call):
-        func: Value = value.func
-        while isinstance(func, Attr):
-            func = func.base
-        if isinstance(func, ClassRef):
-            return func.cls.name
-        if isinstance(func, External):
-            return next((part for part in reversed(func.path.split(".")) if part[:1].isupper()), None)
-    return None
-
-
-def is_none(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is None
-
-
-def options(value: Value) -> list[Value]:
-    """The alternatives of a value, choices flattened."""
-    if not isinstance(value, Choice):
-        return [value]
-    found: dict[int, Value] = {}
-    stack: list[Value] = [value]
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Choice):
-            stack.extend(reversed(node.options))
-        else:
-            found[id(node)] = node
-    return list(found.values())
-
-
-def join(values: list[Value], cond: Value | None = None, at: Evidence | None = None) -> Value:
-    """Merge the alternatives of a value; equal ones fall together, tuples join item by item."""
-    unique: list[Value] = []
-    for value in values:
-        if not any(same(value, other) for other in unique):
-            unique.append(value)
-    if len(unique) == 1:
-        return unique[0]
-    first = unique[0]
-    if (
-        isinstance(first, Seq)
-        and first.kind == "tuple"
-        and all(isinstance(v, Seq) and v.kind == "tuple" and len(v.items) == len(first.items) for v in unique)
-    ):
-        columns = zip(*(v.items for v in unique if isinstance(v, Seq)), strict=True)
-        return Seq("tuple", [join(list(column), cond, at) for column in columns], at=first.at)
-    return Choice(unique, cond if len(unique) == len(values) == 2 else None, at=at or first.at)
-
-
-def same(a: Value, b: Value) -> bool:
-    """Tell whether two values are one and the same, cheaply."""
-    if a is b:
-        return True
-    if isinstance(a, Const) and isinstance(b, Const):
-        return type(a.value) is type(b.value) and bool(a.value == b.value)
-    if isinstance(a, Slot) and isinstance(b, Slot):
-        return a.name == b.name
-    if isinstance(a, ClassRef) and isinstance(b, ClassRef):
-        return a.cls is b.cls
-    if isinstance(a, Attr) and isinstance(b, Attr):
-        return a.name == b.name and same(a.base, b.base)
-    if isinstance(a, Item) and isinstance(b, Item):
-        return same(a.base, b.base) and same(a.key, b.key)
-    if isinstance(a, Param) and isinstance(b, Param):
-        return (a.root, a.key) == (b.root, b.key) and (
-            a.default is b.default or (a.default is not None and b.default is not None and same(a.default, b.default))
-        )
-    return False
-
-
-def walk(value: Value, stop: set[int] | None = None) -> Iterator[Value]:
-    """Yield a value and everything it was made from, each once; nodes in ``stop`` are not entered."""
-    stack = [value]
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if stop is None or id(node) not in stop:
-            stack.extend(reversed(node.parts()))
-
-
-def depends(value: Value, on: Value) -> bool:
-    """Tell whether ``on`` went into ``value``."""
-    return any(node is on for node in walk(value))

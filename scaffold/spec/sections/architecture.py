@@ -36,7 +36,7 @@ def fill(section: Section) -> None:
 
     latents = section.before["latents"]
     token = latents["patch"] ** 2 * latents["channels"]
-    for key, value in latent_modules(headers, sizes["hidden_size"], token).items():
+    for key, value in latent_modules(headers, sizes["hidden_size"], token, _hints(section)).items():
         section.put(key, value, origin)
     table = section.preset_or_fact("position_embedding", "detail.position.module")
     shape = headers.tensors[f"{table}.pos_embed"].shape if f"{table}.pos_embed" in headers.tensors else None
@@ -60,6 +60,12 @@ def fill(section: Section) -> None:
                 f"{headers.source}: {key.replace('_', ' ')} of the generation model was not recognised",
                 hint="the checkpoint lacks it, or its architecture is not one that templates/blocks can compose",
             )
+
+
+def _hints(section: Section) -> dict[str, str | None]:
+    """Return names that the preset knows, for checkpoints whose shapes leave a choice."""
+    roles = ("input_projection", "output_projection", "time_embedder")
+    return {role: section.sources.preset.value(section.name, role) for role in roles}
 
 
 def _text_config(section: Section) -> dict[str, Any]:

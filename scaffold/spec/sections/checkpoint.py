@@ -31,15 +31,19 @@ def fill(section: Section) -> None:
     wanted = parameters(section.before["architecture"], section.before["latents"])
     reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
     key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
+    files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})
+    if len(files) < len(headers.files):
+        headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
+        key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
     section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
     layered = [rule.source for rule in key_map.rules if "{" in rule.source or not rule.source.endswith(".")]
     if layered:
         raise RefusedError(f"{headers.source}: the key remap needs more than prefixes, such as {layered[0]!r}")
     rows = rendered_table(key_map, headers)
-    table = [{"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows]
+    table = [
+        {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows
+    ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
-    mapped = key_map.apply_all(headers).targets
-    files = sorted({headers.tensors[name].file for name in mapped})
     section.put("files", files, origin)
     section.preset("config_files", {"text": "config.json", "root": "config.json"})
     section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")

@@ -13,7 +13,7 @@
 # limitations under the License.
 """BagelForTraining: the image-generation path of BAGEL-7B-MoT as a standalone module.
 
-It computes what ``BagelPipeline`` of vllm-omni 0.27.0rc1 computes without a key-value cache:
+It computes what ``BagelPipeline`` of vllm-omni computes, without its key-value cache:
 one sample is ``[text, start_of_image, latents, end_of_image]``; text attends causally to text, everything after
 it attends to everything.
 """

@@ -1,0 +1,110 @@
+"""Items of symbolic containers."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import is_none, join, options
+from scaffold.inspect.program.attributes import Attributes
+from scaffold.inspect.program.conditions import MEDIA_KEY
+from scaffold.inspect.program.values import (
+    NONE,
+    Call,
+    Choice,
+    Conf,
+    Const,
+    Func,
+    Map,
+    Obj,
+    Param,
+    Seq,
+    Slice,
+    Unknown,
+    Value,
+)
+
+
+def _hashable(value: object) -> bool:
+    return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
+
+
+class Items(Attributes):
+    """Reads and writes of items."""
+
+    def get_item(self, base: Value, key: Value, at: Evidence | None) -> Value:
+        if isinstance(base, Seq):
+            return self._seq_item(base, key, at)
+        if isinstance(base, Map) and isinstance(key, Const) and _hashable(key.value):
+            if key.value in base.items:
+                return base.items[key.value]
+        if isinstance(base, Param) and isinstance(key, Const) and isinstance(key.value, str):
+            return self.param_item(base, key.value, None, at)
+        if isinstance(base, Conf) and isinstance(key, Const) and isinstance(key.value, str):
+            return Conf(base.file, (*base.path, key.value), at=at)
+        if isinstance(base, Choice):
+            real = [o for o in options(base) if not is_none(o)]
+            if real and len(real) <= 6 and all(isinstance(o, Seq | Map) for o in real):
+                return join([self.get_item(o, key, at) for o in real], base.cond if len(real) == 2 else None, at)
+            if len(real) == 1:
+                return self.get_item(real[0], key, at)
+        if isinstance(base, Obj):
+            found = base.cls.find_method("__getitem__")
+            if found is not None:
+                return self.call(Func(found[1], found[0].module, found[0], base), [key], {}, at)
+        if isinstance(base, Const) and isinstance(base.value, str | tuple | list) and isinstance(key, Const):
+            try:
+                return Const(base.value[key.value], at=at)
+            except (TypeError, IndexError, KeyError):
+                return Unknown("index out of range")
+        return self.symbol_item(base, key, at)
+
+    def _seq_item(self, base: Seq, key: Value, at: Evidence | None) -> Value:
+        if isinstance(key, Const) and isinstance(key.value, int) and base.exact:
+            if -len(base.items) <= key.value < len(base.items):
+                return base.items[key.value]
+        if isinstance(key, Slice) and base.exact:
+            bounds = [b.value if isinstance(b, Const) else None for b in (key.lower, key.upper, key.step)]
+            if all(b is None or isinstance(b, Const) for b in (key.lower, key.upper, key.step)):
+                try:
+                    return Seq(base.kind, base.items[slice(*bounds)], depth=self.depth, at=at)
+                except (TypeError, ValueError):
+                    return Unknown("bad slice")
+        return self.symbol_item(base, key, at)
+
+    def param_item(self, base: Param, key: str, default: Value | None, at: Evidence | None) -> Value:
+        """What the user gave under a key of the prompt or of the extra arguments."""
+        if base.root == "sampling_params" and base.key == "extra_args":
+            root, name = "extra_args", key
+        elif base.root == "media":
+            return Param("media", f"{base.key}.{key}", at=at)
+        elif base.root in ("extra_args", "prompt"):
+            root, name = base.root, f"{base.key}.{key}" if base.key else key
+            if root == "prompt" and name == MEDIA_KEY and self.with_media:
+                self.trace.reads.setdefault((root, name), at)
+                return Param("media", name, at=at)
+        elif base.root == "request":
+            root, name = "request", f"{base.key}.{key}"
+        else:
+            return self.symbol_item(base, Const(key), at)
+        self.trace.reads.setdefault((root, name), at)
+        return Param(root, name, default if default is not None else NONE, at=at)
+
+    def set_item(self, base: Value, key: Value, value: Value) -> None:
+        for target in options(base)[:4]:
+            weak = self.depth > getattr(target, "depth", 0) or isinstance(base, Choice)
+            if isinstance(target, Map):
+                if isinstance(key, Const) and _hashable(key.value):
+                    old = target.items.get(key.value)
+                    target.items[key.value] = join([value, old]) if weak and old is not None else value
+                else:
+                    target.exact = False
+            elif isinstance(target, Seq):
+                index = key.value if isinstance(key, Const) else None
+                if isinstance(index, int) and target.exact and -len(target.items) <= index < len(target.items):
+                    old = target.items[index]
+                    target.items[index] = join([value, old]) if weak else value
+                else:
+                    target.exact = False
+                    target.items.append(value)
+            elif isinstance(target, Call) and target is not value:
+                # A tensor written in place is made of what is written, too.
+                target.writes.append(value)

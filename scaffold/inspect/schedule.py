@@ -1,0 +1,153 @@
+"""Which times the loop walks through, and how many."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import UNKNOWN, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.denoising import Denoising, is_turn
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.schedule import Linear, base_grid, entry, turn_count, vector_of
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Conf,
+    Const,
+    External,
+    Item,
+    Obj,
+    Param,
+    Value,
+)
+from scaffold.inspect.step_arguments import is_difference
+
+ORDER = 5
+KEYS = (
+    "answers.scheduler.steps",
+    "answers.scheduler.direction",
+    "answers.scheduler.shift",
+    "detail.scheduler.default_steps",
+)
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path."""
+    found = program.denoising
+    if found is None:
+        return {}
+    facts: dict[str, Fact] = {}
+    count = turn_count(program.counter, found.loop.source)
+    if count is None and found.step is not None:
+        count = _count_from_arguments(program, found)
+    if count is not None and count.factor == 1:
+        facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places])
+    for node in walk(found.loop.source) if found.loop.source is not None else ():
+        if isinstance(node, Param) and node.key == "num_inference_steps":
+            default = default_of(node)
+            if type(default) is int:
+                facts["detail.scheduler.default_steps"] = fact(default, [node.at])
+            break
+    vector = _schedule_vector(found)
+    if vector is None:
+        return facts
+    grid = base_grid(vector)
+    if grid is None:
+        if any(isinstance(n, Attr) and n.name in ("timesteps", "sigmas") for n in walk(vector)):
+            facts.update(_scheduler_schedule(program, vector))
+        return facts
+    start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
+    if not isinstance(start, int | float) or not isinstance(end, int | float):
+        return facts
+    at_points = [entry(vector, grid, start + (end - start) * x) for x in (0.0, 0.25, 0.5, 0.75)]
+    first, last = at_points[0], at_points[-1]
+    if first is not None and last is not None and first != last:
+        direction = "descending" if first > last else "ascending"
+        facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
+    facts["answers.scheduler.shift"] = _shift(
+        vector, grid, ascending=first is not None and last is not None and first < last
+    )
+    return facts
+
+
+def _count_from_arguments(program: Program, found: Denoising) -> Linear | None:
+    """The number of entries of the schedule that the step walks through."""
+    step = found.step
+    assert step is not None
+    for argument in [*step.args, *step.kwargs.values()]:
+        if is_turn(argument, found.number) and not is_difference(argument, found.number):
+            count = program.counter.length(vector_of(argument))
+            if count is not None and count.factor and not isinstance(found.loop.source, Call):
+                return count
+    return None
+
+
+def _spell_count(count: Linear) -> str:
+    return "n" if count.offset == 0 else f"n{count.offset:+d}"
+
+
+def _schedule_vector(found: Denoising) -> Value | None:
+    """The schedule that the loop walks: from the step's arguments, else from what the loop runs over."""
+    if found.step is not None:
+        for argument in [*found.step.args, *found.step.kwargs.values()]:
+            if is_turn(argument, found.number) and not is_difference(argument, found.number):
+                return vector_of(next(o for o in options(argument)))
+    if found.loop.source is not None:
+        vector = vector_of(found.loop.source)
+        if base_grid(vector) is not None:
+            return vector
+    if found.inline is not None:
+        for node in walk(found.inline):
+            if isinstance(node, Item) and is_turn(node, found.number) and base_grid(node.base) is not None:
+                return node.base
+    return vector_of(found.loop.source) if found.loop.source is not None else None
+
+
+def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
+    """What is known of a schedule that a scheduler object makes."""
+    facts: dict[str, Fact] = {}
+    for node in walk(vector):
+        if not (isinstance(node, Attr) and node.name in ("timesteps", "sigmas")):
+            continue
+        for scheduler in options(node.base):
+            named = scheduler.func if isinstance(scheduler, Call) else None
+            named = named.base if isinstance(named, Attr) else named
+            if isinstance(named, External) and named.path.startswith("diffusers."):
+                # Every scheduler of diffusers runs from noise to data on falling times.
+                facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
+            if isinstance(scheduler, Call | Obj) and "shift" in scheduler.kwargs:
+                shift = default_of(scheduler.kwargs["shift"])
+                if isinstance(shift, int | float):
+                    facts["answers.scheduler.shift"] = fact(float(shift), [scheduler.at], "likely")
+    return facts
+
+
+def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
+    """Solve the entries for s in s·t/(1+(s−1)·t); a schedule of another form has no shift.
+
+    On rising times the same formula acts on 1−t, which is the inverse on t.
+    """
+    top = entry(vector, grid, 1.0)
+    half = entry(vector, grid, 0.5)
+    if top is None or half is None or top == 0:
+        return UNKNOWN
+    share = half / top
+    if not 0 < share < 1:
+        return UNKNOWN
+    shift = share / (1 - share)
+    for t in (0.1, 0.3, 0.8):
+        value = entry(vector, grid, t)
+        if value is None or abs(value / top - shift * t / (1 + (shift - 1) * t)) > 1e-9:
+            return UNKNOWN
+    shift = round(1 / shift if ascending else shift, 9)
+    sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Const | Param | Conf)]
+    given = [n for n in sources if _is_number(n, shift)]
+    param = next((n for n in given if isinstance(n, Param)), None)
+    places = [param.at] if param is not None else []
+    places += [n.at for n in given if isinstance(n, Const)][:2]
+    confidence = "likely" if any(isinstance(n, Conf) for n in given) and param is None else "certain"
+    return Fact(shift, fact(None, [*places, vector.at]).evidence, confidence)  # type: ignore[arg-type]
+
+
+def _is_number(value: Value, wanted: float) -> bool:
+    known = default_of(value)
+    return isinstance(known, int | float) and not isinstance(known, bool) and abs(known - wanted) < 1e-9
