@@ -19,7 +19,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends, is_none, options, same, walk
 from scaffold.inspect.program.denoising import Denoising, is_turn
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Call, Choice, Const, External, Item, Op, Param, Slice, Value
+from scaffold.inspect.program.values import Call, Choice, Const, Item, Op, Param, Slice, Value
 
 ORDER = 3
 KEYS = (
@@ -98,6 +98,11 @@ def _scales(found: list[Guidance]) -> dict[str, tuple[object, Evidence | None]]:
 
 def _effective(scale: Value, param: Param) -> object:
     """The scale's value when nobody sets it; gating by time is not counted."""
+    for part in plain_parts(scale):
+        if isinstance(part, Choice) and any(o is param for o in part.options):
+            known = default_of(part)
+            if isinstance(known, int | float):
+                return known
     for option in options(scale):
         if any(node is param for node in walk(option)):
             known = default_of(option)
@@ -223,6 +228,3 @@ def _parameters(
             params.setdefault(node.key, (None if known is MISSING else value, node.at))
     names = sorted(params, key=lambda n: (n not in scales, interval is None or n != interval.value))
     return fact([{"name": n, "default": params[n][0]} for n in names], [params[n][1] for n in names])
-
-
-__all__ = ["KEYS", "External", "answers"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import is_none, options, same
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice, Value
 
 ELEMENTWISE = frozenset(
     [
@@ -114,7 +114,7 @@ def scale_param(value: Value) -> Param | None:
             continue
         seen.add(id(node))
         if isinstance(node, Param):
-            if node.root in USER_ROOTS:
+            if node.root in USER_ROOTS and (node.root != "sampling_params" or not is_none(node.default or NONE)):
                 return node
         elif isinstance(node, Op | Choice | Item):
             queue.extend(node.parts())

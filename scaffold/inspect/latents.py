@@ -9,7 +9,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Seq, Value
 
 ORDER = 10
 KEYS = (
@@ -186,6 +186,3 @@ def grid_stride(found: Unpatchify) -> Value | None:
         if isinstance(option, Op) and option.op == "//":
             return option.args[1]
     return None
-
-
-__all__ = ["KEYS", "Param", "answers", "decode_record", "sample_rank", "unpatchify"]

@@ -80,11 +80,7 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
     name = next((n for r in held if (n := _held_name(program, r))), None)
     facts: dict[str, Fact] = {
         "answers.scheduler.call": fact(f"{name or 'scheduler'}.{method}", [step.at]),
-        "answers.scheduler.arguments": fact(
-            [role(program, found, a, i, None) for i, a in enumerate(step.args)]
-            + [role(program, found, a, -1, k) for k, a in step.kwargs.items() if k != "**"],
-            [step.at, found.loop.at],
-        ),
+        "answers.scheduler.arguments": fact(_roles(program, found, step), [step.at, found.loop.at]),
     }
     if name is not None:
         facts["detail.scheduler.attribute"] = fact(name, [*(r.at for r in held), step.at])
@@ -95,6 +91,14 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
             if depends(spread, value):
                 facts["detail.scheduler.kwargs_attribute"] = fact(attribute, [value.at, step.at])
     return facts
+
+
+def _roles(program: Program, found: Denoising, step: Call) -> list[str]:
+    """The roles of all arguments; a second time of the same turn is nothing that is known."""
+    roles = [role(program, found, a, i, None) for i, a in enumerate(step.args)]
+    roles += [role(program, found, a, -1, k) for k, a in step.kwargs.items() if k != "**"]
+    once = ("timestep", "sigma", "sample", "model_output", "generator")
+    return [f"argument_{i}" if r in once and r in roles[:i] else r for i, r in enumerate(roles)]
 
 
 def _receiver(step: Call) -> tuple[Value | None, str]:

@@ -11,6 +11,7 @@ import scaffold.spec.sections as rooms
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.preset import find_preset
 from scaffold.spec.section import Section, Sources
+from scaffold.spec.supported import refuse_unsupported
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
@@ -47,6 +48,7 @@ def build_spec(request: SpecRequest) -> IntegrationSpec:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
         RefusedError: something that no template can leave open is unknown.
     """
+    refuse_unsupported(request.report)
     sources = _sources(request)
     sections: dict[str, dict[str, Any]] = {}
     provenance: dict[str, str] = {}

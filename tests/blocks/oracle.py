@@ -122,7 +122,8 @@ def rotate(heads, position, head_dim, theta):
 
 
 def sinusoid(t, architecture):
-    """Cosines, then sines."""
+    """Cosines and sines, in the order of the architecture."""
     half = architecture["timestep_frequencies"] // 2
     angles = [t * architecture["timestep_max_period"] ** (-i / half) for i in range(half)]
-    return torch.tensor([math.cos(a) for a in angles] + [math.sin(a) for a in angles], dtype=torch.float64)
+    parts = [getattr(math, function)(a) for function in architecture["timestep_order"] for a in angles]
+    return torch.tensor(parts, dtype=torch.float64)

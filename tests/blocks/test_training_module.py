@@ -25,7 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sequential positions": {"image_position": "sequential"},
     "sequential positions, no markers": {"image_position": "sequential", "sequence": ["text", "latents"]},
     "text attends both ways": {"text_attention": "full"},
-    "scaled timestep": {"timestep_scale": 10.0, "timestep_max_period": 5000.0},
+    "scaled timestep": {"timestep_scale": 10.0, "timestep_max_period": 5000.0, "timestep_order": ["sin", "cos"]},
 }
 SIZES = {
     "hidden_size": 32,

@@ -100,6 +100,45 @@ def test_plain_inline_pipeline(tmp_path: Path) -> None:
     assert report.verdict["path"] == "non_diffusers"
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        'extra.get("pull") or 2.5',
+        'extra.get("pull", 2.5)',
+        'extra["pull"] if "pull" in extra else 2.5',
+        'float(extra.get("pull")) if extra.get("pull") is not None else 2.5',
+        'extra.get("pull")\n        if scale is None:\n            scale = 2.5',
+        'getattr(req.sampling_params, "extra_args", {}).get("pull", DEFAULT)',
+        'extra.get("pull", Knobs().pull)',
+        'extra.get("pull", self.pull)',
+    ],
+)
+def test_default_of_a_scale_however_it_is_written(tmp_path: Path, read: str) -> None:
+    source = TINY.replace('req.sampling_params.extra_args.get("pull", 2.5)', read)
+    source = source.replace("        scale =", "        extra = req.sampling_params.extra_args\n        scale =", 1)
+    source = source.replace("\n\nclass Net", "\nDEFAULT = 5 / 2\n\n\nclass Knobs:\n    pull = 2.5\n\n\nclass Net")
+    source = source.replace("        self.net = Net()", "        self.net = Net()\n        self.pull = DEFAULT")
+    report = look(tmp_path, source)
+    assert report.value("cfg.scales") == {"pull": 2.5}
+    assert "pull" in report.value("prompt.extra_args")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "steps"),
+    [
+        ("num_inference_steps or 20", "num_inference_steps", "n"),
+        ("steps + 1)", "steps)[:-1]", None),
+        ("range(steps)", "range(len(sigmas) - 1)", "n"),
+        ("range(steps)", "range(steps - 1)", "n-1"),
+        ("range(steps)", "range(1, steps)", "n-1"),
+        ("range(steps)", "range(20)", None),
+    ],
+)
+def test_turns_of_the_loop(tmp_path: Path, old: str, new: str, steps: str | None) -> None:
+    found = look(tmp_path, TINY.replace(old, new)).value("scheduler.steps")
+    assert found == (steps if steps is not None or "range" in old else "n")
+
+
 def test_json_has_every_key_and_null_for_unknown(tmp_path: Path) -> None:
     shown = look(tmp_path, "class Tiny:\n    def forward(self, req):\n        return None\n").to_json()
     assert json.loads(json.dumps(shown)) == shown
@@ -120,12 +159,15 @@ def test_json_has_every_key_and_null_for_unknown(tmp_path: Path) -> None:
         "class Tiny:\n    def forward(self, *args, **kwargs):\n        return [x for x in args for y in x]\n",
         "class Tiny(Tiny2):\n    x: int = undefined_name\n    def forward(self, req):\n        return self.x\n",
         "class A:\n    pass\nclass Tiny(A, A):\n    def forward(self, req):\n        raise ValueError\n",
-        "import vllm_omni.nothing as n\nclass Tiny(n.Base):\n    def forward(self, req):\n        return n.f(**req.x)\n",
+        "import vllm_omni.nothing as n\nclass Tiny(n.Base):\n"
+        "    def forward(self, req):\n        return n.f(**req.x)\n",
         "from .pipeline import Tiny as Tiny\nX = X\nclass Tiny:\n    def forward(self, req):\n        return X\n",
-        "class Tiny:\n    def forward(self, req):\n        d = {}\n        d[[]] = 1\n        while True:\n            d = {**d}\n",
+        "class Tiny:\n    def forward(self, req):\n"
+        "        d = {}\n        d[[]] = 1\n        while True:\n            d = {**d}\n",
         "class Tiny:\n    def forward(self, req):\n        x = 10 ** 10 ** 10\n        return 'a' * 10**9 + 'b' % ()\n",
         "class Tiny:\n    def forward(self, req):\n        x = " + "(" * 150 + "1" + ")" * 150 + "\n        return x\n",
-        "class Tiny:\n    def forward(self, req):\n        x = []\n        x.append(x)\n        return x * 3 + x[0][0]\n",
+        "class Tiny:\n    def forward(self, req):\n"
+        "        x = []\n        x.append(x)\n        return x * 3 + x[0][0]\n",
         "class Tiny:\n    def forward(self, req):\n        match req:\n            case 1:\n                return 2\n",
     ],
 )

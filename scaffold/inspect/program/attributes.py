@@ -7,9 +7,8 @@ import ast
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.classes import ClassInfo, Method
-from scaffold.inspect.program.core import Core, Frame
+from scaffold.inspect.program.core import Core
 from scaffold.inspect.program.values import (
-    Attr,
     Call,
     Choice,
     ClassRef,
@@ -239,6 +238,3 @@ def _decorator_name(node: ast.expr) -> str:
 
 def _is_property(node: Method) -> bool:
     return any(_decorator_name(d) in ("property", "cached_property") for d in node.decorator_list)
-
-
-__all__ = ["PIPELINE_ROOT", "Attr", "Attributes", "Frame"]

@@ -15,7 +15,6 @@ from scaffold.inspect.program.values import (
     Attr,
     Choice,
     ClassRef,
-    Const,
     Elem,
     External,
     Func,
@@ -272,6 +271,3 @@ def _is_static(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and any(
         isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list
     )
-
-
-__all__ = ["Calls", "Const"]

@@ -157,6 +157,17 @@ def none_ness(value: Value, depth: int = 0) -> bool | None:
     return None
 
 
+def absent_param(cond: Value) -> Param | None:
+    """The request's parameter that a condition tests for None, where it is None unless somebody sets it."""
+    if isinstance(cond, Op) and cond.op == "not" and cond.args:
+        return absent_param(cond.args[0])
+    if isinstance(cond, Op) and cond.op in ("is", "isnot") and isinstance(cond.args[0], Param):
+        param = cond.args[0]
+        if param.root in ("sampling_params", "extra_args") and default_of(param) is None:
+            return param
+    return None
+
+
 def makes_object(value: Call) -> bool:
     """Whether a call outside the source constructs something, by the naming rules of Python."""
     func = value.func
@@ -168,6 +179,8 @@ def makes_object(value: Call) -> bool:
 
 
 def _contains(needle: Value, stack: Value) -> bool | None:
+    if isinstance(stack, Param) and stack.key == "extra_args":
+        return None
     if isinstance(needle, Const) and isinstance(stack, Seq) and stack.exact:
         if all(isinstance(item, Const) for item in stack.items):
             return any(isinstance(i, Const) and i.value == needle.value for i in stack.items)

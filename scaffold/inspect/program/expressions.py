@@ -6,13 +6,12 @@ import ast
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import conditions
-from scaffold.inspect.program.algebra import is_none, join
+from scaffold.inspect.program.algebra import is_none, join, same
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.items import Items
 from scaffold.inspect.program.numeric import MISSING, fold
 from scaffold.inspect.program.trace import StringEdit, Test
 from scaffold.inspect.program.values import (
-    Choice,
     Conf,
     Const,
     Elem,
@@ -234,7 +233,12 @@ class Expressions(Items):
         cond = self.evaluate(node.test, frame)
         truth = self.decide(cond)
         if truth is not None:
-            return self.evaluate(node.body if truth else node.orelse, frame)
+            value = self.evaluate(node.body if truth else node.orelse, frame)
+            param = conditions.absent_param(cond)
+            other = node.orelse if truth else node.body
+            if param is not None and self._means(other, param, frame):
+                return Param(param.root, param.key, value, at=value.at or param.at)
+            return value
         self.note_test(cond, node, frame)
         results = []
         for branch, polarity in ((node.body, True), (node.orelse, False)):
@@ -244,6 +248,15 @@ class Expressions(Items):
             self.depth -= 1
             self.conditions.pop()
         return join(results, cond, self.at(node, frame))
+
+    def _means(self, node: ast.expr, param: Param, frame: Frame) -> bool:
+        """Whether an expression is the parameter itself, converted at most."""
+        while isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.func, ast.Name):
+            node = node.args[0]
+        reads = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+        if reads or isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return same(self.evaluate(node, frame), param)
+        return False
 
     def note_test(self, cond: Value, node: ast.AST, frame: Frame) -> None:
         self.trace.tests.append(
@@ -293,6 +306,3 @@ class Expressions(Items):
 
     def _eval_Call(self, node: ast.Call, frame: Frame) -> Value:
         raise NotImplementedError
-
-
-__all__ = ["Choice", "Expressions"]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.algebra import is_none, join
+from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.containers import Containers
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.values import (
@@ -17,7 +17,6 @@ from scaffold.inspect.program.values import (
     ClassRef,
     Conf,
     Const,
-    Elem,
     External,
     Func,
     Map,
@@ -236,6 +235,3 @@ def single_process(func: Value) -> Value | None:
         if _RANK.search(func.name):
             return Const(0)
     return None
-
-
-__all__ = ["Elem", "Library", "is_none", "single_process"]

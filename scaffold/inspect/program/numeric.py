@@ -79,6 +79,8 @@ def fold(op: str, args: list[Any]) -> Any:
             return -args[0]
         if op == "not":
             return not args[0]
+        if op in ("in", "notin"):
+            return (args[0] in args[1]) is (op == "in")
         function = _BINARY.get(op)
         if function is None or len(args) != 2:
             return MISSING

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.comprehensions import Comprehensions
+from scaffold.inspect.program.conditions import absent_param
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.inspect.program.trace import Skip
@@ -14,6 +15,7 @@ from scaffold.inspect.program.values import (
     Const,
     Elem,
     Func,
+    Param,
     Seq,
     Value,
 )
@@ -137,7 +139,15 @@ class Statements(Comprehensions):
         cond = self.evaluate(node.test, frame)
         truth = self.decide(cond)
         if truth is not None:
-            return self.run_block(node.body if truth else node.orelse, frame)
+            param = absent_param(cond)
+            kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
+            alive = self.run_block(node.body if truth else node.orelse, frame)
+            for name in kept:
+                value = frame.env.get(name)
+                if param is not None and value is not None and value is not param:
+                    # A default put in place of an absent value is that value's default.
+                    frame.env[name] = Param(param.root, param.key, value, at=value.at or param.at)
+            return alive
         self.note_test(cond, node, frame)
         before = dict(frame.env)
         alive_then = self._branch(node.body, cond, True, frame)

@@ -73,15 +73,6 @@ class Skip:
     calls: int
 
 
-@dataclass(eq=False)
-class Binding:
-    """A value given a name: by assignment, a keyword or a dictionary key."""
-
-    name: str
-    value: Value
-    at: Evidence | None
-
-
 @dataclass
 class Trace:
     calls: list[CallRecord] = field(default_factory=list)

@@ -33,12 +33,13 @@ def fill(section: Section) -> None:
     section.fact_or_preset("sequence", "detail.sequence")
     section.fact_or_preset("timestep_max_period", "detail.timestep.max_period", float)
     section.fact_or_preset("timestep_scale", "detail.timestep.scale", float)
+    section.fact("timestep_order", "detail.timestep.order")
 
     latents = section.before["latents"]
     token = latents["patch"] ** 2 * latents["channels"]
     for key, value in latent_modules(headers, sizes["hidden_size"], token, _hints(section)).items():
         section.put(key, value, origin)
-    table = section.preset_or_fact("position_embedding", "detail.position.module")
+    table = section.fact_or_preset("position_embedding", "detail.position.attribute")
     shape = headers.tensors[f"{table}.pos_embed"].shape if f"{table}.pos_embed" in headers.tensors else None
     section.put("position_table_side", table_side(shape) if shape else None, origin)
     for key in (
@@ -64,18 +65,22 @@ def fill(section: Section) -> None:
 
 def _hints(section: Section) -> dict[str, str | None]:
     """Return names that the preset knows, for checkpoints whose shapes leave a choice."""
-    roles = ("input_projection", "output_projection", "time_embedder")
-    return {role: section.sources.preset.value(section.name, role) for role in roles}
+    roles = ("input_projection", "output_projection")
+    hints = {role: section.sources.preset.value(section.name, role) for role in roles}
+    hints["time_embedder"], _ = section.known("detail.timestep.attribute")
+    return hints
 
 
 def _text_config(section: Section) -> dict[str, Any]:
-    """Return the language model's configuration from the file or section that the pipeline reads."""
-    files = section.sources.preset.value("checkpoint", "config_files") or {"root": "config.json"}
+    """Return the language model's configuration, from the file that the pipeline reads the heads from."""
+    read, origin = section.known("detail.config_files")
+    files = [name for name, entry in (read or {}).items() if "num_attention_heads" in (entry.get("keys") or {})]
+    name = section.put("config_file", files[0] if len(files) == 1 else "config.json", origin)
     configs = section.sources.configs
-    if files.get("text") in configs:
-        return dict(configs[files["text"]])
-    root = configs.get(files.get("root", "config.json"), {})
-    return dict(root.get(files.get("text_section") or "", root))
+    if name in configs:
+        return dict(configs[name])
+    inner = section.sources.preset.value("checkpoint", "text_section")
+    return dict(configs.get("config.json", {}).get(inner, {}))
 
 
 def _put_heads(section: Section, sizes: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scaffold.errors import RefusedError
 from scaffold.remap import infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
@@ -45,6 +47,33 @@ def fill(section: Section) -> None:
     ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
     section.put("files", files, origin)
-    section.preset("config_files", {"text": "config.json", "root": "config.json"})
+    text_file = section.before["architecture"]["config_file"]
+    section.put("config_files", {**_ROOT, "text": text_file, "text_section": _text_section(section)}, _CONFIG_ORIGIN)
     section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")
-    section.preset("root_config", [])
+    section.put("root_config", _root_config(section), f"{_CONFIG_ORIGIN}; preset {section.sources.preset.name}")
+
+
+_ROOT = {"root": "config.json"}
+_CONFIG_ORIGIN = "fact detail.config_files"
+
+
+def _text_section(section: Section) -> str | None:
+    value = section.sources.preset.value(section.name, "text_section")
+    return value if isinstance(value, str) else None
+
+
+def _root_config(section: Section) -> list[dict[str, Any]]:
+    """Return field, path and default of each size that ``config.json`` may give."""
+    read, _ = section.known("detail.config_files")
+    defaults = ((read or {}).get(_ROOT["root"]) or {}).get("keys") or {}
+    paths = section.sources.preset.value(section.name, "root_config") or {}
+    fallback = {
+        "latent_patch_size": section.before["latents"]["patch"],
+        "max_latent_size": section.before["architecture"]["position_table_side"],
+        "latent_channel": section.before["latents"]["channels"],
+        "vae_downsample": section.before["latents"]["downsample"],
+    }
+    return [
+        {"field": field, "path": paths.get(field, field), "default": defaults.get(paths.get(field, field), default)}
+        for field, default in fallback.items()
+    ]

@@ -30,6 +30,7 @@ def fill(section: Section) -> None:
         ("sample_rank", "detail.scheduler.sample_rank"),
         ("steps", "answers.scheduler.steps"),
         ("step_location", "detail.scheduler.step_location"),
+        ("loop_location", "detail.scheduler.loop_location"),
         ("step_execution", "detail.step_execution"),
     ):
         section.fact(key, fact)

@@ -440,7 +440,13 @@ def timestep_features(timestep: Tensor) -> Tensor:
     steps = torch.arange(half, dtype=torch.float32, device=timestep.device)
     frequencies = torch.exp(-math.log(10000.0) * steps / half)
     angles = timestep.float()[:, None] * frequencies
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+    return torch.cat(
+        (
+            angles.cos(),
+            angles.sin(),
+        ),
+        dim=-1,
+    )
 
 
 class TimestepEmbedder(nn.Module):

@@ -27,9 +27,6 @@ import torch
 
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-ARCHITECTURE = "OmniBagelForConditionalGeneration"
-ALGORITHM = "flow_grpo"
-
 # Rate of the schedule's time shift; BagelPipeline uses it whatever the checkpoint's configuration says.
 SCHEDULE_SHIFT = 3.0
 

@@ -1,0 +1,68 @@
+"""Conventions that the templates can render. Anything else is refused: a template would silently compute another thing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import RefusedError
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Fact, Report
+
+# Fact -> values that templates render. An unknown fact passes here only where it is listed in MAY_BE_UNKNOWN.
+SUPPORTED: dict[str, Collection[Any]] = {
+    "answers.scheduler.inline": (False,),
+    "answers.scheduler.direction": ("descending",),
+    "answers.scheduler.negated": (False,),
+    "answers.scheduler.steps": ("n", "n-1"),
+    "detail.scheduler.sample_rank": (2, 3),
+    "detail.cfg.formula": ("u+s(c-u)",),
+    "detail.cfg.interval_rule": ("lo < sigma <= hi",),
+    "detail.negative.kind": ("empty",),
+    "detail.timestep.order": (["cos", "sin"], ["sin", "cos"]),
+    "detail.text_attention": ("causal", "full"),
+    "detail.rope.image_position": ("text_length", "sequential"),
+    "detail.layers.activation": ("silu", "gelu"),
+}
+MAY_BE_UNKNOWN = frozenset(
+    {
+        "answers.scheduler.steps",  # rendered as NotImplementedError
+        "detail.cfg.interval_rule",  # no interval
+        "detail.text_attention",  # the preset may say it, and is asked
+        "detail.rope.image_position",
+        "detail.layers.activation",
+    }
+)
+STEP_ARGUMENTS = frozenset({"model_output", "timestep", "sigma", "sample", "dt", "generator"})
+
+
+def refuse_unsupported(report: Report) -> None:
+    """Raise `RefusedError` for the first convention that no template renders, with its place in the source."""
+    for name, values in SUPPORTED.items():
+        fact = report.fact(name)
+        if fact.value is None and name in MAY_BE_UNKNOWN:
+            continue
+        if fact.value not in values:
+            _refuse(report, name, fact)
+    arguments = report.fact("answers.scheduler.arguments")
+    if not {"model_output", "sample"} <= set(arguments.value or ()) <= STEP_ARGUMENTS:
+        _refuse(report, "answers.scheduler.arguments", arguments)
+    kinds = report.fact("answers.prompt.kind")
+    if "text" not in (kinds.value or ()):
+        _refuse(report, "answers.prompt.kind", kinds)
+    renorm, epsilon = report.fact("answers.cfg.renorm"), report.fact("detail.cfg.epsilon")
+    if renorm.value and epsilon.value is None:
+        _refuse(report, "detail.cfg.epsilon", epsilon)
+    if set(renorm.value or ()) - {"text_channel", "global", "channel"}:
+        _refuse(report, "answers.cfg.renorm", renorm)
+
+
+def _refuse(report: Report, name: str, fact: Fact) -> None:
+    place = f" ({fact.evidence[0].file}:{fact.evidence[0].line})" if fact.evidence else ""
+    known = "is unknown" if fact.value is None else f"is {fact.value!r}"
+    question = name.partition(".")[2]
+    raise RefusedError(
+        f"{report.upstream.pipeline}: {question} {known}{place}, which no template renders yet",
+        hint="see `omni-scaffold inspect` for all answers",
+    )
