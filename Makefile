@@ -34,8 +34,8 @@ $(VENV)/.test: $(VENV)/.tool
 
 demo: $(VENV)/.tool
 	@rm -rf build/demo
-	$(BIN)/omni-scaffold inspect bagel
-	$(BIN)/omni-scaffold new bagel --out build/demo
+	$(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1
+	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -58,9 +58,9 @@ golden-check: $(VENV)/.tool
 		|| { echo "reference_bagel differs; run 'make golden' and review the difference"; exit 1; }
 
 docs: $(VENV)/.tool
-	$(BIN)/omni-scaffold inspect bagel --export-svg docs/inspect.svg >/dev/null
+	COLUMNS=120 $(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1 --export-svg docs/inspect.svg >/dev/null
 	rm -rf build/recording
-	$(BIN)/omni-scaffold new bagel --out build/recording --export-svg docs/new.svg >/dev/null
+	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py

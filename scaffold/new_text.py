@@ -12,7 +12,7 @@ from scaffold.new import NewResult
 
 def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:
     """Print the result of ``new``; ``written`` is None after a dry run."""
-    console = Console(highlight=False, soft_wrap=True, record=svg is not None, width=110 if svg else None)
+    console = Console(highlight=False, soft_wrap=svg is None, record=svg is not None, width=110 if svg else None)
     spec = result.spec
     console.print(
         f"[bold]{spec.value('names.display')}[/]  {spec.value('upstream.class')} of vllm-omni "
