@@ -80,7 +80,15 @@ def plan_new(request: NewRequest) -> NewResult:
 
     report = None
     if request.spec is not None:
+        _refuse_flags(request)
         spec = _read_spec(request.spec, names.model)
+        written_for = str(spec.value("target.profile"))
+        if checkout is not None and written_for != profile.name:
+            raise ScaffoldError(
+                f"{request.spec} was made for verl-omni {written_for}, the checkout is {profile.name}",
+                hint="run `new` without --spec for this checkout",
+            )
+        profile = profile_by_name(written_for)
     else:
         pin = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
         report, spec = _specify(request, names, profile, pin)
@@ -112,7 +120,12 @@ def render_package(spec: IntegrationSpec, notes: list[str]):  # type: ignore[no-
 
     from scaffold.remap import KeyMap
     from scaffold.render import RenderedFile, render
+    from scaffold.spec import IntegrationSpec
+    from scaffold.spec.validate import validate
 
+    # What is rendered is what the file says: reading it back fixes the order of keys.
+    spec = IntegrationSpec.from_toml(spec.to_toml())
+    validate(spec)
     context = spec.context()
     KeyMap.from_data(context["checkpoint"]["rules"])
     files = render(context, notes=notes)
@@ -148,6 +161,20 @@ def refuse(report: Report) -> None:
         )
     if verdict["path"] == "refused":
         raise RefusedError(f"{pipeline} cannot be trained with FlowGRPO: {verdict['reason']}")
+
+
+def _refuse_flags(request: NewRequest) -> None:
+    """A spec already holds what these flags decide; obeying one of the two in silence would be wrong."""
+    given = {
+        "--pipeline": request.pipeline,
+        "--checkpoint": request.checkpoint,
+        "--vllm-omni": request.vllm_omni,
+        "--profile": request.profile,
+        "--date": request.date,
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise ScaffoldError(f"{flag} and --spec exclude each other", hint="edit the spec, or leave --spec out")
 
 
 def _read_spec(path: Path, model: str) -> IntegrationSpec:

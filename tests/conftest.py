@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +93,98 @@ def kit_environment() -> Callable[..., dict[str, str]]:
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     return make
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def refusal(self, code: int = 2) -> str:
+        """Return the one line of an error; the command must have ended as an error of the user's does."""
+        assert self.code == code, f"exit {self.code}\n{self.out[-2000:]}{self.err[-2000:]}"
+        assert self.err.startswith("error: "), self.err
+        assert self.err.endswith("\n"), self.err
+        assert len(self.err.splitlines()) == 1, self.err
+        assert self.out == "", self.out
+        return self.err.removeprefix("error: ").rstrip("\n")
+
+    def success(self) -> str:
+        """Return what was printed; the command must have succeeded in silence on stderr."""
+        assert self.code == 0, f"exit {self.code}\n{self.err[-2000:]}"
+        assert self.err == "", self.err
+        return self.out
+
+
+@pytest.fixture(scope="session")
+def scaffold_cli() -> Callable[..., Outcome]:
+    """Return a function that runs a command line as the console script does, in this process."""
+    from scaffold.cli import main
+
+    def run(*arguments: object, cwd: Path | None = None) -> Outcome:
+        out, err = io.StringIO(), io.StringIO()
+        code: Any = 0
+        before, argv = Path.cwd(), sys.argv
+        sys.argv = ["omni-scaffold", *map(str, arguments)]
+        os.chdir(cwd or before)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.argv = argv
+            os.chdir(before)
+        return Outcome(int(code or 0), out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def scaffold_child() -> Callable[..., Outcome]:
+    """Return a function that runs a command line in a process of its own, or Python code with ``code``."""
+
+    def run(
+        *arguments: object,
+        cwd: Path | None = None,
+        umask: int | None = None,
+        code: str | None = None,
+        path: str = str(REPOSITORY),
+        **environment: str | None,
+    ) -> Outcome:
+        command = [sys.executable, *(["-m", "scaffold"] if code is None else ["-c", code]), *map(str, arguments)]
+        merged = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={name: value for name, value in merged.items() if value is not None},
+            umask=-1 if umask is None else umask,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def read_tree(root: Path) -> dict[str, tuple[str, bool, bytes]]:
+    """Return kind, executability and content of everything below a folder; links are not followed."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            found[name] = ("link", False, os.fsencode(path.readlink()))
+        elif path.is_file():
+            found[name] = ("file", os.access(path, os.X_OK), path.read_bytes())
+    return found
+
+
+@pytest.fixture(scope="session")
+def tree_of() -> Callable[[Path], dict[str, tuple[str, bool, bytes]]]:
+    """Return `read_tree`."""
+    return read_tree

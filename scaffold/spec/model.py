@@ -89,5 +89,7 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(entry) for entry in value if entry is not None]
+        if None in value:
+            raise ValueError("a list of the spec holds None, which TOML cannot say")
+        return [_without_none(entry) for entry in value]
     return value

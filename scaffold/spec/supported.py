@@ -1,4 +1,4 @@
-"""Conventions that the templates can render. Anything else is refused: a template would silently compute another thing."""
+"""Conventions that the templates can render; of another a template would silently compute something else."""
 
 from __future__ import annotations
 

@@ -79,6 +79,13 @@ def tokenize_bagel_prompt(tokenizer, text: str, max_length: int = 256) -> list[i
     ids = [_token_id(tokenizer, BEGIN_TOKEN), *ids, _token_id(tokenizer, END_TOKEN)]
     if len(ids) > max_length:
         raise PromptTooLongError(f"{len(ids)} tokens where {max_length} are allowed: {text!r}")
+    if getattr(tokenizer, "chat_template", None):
+        # The agent loop sends the prompt as a chat and pads it to the same length; it does not cut either.
+        messages = [{"role": "user", "content": text.strip()}]
+        chat = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        sent = len(tokenizer.encode(chat, add_special_tokens=False))
+        if sent > max_length:
+            raise PromptTooLongError(f"{sent} tokens as a chat where {max_length} are allowed: {text!r}")
     return ids
 
 

@@ -513,12 +513,15 @@ class LoraLinear(lora.Linear):
         plain = plain and name not in getattr(self, "lora_variant", {}) and not torch.is_autocast_enabled(x.device.type)
         if not plain or self.lora_A[name].weight.dtype != x.dtype or self.lora_B[name].bias is not None:
             return super().forward(x, *args, **kwargs)
-        rows = x.flatten(0, -2)
+        rows, up = x.flatten(0, -2), self.lora_B[name]
         down = self.lora_A[name](self.lora_dropout[name](rows))
         out = self.base_layer(rows)
         if out.dtype != x.dtype:
             return super().forward(x)
-        out = out.addmm_(down, self.lora_B[name].weight.t(), alpha=self.scaling[name])
+        if type(up) is nn.Linear:
+            out = out.addmm_(down, up.weight.t(), alpha=self.scaling[name])
+        else:  # a sharding wrapper, whose weight exists during its own forward only
+            out = out.add_(up(down), alpha=self.scaling[name])
         return out.unflatten(0, x.shape[:-1])
 
 
@@ -639,6 +642,7 @@ class BagelForTraining(NonDiffusersModelBase):
 
     def add_adapter(self, adapter_config, adapter_name: str = "default") -> None:
         """Inject a PEFT adapter; LoRA goes through :class:`LoraLinear`."""
+        # PEFT's way to bring one's own layer for a module type; private by name, kept out of the saved config.
         if isinstance(adapter_config, LoraConfig):
             adapter_config._register_custom_module({nn.Linear: LoraLinear})
         super().add_adapter(adapter_config, adapter_name)

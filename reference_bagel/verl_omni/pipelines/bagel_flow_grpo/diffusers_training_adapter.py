@@ -90,7 +90,7 @@ class BagelDiffusion(DiffusionModelBase):
     def configure_trainable_params(cls, module: torch.nn.Module, model_config: DiffusionModelConfig) -> None:
         """Without LoRA, train moe_gen in float32 and freeze the rest."""
         for name, parameter in module.named_parameters():
-            parameter.requires_grad = any(part in name for part in ("moe_gen",))
+            parameter.requires_grad = "moe_gen" in name
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
 
@@ -176,7 +176,7 @@ class BagelDiffusion(DiffusionModelBase):
                 "the micro-batch has no column 'prompt_token_ids'; BagelPipeline does not tokenise like the"
                 " chat template, so 'prompts' cannot stand in: write the column in the data preprocessor"
             )
-        rows = [torch.as_tensor(ids, dtype=torch.long) for ids in prompts]
+        rows = [torch.tensor(ids.tolist() if hasattr(ids, "tolist") else list(ids)) for ids in prompts]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
         lengths = [len(row) for row in rows]
         if len(set(lengths)) == 1:

@@ -60,6 +60,12 @@ class _BagelSchedulerAdapter:
     def __init__(self) -> None:
         self.inner = FlowMatchSDEDiscreteScheduler()
         self._window: tuple[int, int] | None = None
+        self._may_be_empty = False
+        self._options: dict[str, Any] = {}
+        self._generator: torch.Generator | None = None
+        self._sigmas: list[torch.Tensor] = []
+        self._latents: list[torch.Tensor] = []
+        self._log_probs: list[torch.Tensor] = []
 
     def begin(
         self,
@@ -88,9 +94,7 @@ class _BagelSchedulerAdapter:
         self._may_be_empty = num_inference_steps == 1  # the engine's warm-up, which some releases run without a step
         self._options = {"noise_level": noise_level, "sde_type": sde_type, "return_logprobs": record_log_probs}
         self._generator = generator
-        self._sigmas: list[torch.Tensor] = []
-        self._latents: list[torch.Tensor] = []
-        self._log_probs: list[torch.Tensor] = []
+        self._sigmas, self._latents, self._log_probs = [], [], []
 
     def step(
         self,
@@ -197,13 +201,17 @@ class BagelPipelineWithLogProb(BagelPipeline):
 
         requested_steps = int(params.num_inference_steps)
         noise_level = float(extra_args.get("noise_level", 0.0))
+        window = None
+        if noise_level > 0.0:
+            window = pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))
         self.scheduler.begin(
             num_inference_steps=requested_steps,
-            window=pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range")),
+            window=window,
             noise_level=noise_level,
             sde_type=str(extra_args.get("sde_type", "sde")),
             record_log_probs=bool(extra_args.get("logprobs", True)) and noise_level > 0.0,
-            generator=extra_args.get("generator", getattr(params, "generator", None)),
+            # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
+            generator=extra_args.get("generator"),
         )
         output = super().forward(req)
         latents, timesteps, log_probs = self.scheduler.finish()
@@ -255,8 +263,8 @@ class BagelPipelineWithLogProb(BagelPipeline):
             use, because the manager insists on binding something.
 
         Raises:
-            ValueError: the update is not plain LoRA, names a module that the checkpoint does not have, or the actor's
-                base weights are not the checkpoint's.
+            ValueError: the update is not plain LoRA, names a module that the checkpoint does not have, the actor's
+                base weights are not the checkpoint's, or the engine has no module to bind a placeholder to.
         """
         if peft_config.get("use_dora") or peft_config.get("rank_pattern") or peft_config.get("alpha_pattern"):
             raise ValueError("only plain LoRA of one rank can be folded (no DoRA, no rank or alpha patterns)")
@@ -276,7 +284,9 @@ class BagelPipelineWithLogProb(BagelPipeline):
                     raise ValueError(f"LoRA on {module!r}: the checkpoint has no weight of that name")
                 weight = base[name].to(device).float()
                 synced = self._synced_sums.get(name)
-                if synced is not None and not torch.allclose(weight.double().sum(), synced, rtol=1e-6, atol=1e-6):
+                if synced is not None and not torch.allclose(
+                    weight.sum(dtype=torch.float64), synced, rtol=1e-6, atol=1e-6
+                ):
                     raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's; LoRA cannot be folded")
                 down, up = (tensors[f"{module}.lora_{side}.weight"].to(device).float() for side in "AB")
                 yield f"transformer.{name}", weight.addmm(up, down, alpha=scaling)
@@ -289,7 +299,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
         """Pass weights on and keep the sum of each that the actor sends, to recognise a changed base by."""
         for name, tensor in weights:
             if name.startswith("transformer."):
-                self._synced_sums[_training_name(name)] = tensor.double().sum()
+                self._synced_sums[_training_name(name)] = tensor.sum(dtype=torch.float64)
             yield name, tensor
 
     def _checkpoint_folder(self) -> str:
@@ -308,14 +318,13 @@ class BagelPipelineWithLogProb(BagelPipeline):
             unused = next((prefix for prefix, _ in IGNORED_KEYS if f".{prefix}" in f".{name}."), None)
             if unused is None or "LinearBase" not in kinds:
                 continue
-            target = unused + f".{name}.".partition(f".{unused}")[2].rstrip(".")
-            out_features, in_features = linear.weight.shape
+            target = name[f".{name}.".index(f".{unused}") :]
             adapter = {
-                f"{target}.lora_A.weight": torch.zeros(rank, in_features),
-                f"{target}.lora_B.weight": torch.zeros(out_features, rank),
+                f"{target}.lora_A.weight": torch.zeros(rank, linear.input_size),
+                f"{target}.lora_B.weight": torch.zeros(linear.output_size, rank),
             }
             return adapter, {**peft_config, "target_modules": [target]}
-        return {}, {**peft_config, "target_modules": ["no_such_module"]}
+        raise ValueError("the engine has no unused linear module to bind a placeholder adapter to")
 
     def _ensure_bagel_prompt_text(self, req: DiffusionRequestBatch) -> None:
         """Give the pipeline the text it wants in place of the token ids that the agent loop sends.
@@ -349,7 +358,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
         ids = token_ids.tolist() if isinstance(token_ids, torch.Tensor) else list(token_ids)
         if ids and isinstance(ids[0], list):
             ids = ids[0]
-        decoded = self.tokenizer.decode(ids, skip_special_tokens=False)
+        decoded = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         if "<|im_start|>user\n" in decoded:
             turn = decoded.rpartition("<|im_start|>user\n")[2]
             return turn.partition("<|im_end|>")[0].strip()

@@ -1,0 +1,103 @@
+"""What a spec must be before it is rendered, whoever wrote it: an edited value is never rendered as something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.spec.model import IntegrationSpec
+from scaffold.spec.supported import STEP_ARGUMENTS
+
+# Values that templates render, by the spec's key. None among them: the value may be unknown.
+ALLOWED: Mapping[str, Collection[Any]] = {
+    "target.rollout_result": ("rollout_output", "custom_output"),
+    "upstream.sample_rank": (2, 3),
+    "upstream.steps": ("n", "n-1", None),
+    "schedule.steps": ("n", "n-1", None),
+    "schedule.request_offset": (-1, 0, 1, None),
+    "schedule.direction": ("descending",),
+    "cfg.formula": ("u+s(c-u)",),
+    "cfg.interval_rule": ("lo < sigma <= hi", None),
+    "prompt.negative": ("empty",),
+    "architecture.mlp": ("swiglu", "gelu", "gelu_tanh"),
+    "architecture.text_attention": ("causal", "full"),
+    "architecture.image_position": ("text_length", "sequential"),
+    "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
+    "lora.sync": ("fold", "adapter", "none"),
+    "recipe.sde_type": ("sde", "cps", "dance_sde"),
+}
+POSITIVE = (
+    "latents.channels",
+    "latents.patch",
+    "latents.downsample",
+    "architecture.hidden_size",
+    "architecture.intermediate_size",
+    "architecture.num_hidden_layers",
+    "architecture.num_attention_heads",
+    "architecture.num_key_value_heads",
+    "architecture.vocab_size",
+    "architecture.position_table_side",
+    "architecture.timestep_frequencies",
+    "lora.rank",
+    "lora.alpha",
+    "recipe.num_inference_steps",
+    "recipe.max_prompt_length",
+    "recipe.height",
+    "recipe.width",
+)
+NUMBERS = (
+    "architecture.rms_norm_eps",
+    "architecture.rope_theta",
+    "architecture.timestep_max_period",
+    "architecture.timestep_scale",
+)
+FLAGS = ("architecture.qk_norm", "architecture.qkv_bias", "architecture.output_bias", "architecture.mlp_bias")
+IDENTIFIERS = ("prompt.column", "prompt.key", "prompt.negative_key", "upstream.class", "upstream.scheduler_attribute")
+DATE = re.compile(r"(0[1-9]|1[0-2])/(0[1-9]|[12]\d|3[01])/\d{4}")
+
+
+def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
+    """Check the values that decide what is rendered.
+
+    Raises:
+        ScaffoldError: names the key, its value and what it may be.
+    """
+
+    def require(key: str, fits: Callable[[Any], bool], wanted: str) -> None:
+        value = spec.value(key)
+        if not fits(value):
+            raise ScaffoldError(f"{source}: {key} is {value!r}", hint=f"it must be {wanted}")
+
+    for key, values in ALLOWED.items():
+        require(key, lambda value: value in values, "one of " + ", ".join(map(repr, values)))  # noqa: B023
+    for key in POSITIVE:
+        require(key, lambda value: _is_int(value) and value > 0, "a positive integer")
+    for key in NUMBERS:
+        require(key, lambda value: isinstance(value, int | float) and not isinstance(value, bool), "a number")
+    for key in FLAGS:
+        require(key, lambda value: isinstance(value, bool), "true or false")
+    for key in IDENTIFIERS:
+        require(key, lambda value: isinstance(value, str) and value.isidentifier(), "an identifier")
+    shift = spec.value("schedule.shift")
+    require("schedule.shift", lambda _: shift is None or (isinstance(shift, int | float) and shift > 0), "above 0")
+    require("docs.last_updated", lambda value: bool(DATE.fullmatch(str(value))), "a date MM/DD/YYYY")
+    arguments = spec.value("upstream.step_arguments")
+    known = isinstance(arguments, list) and {"model_output", "sample"} <= set(arguments) <= STEP_ARGUMENTS
+    require("upstream.step_arguments", lambda _: known, "a list of " + ", ".join(sorted(STEP_ARGUMENTS)))
+    sequence = spec.value("architecture.sequence")
+    parts = set(spec.sections.get("tokens", {})) | {"text", "latents"}
+    ordered = isinstance(sequence, list) and {"text", "latents"} <= set(sequence) <= parts and sequence[0] == "text"
+    require(
+        "architecture.sequence", lambda _: ordered, "'text' first, then 'latents' and names of [tokens] around them"
+    )
+    heads, kv_heads = spec.value("architecture.num_attention_heads"), spec.value("architecture.num_key_value_heads")
+    require("architecture.hidden_size", lambda value: value % heads == 0, f"a multiple of the {heads} heads")
+    require(
+        "architecture.num_attention_heads", lambda value: value % kv_heads == 0, "a multiple of the key-value heads"
+    )
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

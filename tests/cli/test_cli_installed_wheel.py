@@ -1,0 +1,100 @@
+"""The tool as it is installed: a wheel that carries its templates."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.resources import templates_root
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+
+
+def pip(*arguments: object) -> None:
+    """Run pip; a test without a package index is skipped."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and any(sign in done.stderr for sign in ("NewConnectionError", "ProxyError", "name resolution")):
+        pytest.skip("the package index cannot be reached")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY)
+    (built,) = folder.glob("omni_scaffold-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into a folder of its own."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip("install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel)
+    return folder
+
+
+def test_wheel_holds_templates_presets_and_kit_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for path in templates_root().rglob("*.jinja"):
+        assert f"scaffold/_templates/{path.relative_to(templates_root()).as_posix()}" in names
+    for needed in ("presets/bagel.toml", "presets/manifests/bagel-7b-mot.ema.json", "py.typed"):
+        assert f"scaffold/{needed}" in names
+    for folder in ("target/profiles/main.toml", "verify/kit/verl_omni/pipelines/model_base.py"):
+        assert f"scaffold/{folder}" in names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"scaffold"}
+    assert not [name for name in names if "__pycache__" in name or name.startswith("scaffold/templates")]
+
+
+def test_installed_tool_gives_the_golden_output(
+    scaffold_child: Callable[..., Any],
+    installed: Path,
+    reference: Path,
+    tmp_path: Path,
+    tree_of: Callable[[Path], Any],
+) -> None:
+    from scaffold.upstream import cache_root
+
+    where = "import scaffold; print(scaffold.__file__)"
+    found = scaffold_child(code=where, cwd=tmp_path, path=str(installed)).success()
+    assert found.startswith(str(installed))
+    cache = str(cache_root().resolve())
+    scaffold_child(
+        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", "out"),
+        cwd=tmp_path,
+        path=str(installed),
+        OMNI_SCAFFOLD_CACHE=cache,
+    ).success()
+    assert tree_of(tmp_path / "out") == tree_of(reference)
+
+
+def test_console_script_is_declared(installed: Path, tmp_path: Path) -> None:
+    script = installed / "bin/omni-scaffold"
+    done = subprocess.run(
+        [sys.executable, script, "--version"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(installed), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("omni-scaffold ")
+
+
+def test_checkout_and_wheel_find_templates(scaffold_child: Callable[..., Any], installed: Path, tmp_path: Path) -> None:
+    code = "from scaffold.resources import templates_root; print(templates_root())"
+    from_wheel = scaffold_child(code=code, cwd=tmp_path, path=str(installed)).success().strip()
+    from_checkout = scaffold_child(code=code, cwd=tmp_path).success().strip()
+    assert Path(from_wheel) == installed / "scaffold/_templates"
+    assert Path(from_checkout) == REPOSITORY / "templates"

@@ -1,0 +1,108 @@
+"""Rendered trees that the tests of ``new`` share, tiny checkpoints, altered copies of vllm-omni."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from small_checkpoint import write_checkpoint
+
+from scaffold.resources import kit_root
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEFAULT = "0.27.0rc1"
+RELEASES = {"v0.1.0": "0.22.0", "v0.2.0": "0.24.0", "main": DEFAULT}
+
+
+@pytest.fixture
+def tiny_checkpoint(tmp_path: Path) -> Callable[..., Path]:
+    """Return `write_checkpoint` for folders below the test's own."""
+
+    def write(*arguments: Any, name: str = "checkpoint", **options: Any) -> Path:
+        return write_checkpoint(tmp_path / name, *arguments, **options)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def rendered(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that renders into a folder of its own, once for each command line."""
+    known: dict[tuple[str, ...], Path] = {}
+
+    def render(*arguments: object) -> Path:
+        key = tuple(map(str, arguments))
+        if key not in known:
+            folder = tmp_path_factory.mktemp("rendered") / "out"
+            scaffold_cli("new", *key, "--out", folder).success()
+            known[key] = folder
+        return known[key]
+
+    return render
+
+
+@pytest.fixture(scope="session")
+def default_tree(rendered: Callable[..., Path]) -> Path:
+    """Return the output for the default release."""
+    return rendered("bagel", "--vllm-omni", DEFAULT)
+
+
+@pytest.fixture(scope="session")
+def release_trees(rendered: Callable[..., Path]) -> dict[str, Path]:
+    """Return the output for each release of verl-omni with the vllm-omni that it pins."""
+    return {name: rendered("bagel", "--profile", name, "--vllm-omni", version) for name, version in RELEASES.items()}
+
+
+@pytest.fixture(scope="session")
+def upstream_copies() -> ModuleType:
+    """Return the module that makes altered copies of vllm-omni."""
+    import importlib.util
+
+    path = REPOSITORY / "tests/inspect/altered.py"
+    spec = importlib.util.spec_from_file_location("upstream_copies", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def upstream(upstream_copies: ModuleType, tmp_path: Path) -> Any:
+    """Return a writable copy of the default vllm-omni's source."""
+    from scaffold.upstream import locate
+
+    return upstream_copies.Copy(locate(DEFAULT), tmp_path / "upstream")
+
+
+@pytest.fixture(scope="session")
+def kit_passes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Return a function that runs the rendered tests of a tree under the contract kit; all must pass."""
+
+    def run(tree: Path, profile: str = "main", *options: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *options, "tests/pipelines"],
+            cwd=tree,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(kit_root()), str(tree)]),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "OMNI_SCAFFOLD_KIT_PROFILE": profile,
+                "LOCAL_RANK": "0",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        assert re.search(r"\b\d\d+ passed", done.stdout), done.stdout[-500:]
+        assert "skipped" not in done.stdout, done.stdout[-500:]
+
+    return run

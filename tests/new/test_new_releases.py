@@ -1,0 +1,168 @@
+"""Three releases of verl-omni with the vllm-omni that each pins: the output differs where they do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.upstream
+
+PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
+ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
+TRAINING = f"{PACKAGE}/diffusers_training_adapter.py"
+README = "examples/flowgrpo_trainer/bagel/README.md"
+LINK = "docs/examples/bagel/flowgrpo_trainer_bagel.md"
+TESTS = "tests/pipelines/test_bagel_flow_grpo_on_cpu.py"
+BOOKS = {f"{PACKAGE}/scaffold.toml", "verl_omni.patch", README}
+
+
+def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
+    """Return the paths that are not the same in both trees."""
+    return {path for path in first.keys() | second.keys() if first.get(path) != second.get(path)}
+
+
+def parts(path: Path) -> dict[str, str]:
+    """Return the text of each import, function, method and class header of a module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = {
+        "imports": "\n".join(sorted(ast.unparse(n) for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)))
+    }
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            for item in node.body:
+                name = getattr(item, "name", "body")
+                found[f"{node.name}.{name}"] = found.get(f"{node.name}.{name}", "") + ast.unparse(item)
+        elif isinstance(node, ast.FunctionDef):
+            found[node.name] = ast.unparse(node)
+        elif not isinstance(node, ast.Import | ast.ImportFrom):
+            found["module"] = found.get("module", "") + ast.unparse(node)
+    return found
+
+
+def changed_parts(first: Path, second: Path) -> set[str]:
+    before, after = parts(first), parts(second)
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_main_and_the_release_before_it(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:
+    old, new = release_trees["v0.2.0"], release_trees["main"]
+    changed = differing(tree_of(old), tree_of(new))
+    # Scripts may follow: a release without a hook for LoRA cannot run the LoRA recipe.
+    scripts = {path for path in changed if path.endswith(".sh")}
+    assert changed - scripts == {*BOOKS, ROLLOUT, TRAINING, TESTS}
+    assert changed_parts(old / ROLLOUT, new / ROLLOUT) <= {
+        "imports",
+        "BagelPipelineWithLogProb.__init__",
+        "BagelPipelineWithLogProb.forward",
+        "BagelPipelineWithLogProb.load_weights",
+        "BagelPipelineWithLogProb.map_lora_update_to_engine",
+        "BagelPipelineWithLogProb._summed",
+        "BagelPipelineWithLogProb._checkpoint_folder",
+        "BagelPipelineWithLogProb._placeholder_adapter",
+    }
+    assert changed_parts(old / TRAINING, new / TRAINING) == {"BagelDiffusion.build_module"}
+    assert changed_parts(old / TESTS, new / TESTS) <= {"roll_out"}
+
+
+def test_the_two_releases(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:
+    old, new = release_trees["v0.1.0"], release_trees["v0.2.0"]
+    changed = differing(tree_of(old), tree_of(new))
+    scripts = {path for path in changed if path.endswith(".sh")}
+    assert changed - scripts == {*BOOKS, LINK, ROLLOUT, TRAINING, TESTS}
+    assert changed_parts(old / ROLLOUT, new / ROLLOUT) <= {
+        "imports",
+        "BagelPipelineWithLogProb.forward",
+        "BagelPipelineWithLogProb._ensure_bagel_prompt_text",
+    }
+    assert changed_parts(old / TRAINING, new / TRAINING) <= {
+        "BagelDiffusion.build_module",
+        "BagelDiffusion.configure_train_mode",
+        "BagelDiffusion.configure_trainable_params",
+    }
+
+
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_what_training_must_know_is_the_same_everywhere(release_trees: dict[str, Path], release: str) -> None:
+    for name in ("__init__.py", "common.py", "bagel_model.py"):
+        same = (release_trees["main"] / PACKAGE / name).read_text()
+        assert (release_trees[release] / PACKAGE / name).read_text() == same
+
+
+@pytest.mark.parametrize(
+    ("release", "request_type", "result"),
+    [
+        ("v0.1.0", "vllm_omni.diffusion.request import OmniDiffusionRequest", "custom_output"),
+        ("v0.2.0", "vllm_omni.diffusion.worker.request_batch import DiffusionRequestBatch", "custom_output"),
+        ("main", "vllm_omni.diffusion.worker.request_batch import DiffusionRequestBatch", "rollout_output"),
+    ],
+)
+def test_request_and_result_types(release_trees: dict[str, Path], release: str, request_type: str, result: str) -> None:
+    text = (release_trees[release] / ROLLOUT).read_text()
+    assert f"from {request_type}\n" in text
+    assert ("rollout_output(" in text) == (result == "rollout_output")
+    assert ("custom_output={" in text) == (result == "custom_output")
+    assert ("def map_lora_update_to_engine" in text) == (release == "main")
+
+
+def test_only_the_oldest_release_asks_for_one_step_less(release_trees: dict[str, Path]) -> None:
+    texts = {release: (tree / ROLLOUT).read_text() for release, tree in release_trees.items()}
+    assert "params.num_inference_steps = max(1, requested_steps - 1)" in texts["v0.1.0"]
+    restored = texts["v0.1.0"].split("max(1, requested_steps - 1)")[1]
+    assert re.search(r"finally:\n\s+params\.num_inference_steps = requested_steps\n", restored)
+    for release in ("v0.2.0", "main"):
+        assert not re.search(r"params\.num_inference_steps\s*[-+]?=(?!=)", texts[release])
+
+
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_training_without_lora_is_restricted_where_the_readme_says_so(
+    release_trees: dict[str, Path], release: str
+) -> None:
+    tree = release_trees[release]
+    if "With `lora_rank=0` the parameters whose names contain" in " ".join((tree / README).read_text().split()):
+        assert "requires_grad" in (tree / TRAINING).read_text()
+
+
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_example_and_smoke_script_do_not_ask_for_what_the_adapter_refuses(
+    release_trees: dict[str, Path], release: str
+) -> None:
+    tree = release_trees[release]
+    if "train without LoRA" not in (tree / TRAINING).read_text():
+        return
+    for path in tree.rglob("*.sh"):
+        ranks = re.findall(r"lora_rank=(\S+)", path.read_text())
+        assert all(rank == "0" for rank in ranks), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_rendered_tests_pass_under_the_kit(
+    release_trees: dict[str, Path], kit_passes: Callable[..., None], release: str
+) -> None:
+    kit_passes(release_trees[release], release)
+
+
+@pytest.mark.slow
+def test_rendered_tests_fail_under_the_kit_of_another_release(
+    release_trees: dict[str, Path], kit_passes: Callable[..., None]
+) -> None:
+    with pytest.raises(AssertionError, match=r"diffusion_rollout_output|rollout_output|request_batch"):
+        kit_passes(release_trees["main"], "v0.1.0")
+
+
+def test_any_release_of_vllm_omni_with_any_profile(rendered: Callable[..., Path]) -> None:
+    text = (rendered("bagel", "--profile", "main", "--vllm-omni", "0.22.0") / ROLLOUT).read_text()
+    assert "requested_steps - 1" in text
+    assert "rollout_output(" in text
+
+
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_profile_alone_brings_its_pin(
+    rendered: Callable[..., Path], release_trees: dict[str, Path], tree_of: Callable[[Path], Any], release: str
+) -> None:
+    assert tree_of(rendered("bagel", "--profile", release)) == tree_of(release_trees[release])
