@@ -136,15 +136,33 @@ def new(
 def main() -> NoReturn:
     """Run the command; errors of the user's are one line on stderr."""
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False)
     except ScaffoldError as error:
-        typer.echo(f"error: {error.line}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("error: interrupted; nothing was written", err=True)
-        sys.exit(130)
+        _fail(error.line, error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; the next run finishes or undoes what was begun", 130)
     except BrokenPipeError:
         # The reader of a pipe has seen enough; Python would complain again while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    sys.exit(0)
+    except Exception as error:
+        _usage(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _usage(error: Exception) -> NoReturn:
+    """Say what is wrong with the command line; typer keeps the exceptions for it to itself, under changing names."""
+    say = getattr(error, "format_message", None)
+    if say is None:
+        raise error
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        typer.echo(context.get_help(), err=True)
+        sys.exit(2)
+    command = context.command_path if context is not None else "omni-scaffold"
+    _fail(f"{say().rstrip('.')}; see {command} --help", 2)
+
+
+def _fail(line: str, status: int) -> NoReturn:
+    typer.echo("error: " + " ".join(line.split()), err=True)
+    sys.exit(status)
