@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,12 @@ def test_runner_calls_the_script_under_a_new_number(clone: Clone) -> None:
     assert subprocess.run(["bash", "-n", runner], check=False).returncode == 0
     diff = clone.git("diff", "--unified=0", "--", RUNNERS[clone.release])
     assert "bash tests/special_e2e/run_flowgrpo_bagel_scaffold.sh" in diff
-    assert diff.count("run_test ") + diff.count("run_selected_test ") == 1
+    added = [line for line in diff.splitlines() if line.startswith(("+run_test ", "+run_selected_test "))]
+    assert len(added) == 1
+    number = added[0].split()[1]
+    before = (clone.pristine / RUNNERS[clone.release]).read_text()
+    assert f"run_test {number} " not in before
+    assert f"run_selected_test {number} " not in before
     assert os.access(runner, os.X_OK) == os.access(clone.pristine / RUNNERS[clone.release], os.X_OK)
 
 
@@ -139,6 +145,15 @@ SANITY = [
 ]
 
 
+@pytest.fixture
+def tracked(clone: Clone) -> Iterator[None]:
+    """Put everything into git's index for the test: some checks of the repository look at tracked files only."""
+    clone.git("add", "--all")
+    yield
+    clone.git("reset", "--quiet")
+
+
+@pytest.mark.usefixtures("tracked")
 @pytest.mark.parametrize("command", SANITY, ids=lambda command: command[0])
 def test_repositorys_own_check_passes(clone: Clone, command: tuple[str, ...]) -> None:
     script = clone.root / "tests/special_sanity" / command[0]
@@ -150,11 +165,12 @@ def test_repositorys_own_check_passes(clone: Clone, command: tuple[str, ...]) ->
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
 
+@pytest.mark.usefixtures("tracked")
 def test_repositorys_own_check_can_fail(clone: Clone) -> None:
     path = clone.root / PACKAGE / "common.py"
     text = path.read_text()
     try:
-        path.write_text(text.partition("\n")[2])
+        path.write_text("VALUE = 1\n")
         script = clone.root / "tests/special_sanity/check_license.py"
         done = subprocess.run(
             [sys.executable, script, "--directories", "."], cwd=clone.root, capture_output=True, check=False
@@ -228,8 +244,11 @@ def test_patch_made_without_a_checkout_applies_to_one(
 
 
 @pytest.mark.slow
-def test_rendered_tests_pass_in_the_checkout_layout(clone: Clone, kit_passes: Callable[..., None]) -> None:
-    kit_passes(clone.root, clone.release, "-k", "test_padding or test_every_window or registered", "--rootdir", ".")
+def test_rendered_tests_pass_for_another_name(clone: Clone, kit_passes: Callable[..., None], tmp_path: Path) -> None:
+    for path in RENDERED:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(clone.root / path, tmp_path / path)
+    kit_passes(tmp_path, clone.release)
 
 
 def test_version_flag_wins_over_the_pin(clone: Clone, scaffold_cli: Callable[..., Any]) -> None:

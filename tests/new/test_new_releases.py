@@ -66,7 +66,9 @@ def test_main_and_the_release_before_it(release_trees: dict[str, Path], tree_of:
         "BagelPipelineWithLogProb._placeholder_adapter",
     }
     assert changed_parts(old / TRAINING, new / TRAINING) == {"BagelDiffusion.build_module"}
-    assert changed_parts(old / TESTS, new / TESTS) <= {"roll_out"}
+    # Tests of the hook for LoRA come on top; those that both have differ in how a result is read.
+    shared = parts(old / TESTS).keys() & parts(new / TESTS).keys()
+    assert changed_parts(old / TESTS, new / TESTS) & shared <= {"roll_out", "imports", "module"}
 
 
 def test_the_two_releases(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:

@@ -19,10 +19,12 @@ that calls the scheduler as ``BagelPipeline`` does stands for the upstream pipel
 
 import copy
 import inspect
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
@@ -262,6 +264,56 @@ def test_every_lora_b_learns():
     assert [name for name, gradient in gradients.items() if gradient is None or not gradient.any()] == []
 
 
+def lora_layers(module) -> dict[str, nn.Module]:
+    """The layers of ``module`` that carry LoRA, by name."""
+    return {name: child for name, child in module.named_modules() if hasattr(child, "lora_A")}
+
+
+class Sharded(nn.Module):
+    """Forwards to a layer whose weight, seen from outside, is gathered elsewhere and empty here."""
+
+    def __init__(self, inner: nn.Linear):
+        super().__init__()
+        self.inner = inner
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.inner.weight.new_empty(0)
+
+    @property
+    def bias(self) -> None:
+        return None
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("base", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("adapter", [torch.float32, torch.bfloat16])
+def test_lora_in_a_sharding_wrapper_computes_the_same(base, adapter):
+    module = tiny_module().to(base)
+    module.add_adapter(lora_config(init_lora_weights=False))
+    folded = tiny_module()
+    for name, layer in lora_layers(module).items():
+        for matrix in (layer.lora_A, layer.lora_B):
+            matrix.to(adapter)
+        with torch.no_grad():
+            update = layer.lora_B["default"].weight.float() @ layer.lora_A["default"].weight.float()
+            folded.get_submodule(name).weight += 4 / 2 * update
+    inputs = training_inputs(module)[0]
+    with torch.no_grad():
+        unwrapped, expected = module(**inputs)[0], folded(**inputs)[0]
+        for layer in lora_layers(module).values():
+            for matrix in (layer.lora_A, layer.lora_B):
+                matrix["default"] = Sharded(matrix["default"])
+        wrapped = module(**inputs)[0]
+    assert wrapped.dtype == unwrapped.dtype == base
+    rounding = torch.finfo(torch.bfloat16 if torch.bfloat16 in (base, adapter) else base).eps
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(wrapped, unwrapped, rtol=0, atol=4 * rounding * scale)
+    torch.testing.assert_close(wrapped.float(), expected, rtol=0, atol=16 * rounding * scale)
+
+
 def test_training_without_lora_frees_one_pathway_in_float32():
     module = tiny_module().to(torch.bfloat16)
     BagelDiffusion.configure_trainable_params(module, tiny_model_config())
@@ -341,32 +393,60 @@ def test_a_tensor_that_no_rule_knows_is_refused_by_name(tmp_path):
 # Prompts
 
 
-@pytest.mark.parametrize("form", ["list", "stack", "rows", "row"])
-def test_prompt_ids_come_in_every_form_of_the_engine(form):
-    prompts = PROMPTS if form in ("list", "stack") else [[4, 5, 6], [7, 8, 9]] if form == "rows" else [[4, 5, 6]]
-    column = {
-        "list": lambda: {"prompt_token_ids": prompts},
-        "stack": lambda: TensorDict(
-            {"prompt_token_ids": NonTensorStack(*(NonTensorData(ids) for ids in prompts))}, batch_size=[len(prompts)]
-        ),
-        "rows": lambda: {"prompt_token_ids": torch.tensor(prompts)},
-        "row": lambda: {"prompt_token_ids": torch.tensor(prompts[0])},
-    }[form]()
-    ids, mask = BagelDiffusion._prompt_token_ids_to_batch(column, torch.device("cpu"))
+def stack_of(prompts) -> TensorDict:
+    """A batch with one non-tensor entry per sample."""
+    stack = NonTensorStack(*(NonTensorData(ids) for ids in prompts))
+    return TensorDict({"prompt_token_ids": stack}, batch_size=[len(prompts)])
+
+
+def array_of_arrays(prompts) -> np.ndarray:
+    """A 1-D object array with one array per sample."""
+    column = np.empty(len(prompts), dtype=object)
+    column[:] = [np.array(ids) for ids in prompts]
+    return column
+
+
+CONTAINERS = {
+    "list": list,
+    "stack": stack_of,
+    "stack of arrays": lambda prompts: stack_of([np.array(ids) for ids in prompts]),
+    "array of arrays": array_of_arrays,
+    "jagged": lambda prompts: torch.nested.as_nested_tensor(
+        [torch.tensor(ids) for ids in prompts], layout=torch.jagged
+    ),
+    "object rows": lambda prompts: np.array(prompts, dtype=object),
+    "rows": torch.tensor,
+    "row": lambda prompts: torch.tensor(prompts[0]),
+}
+
+
+@pytest.mark.parametrize(
+    "container, prompts",
+    [
+        *((name, PROMPTS) for name in CONTAINERS if "row" not in name),
+        *((name, [[4, 5, 6], [7, 8, 9]]) for name in CONTAINERS if name != "row"),
+        *((name, [[4, 5, 6]]) for name in CONTAINERS),
+    ],
+)
+def test_prompt_ids_come_in_every_form_of_the_engine(container, prompts):
+    column = CONTAINERS[container](prompts)
+    batch = column if isinstance(column, TensorDict) else {"prompt_token_ids": column}
+    ids, mask = BagelDiffusion._prompt_token_ids_to_batch(batch, torch.device("cpu"))
     width = max(map(len, prompts))
     assert ids.shape == (len(prompts), width) and ids.dtype == torch.long
-    for row, prompt in enumerate(prompts):
-        assert ids[row, : len(prompt)].tolist() == list(prompt)
-        if mask is not None:
-            assert mask[row].tolist() == [i < len(prompt) for i in range(width)]
-    assert mask is not None or len(set(map(len, prompts))) == 1
+    for row, prompt in zip(ids.tolist(), prompts, strict=True):
+        assert row[: len(prompt)] == prompt
+    if len(set(map(len, prompts))) == 1:
+        assert mask is None or mask.all()
+    else:
+        assert mask.tolist() == [[i < len(prompt) for i in range(width)] for prompt in prompts]
 
 
 def test_a_batch_without_the_prompt_column_is_refused_by_name():
     module = tiny_module()
     latents = trajectory(module.config, 0, 3)[None]
     arguments = (latents, torch.tensor([[1.0, 0.5]]), None, None, None, None, {"prompts": torch.zeros(1, 3)}, 0)
-    with pytest.raises((KeyError, ValueError), match="prompt_token_ids"):
+    with pytest.raises(KeyError, match="prompt_token_ids"):
         BagelDiffusion.prepare_model_inputs(module, tiny_model_config(), *arguments)
 
 
@@ -382,7 +462,8 @@ class CharacterTokenizer:
         return self.special[token_id - 1000] if token_id >= 1000 else chr(token_id)
 
     def encode(self, text, add_special_tokens=True):
-        return [ord(character) for character in text]
+        pieces = re.findall("|".join([*map(re.escape, self.special), "."]), text, re.DOTALL)
+        return [self.convert_tokens_to_ids(piece) or ord(piece) for piece in pieces]
 
     def decode(self, ids, **kwargs):
         return "".join(map(self.convert_ids_to_tokens, ids))
@@ -427,6 +508,75 @@ def test_rollout_encodes_the_ids_that_training_reads(preprocessor, pipeline):
     assert request.prompts[0]["prompt"] == text
 
 
+def native_ids(text: str) -> list[int]:
+    """Ids of ``text`` as the upstream pipeline makes them."""
+    tokenizer = CharacterTokenizer()
+    return [
+        tokenizer.convert_tokens_to_ids("<|im_start|>"),
+        *tokenizer.encode(text),
+        tokenizer.convert_tokens_to_ids("<|im_end|>"),
+    ]
+
+
+@pytest.mark.parametrize("form", [list, torch.tensor, lambda ids: [ids], lambda ids: torch.tensor([ids])])
+def test_ids_of_the_pipeline_are_decoded_to_the_bare_text(pipeline, form):
+    pipeline.tokenizer = CharacterTokenizer()
+    request = request_for(form(native_ids("a red sign")))
+    pipeline._ensure_bagel_prompt_text(request)
+    assert request.prompts[0]["prompt"] == "a red sign"
+    assert request.prompts[0]["negative_prompt"] == ""
+
+
+def test_ids_that_the_pipeline_would_not_make_are_refused(pipeline):
+    pipeline.tokenizer = CharacterTokenizer()
+    with pytest.raises(ValueError, match="a red sign"):
+        pipeline._ensure_bagel_prompt_text(request_for(pipeline.tokenizer.encode("a red sign")))
+
+
+def chat_ids(*turns: tuple[str, str]) -> list[int]:
+    """Ids of a conversation, up to where the assistant answers."""
+    template = "<|im_start|>ROLE\n"
+    text = "".join(template.replace("ROLE", role) + content + "<|im_end|>\n" for role, content in turns)
+    return CharacterTokenizer().encode(text + template.replace("ROLE", "assistant"))
+
+
+def test_a_chat_gives_the_text_of_its_last_user_turn(pipeline):
+    pipeline.tokenizer = CharacterTokenizer()
+    turns = ("system", "You are kind."), ("user", "a dog"), ("assistant", "Which?"), ("user", " a red sign ")
+    request = request_for(chat_ids(*turns))
+    request.prompts[0]["negative_prompt_ids"] = chat_ids(turns[0], ("user", " "))
+    pipeline._ensure_bagel_prompt_text(request)
+    assert request.prompts[0]["prompt"] == "a red sign"
+    assert request.prompts[0]["negative_prompt"] == ""
+
+    request.prompts[0]["negative_prompt_ids"] = chat_ids(turns[0], ("user", "ugly"))
+    with pytest.raises(ValueError, match="ugly"):
+        pipeline._ensure_bagel_prompt_text(request)
+
+
+def test_a_prompt_that_training_would_not_see_is_refused(pipeline):
+    request = request_for(text="a sign", **{"negative_prompt": "ugly"})
+    with pytest.raises(ValueError, match="ugly"):
+        pipeline(request)
+    for name, value, reason in (
+        ("negative_prompt", "ugly", "ugly"),
+        ("multi_modal_data", {"image": torch.zeros(3, 2, 2)}, "multi_modal_data"),
+        ("extra_args", {"multi_modal_data": {"image": torch.zeros(3, 2, 2)}}, "multi_modal_data"),
+    ):
+        request = request_for(text="a sign")
+        request.prompts[0][name] = value
+        with pytest.raises(ValueError, match=reason):
+            pipeline(request)
+
+
+def test_a_blank_negative_prompt_is_emptied(pipeline):
+    request = request_for(text="a sign")
+    request.prompts[0]["negative_prompt"] = " \n"
+    pipeline(request)
+    assert request.prompts[0]["negative_prompt"] == ""
+    assert request.prompts[0]["prompt"] == "a sign"
+
+
 # Rollout
 
 
@@ -446,11 +596,15 @@ class KnownVelocity(nn.Module):
         return (velocity_of(hidden_states),)
 
 
-def upstream_loop(self, request, *args, **kwargs):
-    """Denoise as the upstream pipeline does: its number of steps, its call of the scheduler, unbatched latents."""
+def upstream_loop(self, request, *args, warp=lambda sigmas: sigmas, **kwargs):
+    """Denoise as the upstream pipeline does: its number of steps, its call of the scheduler, its rank of the latents.
+
+    ``warp`` changes the noise levels, to stand for another release.
+    """
     points = request.sampling_params.num_inference_steps
     sigmas = torch.linspace(1, 0, points)
     sigmas = 3.0 * sigmas / (1 + 2.0 * sigmas)
+    sigmas = warp(sigmas)
     sample = trajectory(tiny_config(), request.sampling_params.seed, 1)[0]
     torch.manual_seed(request.sampling_params.seed)
     for i in range(points - 1):
@@ -476,9 +630,9 @@ def pipeline(monkeypatch) -> BagelPipelineWithLogProb:
     return BagelPipelineWithLogProb(od_config=None)
 
 
-def request_for(prompt_token_ids=(1, 2, 3), steps: int = STEPS, seed: int = 3, text: str | None = None, **extra_args):
+def request_for(prompt_token_ids=(1, 2, 3), steps=STEPS, seed=3, text=None, generator=None, **extra_args):
     """The part of a rollout request that pipeline and adapter read."""
-    prompt = {"prompt_token_ids": list(prompt_token_ids)}
+    prompt = {"prompt_token_ids": prompt_token_ids}
     if text is not None:
         prompt["prompt"] = text
     sampling_params = SimpleNamespace(
@@ -486,6 +640,7 @@ def request_for(prompt_token_ids=(1, 2, 3), steps: int = STEPS, seed: int = 3, t
         width=48,
         num_inference_steps=steps,
         seed=seed,
+        generator=generator,
         return_trajectory_latents=False,
         extra_args={"logprobs": True, "noise_level": 0.7, "sde_type": "sde", **extra_args},
     )
@@ -574,14 +729,56 @@ def test_only_the_upstream_pipeline_seeds_the_generator(pipeline, monkeypatch):
     assert seeds == [5]
 
 
-def test_an_upstream_schedule_that_is_one_step_off_is_refused(pipeline, monkeypatch):
-    def one_step_more(self, request, *args, **kwargs):
-        request.sampling_params.num_inference_steps += 1
-        return upstream_loop(self, request, *args, **kwargs)
+def test_noise_does_not_come_from_the_generator_of_the_request(pipeline):
+    """It seeds the initial latents: drawn from again, it would repeat them as the first noise."""
+    generator = torch.Generator().manual_seed(3)
+    state = generator.get_state()
+    given, without = (roll_out(pipeline, generator=g, sde_window_size=2)[0] for g in (generator, None))
+    assert torch.equal(generator.get_state(), state)
+    torch.testing.assert_close(given, without, rtol=0, atol=0)
 
-    monkeypatch.setattr(BagelPipeline, "forward", one_step_more)
-    with pytest.raises((RuntimeError, ValueError)):
-        roll_out(pipeline, sde_window_size=2)
+
+def test_validation_runs_with_a_window_that_does_not_fit(pipeline):
+    window = {"sde_window_size": 50, "sde_window_range": [40, 90]}
+    latents, timesteps, log_probs, _ = roll_out(pipeline, noise_level=0.0, **window)
+    assert log_probs is None
+    assert latents.shape[1] == timesteps.shape[1] + 1 == len(formula(STEPS))
+    with pytest.raises(ValueError, match="window"):
+        roll_out(pipeline, noise_level=0.7, **window)
+
+
+def loop_without_a_step(self, request, *args, **kwargs):
+    """What some releases do when one step is asked for."""
+    return DiffusionOutput(output=torch.zeros(3, 2, 2))
+
+
+def test_warm_up_without_a_step_returns_no_trajectory(pipeline, monkeypatch):
+    roll_out(pipeline, steps=1)
+    monkeypatch.setattr(BagelPipeline, "forward", loop_without_a_step)
+    assert roll_out(pipeline, steps=1)[:3] == (None, None, None)
+    with pytest.raises(RuntimeError, match="0 steps"):
+        roll_out(pipeline)
+
+
+@pytest.mark.parametrize(
+    "more, warp",
+    [
+        pytest.param(1, lambda sigmas: sigmas, id="one step more"),
+        pytest.param(-1, lambda sigmas: sigmas, id="one step fewer"),
+        pytest.param(0, lambda sigmas: 2 * sigmas / (1 + sigmas), id="another shift"),
+    ],
+)
+def test_an_upstream_schedule_that_differs_is_refused(pipeline, monkeypatch, more, warp):
+    def other_loop(self, request, *args, **kwargs):
+        request.sampling_params.num_inference_steps += more
+        return upstream_loop(self, request, *args, warp=warp, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BagelPipeline, "forward", other_loop)
+        with pytest.raises(RuntimeError, match="step"):
+            roll_out(pipeline, sde_window_size=2)
+    latents, _, log_probs, _ = roll_out(pipeline, sde_window_size=2)
+    assert (latents.shape[1], log_probs.shape[1]) == (3, 2)
 
 
 def test_window_is_drawn_once_and_fits(monkeypatch):
@@ -593,6 +790,162 @@ def test_window_is_drawn_once_and_fits(monkeypatch):
     assert pick_sde_window(2, None) == (0, 2)
     assert pick_sde_window(3, (4, 5)) == (4, 7)
     assert pick_sde_window(None, (0, 7)) is None
+
+
+# Weights from the actor
+
+
+@pytest.fixture
+def engine(pipeline, monkeypatch) -> dict[str, torch.Tensor]:
+    """What the upstream pipeline was given to load, by the names it was given under."""
+    received = {}
+
+    def load_weights(self, weights):
+        loaded = dict(weights)
+        received.update(loaded)
+        return set(loaded)
+
+    monkeypatch.setattr(BagelPipeline, "load_weights", load_weights)
+    return received
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_weights_of_the_actor_reach_the_engine_under_checkpoint_names(pipeline, engine, lora):
+    module = tiny_module()
+    expected = {model_file.to_checkpoint_key(name): tensor for name, tensor in module.state_dict().items()}
+    if lora:
+        module.add_adapter(lora_config())
+    sent = {f"transformer.{name}": tensor for name, tensor in module.state_dict().items() if ".lora_" not in name}
+    assert any(".base_layer." in name for name in sent) == lora
+    assert pipeline.load_weights(iter(sent.items())) == set(expected)
+    assert engine.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(engine[name], tensor), name
+
+
+def test_names_of_the_checkpoint_are_left_alone(pipeline, engine):
+    names = [model_file.to_checkpoint_key(name) for name in tiny_module().state_dict()]
+    names += [source + "weight" for source, _ in model_file.IGNORED_KEYS] + ["nobody.knows.me"]
+    sent = {name: torch.tensor(i) for i, name in enumerate(names)}
+    assert pipeline.load_weights(iter(sent.items())) == set(sent)
+    assert engine == sent
+
+
+class LinearBase(nn.Module):
+    """A linear module of the engine, recognised by this name of its class."""
+
+    def __init__(self):
+        super().__init__()
+        self.input_size, self.output_size = 5, 7
+        self.weight = nn.Parameter(torch.zeros(7, 5))
+
+
+@pytest.fixture
+def folding(pipeline, engine, tmp_path) -> BagelPipelineWithLogProb:
+    """The rollout adapter over a checkpoint of random weights, with one module that generation does not use."""
+    write_checkpoint(tmp_path, tiny_module())
+    pipeline.od_config = SimpleNamespace(model=str(tmp_path))
+    parent = pipeline
+    for name in ["model", *"connector.".strip(".").split(".")]:
+        parent.add_module(name, nn.Module())
+        parent = getattr(parent, name)
+    parent.unused = LinearBase()
+    return pipeline
+
+
+def lora_update(seed: int) -> dict[str, torch.Tensor]:
+    """Random LoRA matrices for every target, as the actor sends them."""
+    module = tiny_module()
+    torch.manual_seed(seed)
+    module.add_adapter(lora_config(init_lora_weights=False))
+    matrices = {name: tensor for name, tensor in module.state_dict().items() if ".lora_" in name}
+    return {f"transformer.{name.replace('.default.', '.')}": tensor for name, tensor in matrices.items()}
+
+
+PLAIN_LORA = {"r": 2, "lora_alpha": 6, "target_modules": LORA_TARGETS}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rslora, scaling", [(False, 6 / 2), (True, 6 / 2**0.5)])
+def test_each_push_is_folded_into_the_checkpoint_anew(folding, engine, tmp_path, dtype, rslora, scaling):
+    module = tiny_module().to(dtype)
+    write_checkpoint(tmp_path, module)
+    base = module.state_dict()
+    folding.load_weights((f"transformer.{name}", tensor) for name, tensor in base.items())
+    for seed in (1, 2, 2):
+        update = lora_update(seed)
+        engine.clear()
+        folding.map_lora_update_to_engine(update, {**PLAIN_LORA, "use_rslora": rslora})
+        assert len(engine) == len(LORA_TARGETS) * module.config.num_hidden_layers == len(update) / 2
+        for source, folded in engine.items():
+            name = model_file.to_training_key(source)
+            down, up = (update[f"transformer.{name.removesuffix('weight')}lora_{side}.weight"] for side in "AB")
+            assert folded.dtype == torch.float32
+            torch.testing.assert_close(folded, base[name].float() + scaling * up @ down, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_is_left_of_lora_is_one_adapter_of_zeros(folding, wrapped):
+    linear = next(child for child in folding.modules() if isinstance(child, LinearBase))
+    if wrapped:  # as after the first push
+        parent = next(child for child in folding.modules() if getattr(child, "unused", None) is linear)
+        parent.unused = nn.Module()
+        parent.unused.base_layer = linear
+    tensors, peft_config = folding.map_lora_update_to_engine(lora_update(1), dict(PLAIN_LORA))
+    (target,) = peft_config["target_modules"]
+    assert isinstance(peft_config["target_modules"], list)
+    assert {**peft_config, "target_modules": LORA_TARGETS} == PLAIN_LORA
+    assert [name for name, _ in folding.named_modules() if name.endswith(f".{target}")] == ["model.connector.unused"]
+    assert target == "connector.unused"
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == {
+        f"{target}.lora_A.weight": (2, 5),
+        f"{target}.lora_B.weight": (7, 2),
+    }
+    assert not any(tensor.any() for tensor in tensors.values())
+
+
+def test_an_engine_that_lora_cannot_reach_is_refused(folding, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(BagelPipeline, "load_weights", lambda self, weights: set(list(weights)[:0]))
+        with pytest.raises(ValueError, match="took none"):
+            folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
+    parent = next(child for child in folding.modules() if isinstance(getattr(child, "unused", None), LinearBase))
+    parent.unused = nn.Linear(5, 7)
+    with pytest.raises(ValueError, match="placeholder"):
+        folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"use_dora": True}, {"rank_pattern": {LORA_TARGETS[0]: 4}}, {"alpha_pattern": {LORA_TARGETS[0]: 4}}]
+)
+def test_lora_that_is_not_plain_is_refused(folding, engine, changes):
+    with pytest.raises(ValueError, match="plain LoRA"):
+        folding.map_lora_update_to_engine(lora_update(1), {**PLAIN_LORA, **changes})
+    assert not engine
+
+
+@pytest.mark.parametrize("name", ["layers.0.weight", "layers.0.bias", "layers.0.lora_B.weight", "layers.0.lora_A.bias"])
+def test_tensors_that_are_no_lora_matrices_are_refused_by_name(folding, engine, name):
+    tensors = {**lora_update(1), f"transformer.{name}": torch.zeros(2, 2)}
+    with pytest.raises(ValueError, match=f"transformer.{name}"):
+        folding.map_lora_update_to_engine(tensors, PLAIN_LORA)
+    assert not engine
+
+
+def test_lora_on_a_module_that_the_checkpoint_lacks_is_refused_by_name(folding):
+    update = {f"transformer.nobody.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"}
+    with pytest.raises(ValueError, match="transformer.nobody"):
+        folding.map_lora_update_to_engine(update, PLAIN_LORA)
+
+
+def test_lora_on_a_base_that_the_actor_changed_is_refused_by_name(folding):
+    name = next(iter(lora_update(1))).removeprefix("transformer.").rpartition(".lora_")[0]
+    weight = tiny_module().get_submodule(name).weight.detach()
+    folding.load_weights([(f"transformer.{name}.base_layer.weight", weight + 1e-3)])
+    with pytest.raises(ValueError, match=f"{name}.weight"):
+        folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
+    folding.load_weights([(f"transformer.{name}.base_layer.weight", weight)])
+    folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
 
 
 # Guidance

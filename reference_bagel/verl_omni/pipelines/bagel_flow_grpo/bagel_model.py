@@ -503,7 +503,7 @@ class LoraLinear(lora.Linear):
     """PEFT's LoRA layer with the update accumulated into the base product.
 
     PEFT forms the update, its scaling and the sum as three more tensors of the output's size, which is a tenth of a
-    training step here. Anything but one plain active adapter in the input's dtype is left to PEFT.
+    training step here. Anything but one plain, unwrapped adapter in the input's dtype is left to PEFT.
     """
 
     def forward(self, x: Tensor, *args, **kwargs) -> Tensor:
@@ -511,17 +511,17 @@ class LoraLinear(lora.Linear):
         name = self.active_adapters[0] if len(self.active_adapters) == 1 else None
         plain = name in self.lora_A and not (args or kwargs or self.disable_adapters or self.merged)
         plain = plain and name not in getattr(self, "lora_variant", {}) and not torch.is_autocast_enabled(x.device.type)
-        if not plain or self.lora_A[name].weight.dtype != x.dtype or self.lora_B[name].bias is not None:
+        # A sharding wrapper around one of the matrices shows its weight, and its dtype, only during its own forward.
+        if not plain or {type(self.lora_A[name]), type(self.lora_B[name])} != {nn.Linear}:
             return super().forward(x, *args, **kwargs)
-        rows, up = x.flatten(0, -2), self.lora_B[name]
+        if self.lora_A[name].weight.dtype != x.dtype or self.lora_B[name].bias is not None:
+            return super().forward(x)
+        rows = x.flatten(0, -2)
         down = self.lora_A[name](self.lora_dropout[name](rows))
         out = self.base_layer(rows)
         if out.dtype != x.dtype:
             return super().forward(x)
-        if type(up) is nn.Linear:
-            out = out.addmm_(down, up.weight.t(), alpha=self.scaling[name])
-        else:  # a sharding wrapper, whose weight exists during its own forward only
-            out = out.add_(up(down), alpha=self.scaling[name])
+        out = out.addmm_(down, self.lora_B[name].weight.t(), alpha=self.scaling[name])
         return out.unflatten(0, x.shape[:-1])
 
 
