@@ -176,7 +176,7 @@ class BagelDiffusion(DiffusionModelBase):
                 "the micro-batch has no column 'prompt_token_ids'; BagelPipeline does not tokenise like the"
                 " chat template, so 'prompts' cannot stand in: write the column in the data preprocessor"
             )
-        rows = [torch.tensor(ids.tolist() if hasattr(ids, "tolist") else list(ids)) for ids in prompts]
+        rows = [torch.tensor(i.tolist() if hasattr(i, "tolist") else list(i), dtype=torch.long) for i in prompts]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
         lengths = [len(row) for row in rows]
         if len(set(lengths)) == 1:

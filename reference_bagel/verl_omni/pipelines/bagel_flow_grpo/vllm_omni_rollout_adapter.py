@@ -181,7 +181,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
         super().__init__(od_config=od_config, prefix=prefix)
         self.scheduler = _BagelSchedulerAdapter()
         self.scheduler_kwargs = {}
-        self._synced_sums: dict[str, torch.Tensor] = {}
+        self._synced_sums: dict[str, tuple[torch.dtype, torch.Tensor]] = {}
 
     def forward(self, req: DiffusionRequestBatch) -> DiffusionOutput:
         """Generate one image; trajectory tensors have a leading batch dimension of 1.
@@ -271,35 +271,39 @@ class BagelPipelineWithLogProb(BagelPipeline):
         rank = int(peft_config["r"])
         scaling = peft_config["lora_alpha"] / (rank**0.5 if peft_config.get("use_rslora") else rank)
         modules = {name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight")}
-        strange = sorted(tensors.keys() - {f"{m}.lora_{side}.weight" for m in modules for side in "AB"})
+        strange = sorted(tensors.keys() ^ {f"{m}.lora_{side}.weight" for m in modules for side in "AB"})
         if strange:
-            raise ValueError(f"{strange[0]!r} and {len(strange) - 1} more are not LoRA matrices of a projection")
+            raise ValueError(
+                f"{strange[0]!r} and {len(strange) - 1} more are no pairs of LoRA matrices of a projection"
+            )
         base = open_checkpoint(self._checkpoint_folder())
+        unknown = sorted(m for m in modules if _training_name(f"{m}.weight") not in base)
+        if unknown:
+            raise ValueError(f"LoRA on {unknown[0]!r}: the checkpoint has no weight of that name")
+        placeholder = self._placeholder_adapter(peft_config, rank)
         device = next(self.parameters()).device
 
         def folded() -> Iterable[tuple[str, torch.Tensor]]:
             for module in sorted(modules):
                 name = _training_name(f"{module}.weight")
-                if name not in base:
-                    raise ValueError(f"LoRA on {module!r}: the checkpoint has no weight of that name")
-                weight = base[name].to(device).float()
-                synced = self._synced_sums.get(name)
-                if synced is not None and not torch.allclose(
-                    weight.sum(dtype=torch.float64), synced, rtol=1e-6, atol=1e-6
-                ):
-                    raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's; LoRA cannot be folded")
+                weight = base[name].to(device)
+                if name in self._synced_sums:
+                    dtype, synced = self._synced_sums[name]
+                    expected = weight.to(dtype).sum(dtype=torch.float64)
+                    if not torch.allclose(expected, synced.to(device), rtol=1e-6, atol=1e-6):
+                        raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's to fold LoRA into")
                 down, up = (tensors[f"{module}.lora_{side}.weight"].to(device).float() for side in "AB")
-                yield f"transformer.{name}", weight.addmm(up, down, alpha=scaling)
+                yield f"transformer.{name}", weight.float().addmm(up, down, alpha=scaling)
 
         if modules and not super().load_weights(self._checkpoint_names(folded())):
             raise ValueError(f"the engine took none of the {len(modules)} weights that LoRA was folded into")
-        return self._placeholder_adapter(peft_config, rank)
+        return placeholder
 
     def _summed(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterable[tuple[str, torch.Tensor]]:
         """Pass weights on and keep the sum of each that the actor sends, to recognise a changed base by."""
         for name, tensor in weights:
             if name.startswith("transformer."):
-                self._synced_sums[_training_name(name)] = tensor.sum(dtype=torch.float64)
+                self._synced_sums[_training_name(name)] = tensor.dtype, tensor.sum(dtype=torch.float64)
             yield name, tensor
 
     def _checkpoint_folder(self) -> str:
