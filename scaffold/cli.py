@@ -94,10 +94,10 @@ def new(
     ] = None,
     checkpoint: Checkpoint = None,
     verl_omni: Annotated[
-        Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni to write into.")
+        str | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni to write into.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, edits as a patch beside the tree.")
+        str | None, typer.Option("--out", metavar="DIR", help="Folder to write to, edits as a patch beside the tree.")
     ] = None,
     vllm_omni: VllmOmni = None,
     profile: Annotated[

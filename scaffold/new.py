@@ -25,8 +25,8 @@ class NewRequest:
     pipeline: str | None = None
     checkpoint: str | None = None
     vllm_omni: str | None = None
-    verl_omni: Path | None = None
-    out: Path | None = None
+    verl_omni: str | None = None
+    out: str | None = None
     profile: str | None = None
     spec: Path | None = None
     date: str | None = None
@@ -64,11 +64,12 @@ def plan_new(request: NewRequest) -> NewResult:
     from scaffold.target import Checkout, default_profile, profile_by_name
 
     names = derive_names(request.model)
+    _refuse_empty(request)
     if (request.out is None) == (request.verl_omni is None):
         raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
     notes: list[str] = []
     checkout = None
-    unfinished = recover(request.verl_omni or request.out or Path())
+    unfinished = recover(Path(request.verl_omni or request.out or ".").expanduser())
     if unfinished:
         notes.append(unfinished)
     if request.verl_omni is not None:
@@ -76,7 +77,7 @@ def plan_new(request: NewRequest) -> NewResult:
         profile = checkout.profile
         notes += checkout.notes
     else:
-        profile = profile_by_name(request.profile) if request.profile else default_profile()
+        profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
     report = None
     if request.spec is not None:
@@ -97,7 +98,7 @@ def plan_new(request: NewRequest) -> NewResult:
     plan = (
         plan_checkout(files, edits, checkout.root, known=_known(checkout.root, spec), force=request.force)
         if checkout is not None
-        else plan_output(files, edits, request.out or Path(), profile=profile, force=request.force)
+        else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     )
     return NewResult(spec, plan, report, tuple(notes))
 
@@ -144,7 +145,7 @@ def _specify(request: NewRequest, names, profile, pin: str | None):  # type: ign
     from scaffold.spec import SpecRequest, build_spec
     from scaffold.upstream import locate
 
-    headers = read_checkpoint(request.checkpoint) if request.checkpoint else None
+    headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
     source = locate(request.vllm_omni, checkout_pin=pin)
     report = inspect_pipeline(source, request.pipeline or request.model, headers)
     refuse(report)
@@ -161,6 +162,21 @@ def refuse(report: Report) -> None:
         )
     if verdict["path"] == "refused":
         raise RefusedError(f"{pipeline} cannot be trained with FlowGRPO: {verdict['reason']}")
+
+
+def _refuse_empty(request: NewRequest) -> None:
+    """An empty value is a shell variable that was never set, not a wish for the default."""
+    for flag, value in {
+        "--pipeline": request.pipeline,
+        "--checkpoint": request.checkpoint,
+        "--vllm-omni": request.vllm_omni,
+        "--profile": request.profile,
+        "--date": request.date,
+        "--out": request.out,
+        "--verl-omni": request.verl_omni,
+    }.items():
+        if value is not None and not value.strip():
+            raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
 
 
 def _refuse_flags(request: NewRequest) -> None:

@@ -106,6 +106,16 @@ def comment(value: Any) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def cell(value: Any) -> str:
+    """Return text for a code span in a cell of a Markdown table: one line, nothing that ends cell or span."""
+    return comment(value).replace("|", "\\|").replace("`", "'")
+
+
+def literal_pattern(value: Any) -> str:
+    """Return the text that a rule's pattern without placeholders stands for; doubled braces are single ones."""
+    return str(_defined(value)).replace("{{", "{").replace("}}", "}")
+
+
 def docstring(value: Any) -> str:
     """Return text that means itself between three double quotes."""
     text = str(_defined(value)).replace("\\", "\\\\")
@@ -148,6 +158,8 @@ FILTERS = {
     "toml": toml,
     "comment": comment,
     "docstring": docstring,
+    "cell": cell,
+    "literal_pattern": literal_pattern,
     "identifier": identifier,
     "dotted": dotted,
     "wrap": wrap,

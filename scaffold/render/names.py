@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from scaffold.errors import ScaffoldError
 
 MAX_LENGTH = 64
+# <model>_sigmas beside shift_sigmas
+RESERVED = frozenset({"shift"})
 
 _MODEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 
@@ -62,5 +64,9 @@ def validate_model(model: str) -> None:
         raise ScaffoldError(f"MODEL {shown!r} is longer than {MAX_LENGTH} characters", hint=hint)
     if not _MODEL.fullmatch(model):
         raise ScaffoldError(f"MODEL {shown!r} is not a lower-case identifier", hint=hint)
+    if model in RESERVED:
+        raise ScaffoldError(
+            f"MODEL {shown!r} is taken by a function of the rendered package", hint="choose another name"
+        )
     if keyword.iskeyword(model):
         raise ScaffoldError(f"MODEL {shown!r} is a Python keyword", hint=hint)

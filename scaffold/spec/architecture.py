@@ -10,66 +10,98 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
-from scaffold.errors import RefusedError
+from scaffold.errors import ScaffoldError
 
 Shape = tuple[int, ...]
 
 _QUERY = "layers.0.self_attn.q_proj.weight"
+_DIGITS = 6  # no decoder has a million layers; longer numbers are somebody's joke
 
 
-def decoder_prefix(headers: CheckpointHeaders) -> str:
-    """Return the prefix under which a decoder with token embedding and numbered layers stands.
+def shape_of(headers: CheckpointHeaders, name: str, rank: int) -> Shape:
+    """Return the shape of a tensor that the pipeline loads.
 
     Raises:
-        RefusedError: there is none, or more than one.
+        ScaffoldError: the checkpoint lacks it, or it has another rank or an empty side.
     """
+    tensor = headers.tensors.get(name)
+    if tensor is None:
+        raise ScaffoldError(
+            f"{headers.source} lacks {name!r}, which the pipeline loads", hint="is it the right checkpoint?"
+        )
+    if len(tensor.shape) != rank or not all(tensor.shape):
+        raise ScaffoldError(f"{headers.source}: {name!r} has shape {list(tensor.shape)}, expected {rank} dimensions")
+    return tensor.shape
+
+
+def decoder_prefix(headers: CheckpointHeaders, layers: str | None = None) -> str:
+    """Return the prefix under which a decoder with token embedding and numbered layers stands.
+
+    Args:
+        layers: where the source keeps the layers, such as ``language_model.model.layers``.
+
+    Raises:
+        ScaffoldError: there is none, or more than one.
+    """
+    if layers is not None and any(name.startswith(f"{layers}.") for name in headers.tensors):
+        return layers.removesuffix("layers")
     prefixes = [name.removesuffix(_QUERY) for name in headers.tensors if name.endswith(_QUERY)]
     found = [prefix for prefix in prefixes if f"{prefix}embed_tokens.weight" in headers.tensors]
     if len(found) != 1:
         seen = ", ".join(repr(prefix) for prefix in found) or "none"
-        raise RefusedError(
-            f"{headers.source}: the decoder's layers must stand under one prefix as *{_QUERY} beside "
-            f"embed_tokens.weight, found {seen}",
-            hint="only architectures that templates/blocks can compose are rendered",
+        raise ScaffoldError(
+            f"{headers.source}: the decoder must stand under one prefix as *{_QUERY} beside *embed_tokens.weight, "
+            f"found {seen}",
+            hint="it lacks what the pipeline loads, or is no decoder that templates/blocks can compose",
         )
     return found[0]
 
 
-def recognise(headers: CheckpointHeaders) -> dict[str, Any]:
+def recognise(headers: CheckpointHeaders, layers: str | None = None) -> dict[str, Any]:
     """Return sizes and kinds of blocks of the decoder: the part of ``[architecture]`` that headers tell.
 
     Raises:
-        RefusedError: no decoder, or one whose blocks are none of ``templates/blocks``.
+        ScaffoldError: no decoder, one whose blocks are none of ``templates/blocks``, or tensors of other ranks.
     """
-    prefix = decoder_prefix(headers)
-    shapes = {name.removeprefix(prefix): t.shape for name, t in headers.tensors.items() if name.startswith(prefix)}
-    layer = "layers.0."
-    names = {name.removeprefix(layer) for name in shapes if name.startswith(layer)}
-    experts = _expert_suffix(names)
-    hidden = shapes["embed_tokens.weight"][1]
-    q_size, kv_size = shapes[_QUERY][0], shapes[f"{layer}self_attn.k_proj.weight"][0]
-    if "mlp.gate_proj.weight" in names:
-        mlp, inner = "swiglu", shapes[f"{layer}mlp.gate_proj.weight"][0]
-    elif "mlp.up_proj.weight" in names:
-        mlp, inner = "gelu", shapes[f"{layer}mlp.up_proj.weight"][0]
-    else:
-        raise RefusedError(f"{headers.source}: no feed-forward block of templates/blocks has the names of {layer}mlp")
+    prefix = decoder_prefix(headers, layers)
+    layer = f"{prefix}layers.0."
+    names = {name.removeprefix(layer) for name in headers.tensors if name.startswith(layer)}
+    vocabulary, hidden = shape_of(headers, f"{prefix}embed_tokens.weight", 2)
+    query = shape_of(headers, f"{layer}self_attn.q_proj.weight", 2)
+    key = shape_of(headers, f"{layer}self_attn.k_proj.weight", 2)
     qk_norm = "self_attn.q_norm.weight" in names
+    gated = "mlp.gate_proj.weight" in names
+    inner = shape_of(headers, f"{layer}mlp.{'gate_proj' if gated else 'up_proj'}.weight", 2)[0]
     return {
         "hidden_size": hidden,
         "intermediate_size": inner,
-        "num_hidden_layers": 1 + max(int(n.split(".")[1]) for n in shapes if n.startswith("layers.")),
-        "head_dim": shapes[f"{layer}self_attn.q_norm.weight"][0] if qk_norm else None,
-        "q_size": q_size,
-        "kv_size": kv_size,
-        "vocab_size": shapes["embed_tokens.weight"][0],
+        "num_hidden_layers": _layer_count(headers, prefix),
+        "head_dim": shape_of(headers, f"{layer}self_attn.q_norm.weight", 1)[0] if qk_norm else None,
+        "q_size": query[0],
+        "kv_size": key[0],
+        "vocab_size": vocabulary,
         "qk_norm": qk_norm,
         "qkv_bias": "self_attn.q_proj.bias" in names,
         "output_bias": "self_attn.o_proj.bias" in names,
-        "mlp": mlp,
+        "mlp": "swiglu" if gated else "gelu",
         "mlp_bias": "mlp.up_proj.bias" in names,
-        "experts": experts,
+        "experts": _expert_suffix(names),
     }
+
+
+def _layer_count(headers: CheckpointHeaders, prefix: str) -> int:
+    """Return n where the layers present are exactly 0…n-1."""
+    start = f"{prefix}layers."
+    indices = {name.removeprefix(start).partition(".")[0] for name in headers.tensors if name.startswith(start)}
+    strange = sorted(i for i in indices if not (i.isascii() and i.isdigit() and len(i) <= _DIGITS and i == str(int(i))))
+    if strange:
+        raise ScaffoldError(f"{headers.source}: {start}{strange[0][:40]} is no layer number")
+    missing = sorted(set(range(len(indices))) - {int(i) for i in indices})
+    if missing:
+        raise ScaffoldError(
+            f"{headers.source} lacks layer {missing[0]} of {start}*", hint="the layers must be 0 to n-1"
+        )
+    return len(indices)
 
 
 def _expert_suffix(names: set[str]) -> str | None:
@@ -90,33 +122,47 @@ def latent_modules(
     Args:
         hidden: width of the decoder.
         token_size: channels of one latent token.
-        hints: names to take where shapes alone leave a choice, by key of the result.
+        hints: names by key of the result; they decide where shapes leave a choice, and must be there.
 
     Returns:
         Names by role, None where nothing fits or nothing decides; and the number of timestep features.
+
+    Raises:
+        ScaffoldError: a hinted module is missing, or its shape contradicts the sizes.
     """
     tensors = headers.tensors
     tops = [name.removesuffix(".weight") for name in tensors if name.count(".") == 1 and name.endswith(".weight")]
-    timed = [name.removesuffix(".mlp.0.weight") for name in tensors if name.endswith(".mlp.0.weight")]
-    fitting = {
-        "input_projection": [name for name in tops if tensors[f"{name}.weight"].shape == (hidden, token_size)],
-        "output_projection": [name for name in tops if tensors[f"{name}.weight"].shape == (token_size, hidden)],
-        "time_embedder": [name for name in timed if tensors[f"{name}.mlp.0.weight"].shape[0] == hidden],
-    }
+    wanted = {"input_projection": (hidden, token_size), "output_projection": (token_size, hidden)}
     found: dict[str, Any] = {}
-    for role, names in fitting.items():
-        hinted = [name for name in names if name == hints.get(role)]
-        chosen = hinted or names
-        found[role] = chosen[0] if len(chosen) == 1 else None
-    embedder = found["time_embedder"]
-    found["timestep_frequencies"] = tensors[f"{embedder}.mlp.0.weight"].shape[1] if embedder else None
+    for role, shape in wanted.items():
+        fitting = [name for name in tops if tensors[f"{name}.weight"].shape == shape]
+        hint = hints.get(role)
+        if hint is not None and hint not in fitting:
+            seen = shape_of(headers, f"{hint}.weight", 2)
+            raise ScaffoldError(
+                f"{headers.source}: {hint + '.weight'!r} has shape {list(seen)}, expected {list(shape)} from hidden "
+                "size, patch side and channels"
+            )
+        found[role] = hint if hint is not None else fitting[0] if len(fitting) == 1 else None
+    timed = [name.removesuffix(".mlp.0.weight") for name in tensors if name.endswith(".mlp.0.weight")]
+    hint = hints.get("time_embedder")
+    embedder = hint if hint is not None else timed[0] if len(timed) == 1 else None
+    found["time_embedder"] = embedder
+    found["timestep_frequencies"] = shape_of(headers, f"{embedder}.mlp.0.weight", 2)[1] if embedder else None
     return found
 
 
-def table_side(shape: Shape) -> int | None:
-    """Return the side of a square position table of ``(side * side, hidden)``; None when it is not square."""
-    side = math.isqrt(shape[0])
-    return side if side * side == shape[0] else None
+def table_side(headers: CheckpointHeaders, name: str) -> int:
+    """Return the side of the square position table ``(side * side, hidden)``.
+
+    Raises:
+        ScaffoldError: it is missing or not square.
+    """
+    rows = shape_of(headers, name, 2)[0]
+    side = math.isqrt(rows)
+    if side * side != rows:
+        raise ScaffoldError(f"{headers.source}: {name!r} has {rows} rows, which is no square grid")
+    return side
 
 
 def parameters(architecture: Mapping[str, Any], latents: Mapping[str, Any]) -> dict[str, Shape]:

@@ -75,7 +75,17 @@ def _sources(request: SpecRequest) -> Sources:
                 f"no checkpoint is known for {request.names.model}", hint="name one with --checkpoint DIR"
             )
         headers, origin = read_manifest(preset.manifest_path), f"manifest {preset.manifest}"
-    return Sources(request.report, headers, origin, configs, preset, request.profile, request.names, request.date)
+    return Sources(
+        request.report,
+        headers,
+        origin,
+        configs,
+        preset,
+        request.profile,
+        request.names,
+        request.date,
+        request.headers is not None,
+    )
 
 
 def _modules() -> list[tuple[str, SectionModule]]:

@@ -32,7 +32,10 @@ class IntegrationSpec:
 
     def context(self) -> dict[str, Any]:
         """Return the variables of the templates: one mapping a section."""
-        return {name: dict(values) for name, values in self.sections.items()}
+        context = {name: dict(values) for name, values in self.sections.items()}
+        token: dict[str, Any] = {"text": None, "id": None, "config_key": None}
+        context["tokens"] = {name: {**token, **entry} for name, entry in context.get("tokens", {}).items()}
+        return context
 
     def value(self, path: str) -> Any:
         """Return ``section.key``; None where it is absent."""

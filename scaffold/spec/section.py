@@ -29,6 +29,7 @@ class Sources:
     profile: ContractProfile
     names: Names
     date: str | None
+    real_checkpoint: bool
 
 
 @dataclass

@@ -75,7 +75,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key in POSITIVE:
         require(key, lambda value: _is_int(value) and value > 0, "a positive integer")
     for key in NUMBERS:
-        require(key, lambda value: isinstance(value, int | float) and not isinstance(value, bool), "a number")
+        require(key, _is_positive, "a positive number")
     for key in FLAGS:
         require(key, lambda value: isinstance(value, bool), "true or false")
     for key in IDENTIFIERS:
@@ -97,6 +97,10 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "architecture.num_attention_heads", lambda value: value % kv_heads == 0, "a multiple of the key-value heads"
     )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e30
 
 
 def _is_int(value: Any) -> bool:

@@ -105,7 +105,7 @@ def _explicit(source: UpstreamSource, text: str, registry: dict[str, tuple[str, 
         raise ScaffoldError(f"{module} is a package", hint="name the module that defines the class")
     classes = [n.name for n in source.tree(path + ".py").body if isinstance(n, ast.ClassDef)]
     if name not in classes:
-        near = difflib.get_close_matches(name, classes, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(name, classes, n=3, cutoff=0.0)
         raise ScaffoldError(f"{module} has no class {name}", hint=_nearest(near))
     for entry in registry.values():
         if f"{MODELS_PACKAGE}.{entry[0]}.{entry[1]}" == module and entry[2] == name:
@@ -116,7 +116,7 @@ def _explicit(source: UpstreamSource, text: str, registry: dict[str, tuple[str, 
 def _unknown(source: UpstreamSource, pipeline: str, registry: dict[str, tuple[str, str, str]]) -> ScaffoldError:
     names = list(dict.fromkeys([*registry, *(entry[0] for entry in registry.values())]))
     folded = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(pipeline.lower(), folded, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(pipeline.lower(), folded, n=3, cutoff=0.0)
     return ScaffoldError(
         f"vllm-omni {source.label} has no pipeline {pipeline!r}", hint=_nearest([folded[name] for name in near])
     )

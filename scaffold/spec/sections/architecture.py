@@ -6,28 +6,40 @@ from typing import Any
 
 from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.spec.architecture import latent_modules, recognise, table_side
+from scaffold.spec.configuration import positive_float, positive_int, text_config, text_config_file
 from scaffold.spec.section import Section
 
 ORDER = 15
 
-_CONFIG = ("num_attention_heads", "num_key_value_heads", "rms_norm_eps", "rope_theta")
+_NEEDED = (
+    "input_projection",
+    "output_projection",
+    "time_embedder",
+    "position_embedding",
+    "image_position",
+    "text_attention",
+    "sequence",
+    "timestep_max_period",
+    "timestep_scale",
+    "timestep_order",
+)
 
 
 def fill(section: Section) -> None:
     """Put sizes and kinds of blocks.
 
     Raises:
+        ScaffoldError: the checkpoint lacks what the pipeline loads, or contradicts its configuration.
         RefusedError: a part that the module cannot do without was not recognised.
     """
     headers, origin = section.sources.headers, section.sources.headers_origin
-    sizes = recognise(headers)
-    text = _text_config(section)
+    layers, _ = section.known("detail.layers.path")
+    sizes = recognise(headers, layers[0] if layers and len(layers) == 1 else None)
     for key, value in sizes.items():
         if key not in ("q_size", "kv_size"):
             section.put(key, value, origin)
-    for key in _CONFIG:
-        section.put(key, text.get(key), f"configuration of the checkpoint ({key})")
-    _put_heads(section, sizes)
+    section.put("config_file", text_config_file(section), "fact detail.config_files")
+    _put_config(section, sizes)
     section.fact_or_preset("text_attention", "detail.text_attention")
     section.fact_or_preset("image_position", "detail.rope.image_position")
     section.fact_or_preset("sequence", "detail.sequence")
@@ -40,63 +52,37 @@ def fill(section: Section) -> None:
     for key, value in latent_modules(headers, sizes["hidden_size"], token, _hints(section)).items():
         section.put(key, value, origin)
     table = section.fact_or_preset("position_embedding", "detail.position.attribute")
-    shape = headers.tensors[f"{table}.pos_embed"].shape if f"{table}.pos_embed" in headers.tensors else None
-    section.put("position_table_side", table_side(shape) if shape else None, origin)
-    for key in (
-        "num_attention_heads",
-        "rope_theta",
-        "rms_norm_eps",
-        "input_projection",
-        "output_projection",
-        "time_embedder",
-        "position_table_side",
-        "image_position",
-        "text_attention",
-        "sequence",
-        "timestep_max_period",
-        "timestep_scale",
-    ):
+    if table is not None:
+        section.put("position_table_side", table_side(headers, f"{table}.pos_embed"), origin)
+    for key in _NEEDED:
         if section.values.get(key) is None:
             raise RefusedError(
                 f"{headers.source}: {key.replace('_', ' ')} of the generation model was not recognised",
-                hint="the checkpoint lacks it, or its architecture is not one that templates/blocks can compose",
+                hint="its architecture is not one that templates/blocks can compose",
             )
 
 
 def _hints(section: Section) -> dict[str, str | None]:
-    """Return names that the preset knows, for checkpoints whose shapes leave a choice."""
-    roles = ("input_projection", "output_projection")
-    hints = {role: section.sources.preset.value(section.name, role) for role in roles}
+    """Return names that source and preset know, for checkpoints whose shapes leave a choice."""
+    hints = {
+        role: section.sources.preset.value(section.name, role) for role in ("input_projection", "output_projection")
+    }
     hints["time_embedder"], _ = section.known("detail.timestep.attribute")
     return hints
 
 
-def _text_config(section: Section) -> dict[str, Any]:
-    """Return the language model's configuration, from the file that the pipeline reads the heads from."""
-    read, origin = section.known("detail.config_files")
-    files = [name for name, entry in (read or {}).items() if "num_attention_heads" in (entry.get("keys") or {})]
-    name = section.put("config_file", files[0] if len(files) == 1 else "config.json", origin)
-    configs = section.sources.configs
-    if name in configs:
-        return dict(configs[name])
-    inner = section.sources.preset.value("checkpoint", "text_section")
-    return dict(configs.get("config.json", {}).get(inner, {}))
-
-
-def _put_heads(section: Section, sizes: dict[str, Any]) -> None:
-    """Check head counts against the projections' shapes; the norm's width gives them where the config is silent."""
-    hidden, head_dim = sizes["hidden_size"], sizes["head_dim"]
-    heads = section.values["num_attention_heads"]
-    if heads is None and head_dim:
-        heads = section.put("num_attention_heads", sizes["q_size"] // head_dim, "width of the query norm")
-        section.put("num_key_value_heads", sizes["kv_size"] // head_dim, "width of the query norm")
-    if heads is None:
-        return
-    head_dim = hidden // heads
-    section.put("head_dim", head_dim, "hidden size over heads")
-    kv_heads = section.values["num_key_value_heads"]
-    if heads * head_dim != sizes["q_size"] or kv_heads * head_dim != sizes["kv_size"]:
+def _put_config(section: Section, sizes: dict[str, Any]) -> None:
+    """Put what only the configuration says, and check it against the projections' shapes."""
+    config, where = text_config(section), f"{section.sources.headers.source}: {section.values['config_file']}"
+    origin = f"configuration of the checkpoint ({section.values['config_file']})"
+    heads = section.put("num_attention_heads", positive_int(config, "num_attention_heads", where), origin)
+    kv_heads = section.put("num_key_value_heads", positive_int(config, "num_key_value_heads", where), origin)
+    section.put("rms_norm_eps", positive_float(config, "rms_norm_eps", where), origin)
+    section.put("rope_theta", positive_float(config, "rope_theta", where), origin)
+    head_dim = section.put("head_dim", sizes["hidden_size"] // heads, "hidden size over heads")
+    seen = sizes["head_dim"] or head_dim
+    if heads * head_dim != sizes["q_size"] or kv_heads * head_dim != sizes["kv_size"] or seen != head_dim:
         raise ScaffoldError(
-            f"{section.sources.headers.source}: configuration has {heads} heads and {kv_heads} key-value heads of "
-            f"{head_dim}, the projections are {sizes['q_size']} and {sizes['kv_size']} wide"
+            f"{where} has {heads} heads and {kv_heads} key-value heads, hidden size {sizes['hidden_size']} makes "
+            f"them {head_dim} wide, but the projections have {sizes['q_size']} and {sizes['kv_size']} rows"
         )

@@ -7,6 +7,7 @@ from typing import Any
 from scaffold.errors import RefusedError
 from scaffold.remap import infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
+from scaffold.spec.configuration import ROOT
 from scaffold.spec.section import Section
 
 ORDER = 40
@@ -38,9 +39,9 @@ def fill(section: Section) -> None:
         headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
         key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
     section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
-    layered = [rule.source for rule in key_map.rules if "{" in rule.source or not rule.source.endswith(".")]
+    layered = [rule.source for rule in key_map.rules if rule.source_pattern.placeholders]
     if layered:
-        raise RefusedError(f"{headers.source}: the key remap needs more than prefixes, such as {layered[0]!r}")
+        raise RefusedError(f"{headers.source}: the key remap needs a rule for each layer, such as {layered[0]!r}")
     rows = rendered_table(key_map, headers)
     table = [
         {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows
@@ -48,12 +49,13 @@ def fill(section: Section) -> None:
     section.put("table", table, "the rules applied to the headers, folded by layer")
     section.put("files", files, origin)
     text_file = section.before["architecture"]["config_file"]
-    section.put("config_files", {**_ROOT, "text": text_file, "text_section": _text_section(section)}, _CONFIG_ORIGIN)
+    section.put(
+        "config_files", {"root": ROOT, "text": text_file, "text_section": _text_section(section)}, _CONFIG_ORIGIN
+    )
     section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")
     section.put("root_config", _root_config(section), f"{_CONFIG_ORIGIN}; preset {section.sources.preset.name}")
 
 
-_ROOT = {"root": "config.json"}
 _CONFIG_ORIGIN = "fact detail.config_files"
 
 
@@ -65,7 +67,7 @@ def _text_section(section: Section) -> str | None:
 def _root_config(section: Section) -> list[dict[str, Any]]:
     """Return field, path and default of each size that ``config.json`` may give."""
     read, _ = section.known("detail.config_files")
-    defaults = ((read or {}).get(_ROOT["root"]) or {}).get("keys") or {}
+    defaults = ((read or {}).get(ROOT) or {}).get("keys") or {}
     paths = section.sources.preset.value(section.name, "root_config") or {}
     fallback = {
         "latent_patch_size": section.before["latents"]["patch"],
@@ -74,6 +76,6 @@ def _root_config(section: Section) -> list[dict[str, Any]]:
         "vae_downsample": section.before["latents"]["downsample"],
     }
     return [
-        {"field": field, "path": paths.get(field, field), "default": defaults.get(paths.get(field, field), default)}
+        {"field": field, "path": paths.get(field, ""), "default": defaults.get(paths.get(field), default)}
         for field, default in fallback.items()
     ]

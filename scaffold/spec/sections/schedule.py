@@ -11,6 +11,9 @@ def fill(section: Section) -> None:
     """Put steps and shift; ``request_offset`` makes a release that counts otherwise run the recipe's steps."""
     upstream = section.before["upstream"]["steps"]
     steps = section.preset_or_fact("steps", "answers.scheduler.steps")
+    if upstream is None:
+        # The recipe's count cannot be asked of a pipeline whose own is not known.
+        steps = section.put("steps", None, "")
     offset = None
     if steps is not None and upstream is not None:
         offset = _EVALUATIONS[steps] - _EVALUATIONS[upstream]

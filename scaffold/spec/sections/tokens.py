@@ -15,9 +15,11 @@ def fill(section: Section) -> None:
     answers, _ = section.known("answers.tokens")
     for name, answer in (answers or {}).items():
         released: dict[str, Any] = section.sources.preset.value("tokens", name) or {}
+        text = (texts or {}).get(name)
+        same = text is None or text == released.get("text")  # another text is another token, with another id
         token = {
-            "text": (texts or {}).get(name, released.get("text")),
-            "id": answer["id"] if answer["id"] is not None else released.get("id"),
+            "text": text or released.get("text"),
+            "id": answer["id"] if answer["id"] is not None else released.get("id") if same else None,
             "config_key": released.get("config_key"),
         }
         section.put(name, token, f"{origin}; preset {section.sources.preset.name}" if released else origin)

@@ -13,7 +13,7 @@ def fill(section: Section) -> None:
         RefusedError: one of the names that the rollout adapter must import or call is unknown.
     """
     report = section.sources.report
-    section.put("version", report.upstream.version, "version read")
+    section.put("version", report.upstream.version or f"from {report.upstream.label}", "version read")
     for key, fact in (
         ("registry_key", "detail.pipeline.registry_key"),
         ("module", "detail.pipeline.module"),

@@ -37,7 +37,7 @@ from torch import Tensor
 from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase
 
 # Checkpoint prefix -> training prefix. The table loads the checkpoint, names the weights that are saved, and names
-# those that reach the rollout engine. Of both tables the longest prefix that fits decides.
+# those that reach the rollout engine. What does not end in a dot is a whole name. The longest that fits decides.
 KEY_MAP: tuple[tuple[str, str], ...] = (
     ("latent_pos_embed.", "latent_pos_embed."),
     ("time_embedder.", "time_embedder."),
@@ -65,7 +65,7 @@ def to_training_key(name: str) -> str | None:
         KeyError: neither table knows the name.
     """
     targets: dict[str, str | None] = {**dict(KEY_MAP), **{source: None for source, _ in IGNORED_KEYS}}
-    fitting = [source for source in targets if name.startswith(source)]
+    fitting = [source for source in targets if name == source or (source[-1:] in ("", ".") and name.startswith(source))]
     if not fitting:
         raise KeyError(f"checkpoint tensor {name!r} is in neither KEY_MAP nor IGNORED_KEYS of {__name__}")
     source = max(fitting, key=len)
@@ -193,7 +193,7 @@ def _lookup(config: dict, path: str, default):
     return config
 
 
-def _token_id(model_path: str, text: str, default: int) -> int:
+def _token_id(model_path: str, text: str, default: int | None) -> int:
     """Id of an added token: what the tokenizer's files say, which is what the rollout uses, else ``default``."""
     for name in ("tokenizer.json", "tokenizer_config.json", "added_tokens.json"):
         if not os.path.isfile(os.path.join(model_path, name)):
@@ -207,6 +207,8 @@ def _token_id(model_path: str, text: str, default: int) -> int:
                 return int(token_id)
         if name == "added_tokens.json" and text in content:
             return int(content[text])
+    if default is None:
+        raise ValueError(f"no tokenizer file in {model_path} gives the id of {text!r}")
     return int(default)
 
 

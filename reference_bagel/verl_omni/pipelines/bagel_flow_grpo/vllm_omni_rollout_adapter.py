@@ -99,7 +99,7 @@ class _BagelSchedulerAdapter:
     def step(
         self,
         model_output: torch.Tensor,
-        sigma: torch.Tensor | float,
+        timestep: torch.Tensor | float,
         sample: torch.Tensor,
         dt: torch.Tensor | float,
         **kwargs,
@@ -108,7 +108,7 @@ class _BagelSchedulerAdapter:
 
         Args:
             model_output: velocity ``(N, C)``.
-            sigma: noise level that the pipeline believes to be at; compared with the schedule in :meth:`finish`.
+            timestep: noise level that the pipeline believes to be at; compared with the schedule in :meth:`finish`.
             sample: latents, shaped like ``model_output``.
             dt: not used, the schedule has it.
 
@@ -132,7 +132,7 @@ class _BagelSchedulerAdapter:
             return_dict=False,
             **options,
         )
-        self._sigmas.append(torch.as_tensor(sigma, dtype=torch.float32).detach())
+        self._sigmas.append(torch.as_tensor(timestep, dtype=torch.float32).detach())
         if inside:
             if not self._latents:
                 self._latents.append(sample)
