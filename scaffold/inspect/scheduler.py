@@ -26,6 +26,7 @@ KEYS = (
     "answers.scheduler.negated",
     "detail.scheduler.attribute",
     "detail.scheduler.kwargs_attribute",
+    "detail.scheduler.keywords",
     "detail.scheduler.step_location",
     "detail.scheduler.loop_location",
 )
@@ -85,6 +86,8 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
     if name is not None:
         facts["detail.scheduler.attribute"] = fact(name, [*(r.at for r in held), step.at])
     facts["answers.scheduler.class"] = _scheduler_class(held, step)
+    keywords = [None] * len(step.args) + [k for k in step.kwargs if k != "**"]
+    facts["detail.scheduler.keywords"] = fact(keywords, [step.at])
     spread = step.kwargs.get("**")
     if spread is not None:
         for attribute, value in program.pipeline.attrs.items():

@@ -111,6 +111,11 @@ def cell(value: Any) -> str:
     return comment(value).replace("|", "\\|").replace("`", "'")
 
 
+def zip_with(keys: Any, values: Any) -> list[tuple[Any, Any]]:
+    """Return pairs of two lists of one length."""
+    return list(zip(_defined(keys), _defined(values), strict=True))
+
+
 def literal_pattern(value: Any) -> str:
     """Return the text that a rule's pattern without placeholders stands for; doubled braces are single ones."""
     return str(_defined(value)).replace("{{", "{").replace("}}", "}")
@@ -160,6 +165,7 @@ FILTERS = {
     "docstring": docstring,
     "cell": cell,
     "literal_pattern": literal_pattern,
+    "zip_with": zip_with,
     "identifier": identifier,
     "dotted": dotted,
     "wrap": wrap,

@@ -266,7 +266,7 @@ def test_number_of_steps_that_no_offset_mends(
     if out is not None:
         offsets = {"num_timesteps + 2": "request_offset = -2\n", "num_timesteps - 1": "request_offset = 1\n"}
         wanted = offsets.get(points, "NotImplementedError")
-        assert wanted in (out / f"{PACKAGE}/scaffold.toml").read_text() + (out / ROLLOUT).read_text()
+        assert wanted in (out / f"{PACKAGE}/scaffold.toml").read_text() + (out / COMMON).read_text()
 
 
 def test_loop_in_a_parent_class(upstream: Any, render: Callable[..., Path], default_tree: Path) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from scaffold.checkpoint import CheckpointHeaders, read_manifest
-from scaffold.errors import RefusedError
+from scaffold.errors import ScaffoldError
 from scaffold.resources import presets_root
 from scaffold.spec.architecture import latent_modules, parameters, recognise, table_side
 
@@ -56,12 +56,12 @@ def test_without_norms_and_biases(released):
 
 
 def test_a_checkpoint_without_a_decoder_is_refused(released):
-    with pytest.raises(RefusedError, match="the decoder's layers"):
+    with pytest.raises(ScaffoldError, match="the decoder must stand under one prefix"):
         recognise(changed(released, lambda name, t: None if "embed_tokens" in name else t))
 
 
 def test_a_strange_feed_forward_block_is_refused(released):
-    with pytest.raises(RefusedError, match="feed-forward"):
+    with pytest.raises(ScaffoldError, match="lacks 'language_model.model.layers.0.mlp.up_proj.weight'"):
         recognise(changed(released, lambda name, t: None if "mlp.gate_proj" in name or "mlp.up_proj" in name else t))
 
 
@@ -78,6 +78,16 @@ def test_shapes_that_leave_a_choice_are_decided_by_a_hint_or_not_at_all(released
     assert (hinted["time_embedder"], hinted["timestep_frequencies"]) == ("time_embedder", 256)
 
 
-def test_a_table_is_square_or_none():
-    assert table_side((4096, 8)) == 64
-    assert table_side((4095, 8)) is None
+def test_a_position_table_that_is_not_square_is_refused(released):
+    assert table_side(released, "latent_pos_embed.pos_embed") == 64
+    longer = changed(released, lambda name, t: dataclasses.replace(t, shape=(4095, 8)) if "latent_pos" in name else t)
+    with pytest.raises(ScaffoldError, match="no square grid"):
+        table_side(longer, "latent_pos_embed.pos_embed")
+
+
+def test_layers_must_be_numbered_without_a_gap(released):
+    def gap(name, tensor):
+        return None if ".layers.13." in name else tensor
+
+    with pytest.raises(ScaffoldError, match="lacks layer 13"):
+        recognise(changed(released, gap))

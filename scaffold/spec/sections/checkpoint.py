@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.errors import RefusedError
+from scaffold.errors import ScaffoldError
 from scaffold.remap import infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
 from scaffold.spec.configuration import ROOT
@@ -41,7 +41,7 @@ def fill(section: Section) -> None:
     section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
     layered = [rule.source for rule in key_map.rules if rule.source_pattern.placeholders]
     if layered:
-        raise RefusedError(f"{headers.source}: the key remap needs a rule for each layer, such as {layered[0]!r}")
+        raise ScaffoldError(f"{headers.source}: the training module has no place for {layered[0]!r} of each layer")
     rows = rendered_table(key_map, headers)
     table = [
         {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows

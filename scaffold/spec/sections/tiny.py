@@ -1,11 +1,24 @@
 """[tiny]: the parts of the tiny checkpoint that the smoke test builds offline."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from scaffold.spec.section import Section
 
 ORDER = 60
 
 
 def fill(section: Section) -> None:
-    """Take the preset's section as it is."""
-    for key in section.sources.preset.sections.get(section.name, {}):
-        section.preset(key)
+    """Take the preset's section; a token that the source writes as a number stands for itself."""
+    fixed = {f"${name}": token["id"] for name, token in section.before["tokens"].items() if not token["text"]}
+    for key, value in section.sources.preset.sections.get(section.name, {}).items():
+        section.put(key, _replaced(value, fixed), f"preset {section.sources.preset.name}")
+
+
+def _replaced(value: Any, fixed: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(entry, fixed) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_replaced(entry, fixed) for entry in value]
+    return fixed.get(value, value) if isinstance(value, str) else value

@@ -18,7 +18,7 @@ def fill(section: Section) -> None:
         text = (texts or {}).get(name)
         same = text is None or text == released.get("text")  # another text is another token, with another id
         token = {
-            "text": text or released.get("text"),
+            "text": text if text or answer["id"] is not None else released.get("text"),
             "id": answer["id"] if answer["id"] is not None else released.get("id") if same else None,
             "config_key": released.get("config_key"),
         }

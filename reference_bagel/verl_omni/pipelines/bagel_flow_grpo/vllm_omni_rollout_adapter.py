@@ -99,7 +99,7 @@ class _BagelSchedulerAdapter:
     def step(
         self,
         model_output: torch.Tensor,
-        timestep: torch.Tensor | float,
+        sigma: torch.Tensor | float,
         sample: torch.Tensor,
         dt: torch.Tensor | float,
         **kwargs,
@@ -108,8 +108,8 @@ class _BagelSchedulerAdapter:
 
         Args:
             model_output: velocity ``(N, C)``.
-            timestep: noise level that the pipeline believes to be at; compared with the schedule in :meth:`finish`.
-            sample: latents, shaped like ``model_output``.
+            sigma: noise level that the pipeline believes to be at; compared with the schedule in :meth:`finish`.
+            sample: latents, shaped like the velocity.
             dt: not used, the schedule has it.
 
         Raises:
@@ -132,7 +132,7 @@ class _BagelSchedulerAdapter:
             return_dict=False,
             **options,
         )
-        self._sigmas.append(torch.as_tensor(timestep, dtype=torch.float32).detach())
+        self._sigmas.append(torch.as_tensor(sigma, dtype=torch.float32).detach())
         if inside:
             if not self._latents:
                 self._latents.append(sample)
