@@ -970,6 +970,8 @@ def test_guidance_is_what_the_rollout_applies():
     without = velocity_of(latents[:, 1])
     with_text = without + latents[:, 1].cos()
     guided = without + CFG_DEFAULTS["cfg_text_scale"] * (with_text - without)
+    if CFG_DEFAULTS["cfg_img_scale"] > 1.0:
+        guided = with_text + CFG_DEFAULTS["cfg_img_scale"] * (guided - with_text)
     dims = (1, 2)
     scale = with_text.norm(dim=dims, keepdim=True) / (guided.norm(dim=dims, keepdim=True) + 1e-08)
     guided = guided * scale.clamp(min=CFG_DEFAULTS["cfg_renorm_min"], max=1.0)
