@@ -53,7 +53,7 @@ def test_key_folder_and_class(source: UpstreamSource) -> None:
     ("name", "words"),
     [
         ("OnPipeline", "nearest: OnePipeline"),
-        ("zzzz", "name a registry key"),
+        ("zzzz", "nearest: "),
         ("vllm_omni.diffusion.models.pair.pipeline_one:Ones", "nearest: One"),
         ("vllm_omni.nowhere:One", "has no module"),
         ("vllm_omni.diffusion.models.pair:One", "is a package"),
