@@ -1,0 +1,75 @@
+"""A baseline: findings that are known and not shown, so that only new ones stop a build."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scaffold.check.fingerprint import fingerprints
+from scaffold.check.report import CheckReport
+from scaffold.errors import ScaffoldError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The names of known findings.
+
+    Attributes:
+        path: the file they were read from.
+        known: the names, see `scaffold.check.fingerprint`.
+    """
+
+    path: Path
+    known: frozenset[str]
+
+    @classmethod
+    def read(cls, path: Path) -> Baseline:
+        """Read a baseline.
+
+        Raises:
+            ScaffoldError: there is none, or it is something else.
+        """
+        try:
+            content = json.loads(path.read_bytes())
+        except OSError as error:
+            hint = "make one with --write-baseline"
+            raise ScaffoldError(f"{path}: {error.strerror or error}", hint=hint) from error
+        except (ValueError, RecursionError) as error:
+            raise ScaffoldError(f"{path} is no baseline: {error}") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ScaffoldError(f"{path} is no baseline of this version", hint="make it anew with --write-baseline")
+        findings = content.get("findings")
+        if not isinstance(findings, list) or not all(
+            isinstance(item, dict) and isinstance(item.get("fingerprint"), str) for item in findings
+        ):
+            raise ScaffoldError(f"{path} is no baseline: its findings have no fingerprints")
+        return cls(path, frozenset(item["fingerprint"] for item in findings))
+
+    def apply(self, report: CheckReport) -> tuple[CheckReport, int]:
+        """Leave out what is known; return the rest and how many of the known ones are gone."""
+        names = fingerprints(report.findings)
+        new = tuple(finding for finding in report.findings if names[finding] not in self.known)
+        gone = len(self.known - set(names.values()))
+        return replace(report, findings=new, baselined=len(report.findings) - len(new)), gone
+
+
+def write_baseline(path: Path, report: CheckReport) -> None:
+    """Write the findings of a report as a baseline, all or nothing.
+
+    Raises:
+        ScaffoldError: it cannot be written.
+    """
+    from scaffold.check.writing import write_files
+
+    names = fingerprints(report.findings)
+    entries = [
+        {"fingerprint": names[finding], "rule": finding.rule, "path": finding.key, "message": finding.message}
+        for finding in report.findings
+    ]
+    entries.sort(key=lambda entry: (entry["path"], entry["rule"], entry["message"], entry["fingerprint"]))
+    text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=2, ensure_ascii=False) + "\n"
+    target = path.expanduser()
+    write_files(target.parent.resolve(), {target.name: text.encode()})

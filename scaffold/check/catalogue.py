@@ -1,0 +1,74 @@
+"""All rules, found by walking ``rules/``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from scaffold.check.rule import Rule
+from scaffold.errors import ScaffoldError
+
+
+@lru_cache(maxsize=1)
+def all_rules() -> tuple[Rule, ...]:
+    """Return every rule, by identifier."""
+    from scaffold.check import rules
+
+    names = [found.name for found in pkgutil.iter_modules(rules.__path__) if found.name.startswith("osc")]
+    found = [Rule.of(importlib.import_module(f"{rules.__name__}.{name}")) for name in names]
+    return tuple(sorted(found, key=lambda rule: rule.id))
+
+
+def find_rule(name: str) -> Rule:
+    """Return the rule of an identifier or a name.
+
+    Raises:
+        ScaffoldError: there is none.
+    """
+    for rule in all_rules():
+        if _is_exact(name, rule):
+            return rule
+    raise ScaffoldError(f"there is no rule {name!r}", hint="omni-scaffold check --list-rules shows them")
+
+
+def require_known(selector: str, where: str | None = None) -> None:
+    """Refuse a selector that fits no rule.
+
+    Args:
+        selector: an identifier, a name, or a prefix like ``OSC2``.
+        where: where it was found, for the message.
+
+    Raises:
+        ScaffoldError: it fits none.
+    """
+    if not any(fits(selector, rule) for rule in all_rules()):
+        hint = "use an identifier, a name or a prefix like OSC2; omni-scaffold check --list-rules shows them"
+        raise ScaffoldError(f"{where + ': ' if where else ''}no rule fits {selector!r}", hint=hint)
+
+
+def chosen(select: Sequence[str], ignore: Sequence[str]) -> tuple[Rule, ...]:
+    """Return the rules that selectors leave: identifiers, names, or prefixes like ``OSC2``; the more exact one wins.
+
+    Raises:
+        ScaffoldError: a selector fits no rule.
+    """
+    for selector in (*select, *ignore):
+        require_known(selector)
+    return tuple(rule for rule in all_rules() if _exactness(select or ("OSC",), rule) > _exactness(ignore, rule))
+
+
+def fits(selector: str, rule: Rule) -> bool:
+    """Whether a selector names a rule: its identifier, its name, or a prefix of the identifier."""
+    prefix = selector.upper()
+    return _is_exact(selector, rule) or (prefix.startswith("OSC") and rule.id.startswith(prefix))
+
+
+def _exactness(selectors: Iterable[str], rule: Rule) -> int:
+    """Return how exactly the best selector names a rule, 0 where none does."""
+    return max((len(rule.id) if _is_exact(s, rule) else len(s) for s in selectors if fits(s, rule)), default=0)
+
+
+def _is_exact(selector: str, rule: Rule) -> bool:
+    return selector.lower() == rule.name or selector.upper() == rule.id

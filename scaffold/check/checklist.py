@@ -1,0 +1,42 @@
+"""What the rules stand for: items of the guide's checklist, and bugs that happened."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An item of the checklist, or a pitfall.
+
+    Attributes:
+        id: ``M3``, or ``pitfall 32``, as rules cite it.
+        part: which part of an integration it is about; empty for pitfalls.
+        text: what is asked for, or what went wrong.
+        text_tells: the text of a package, or a checkpoint's headers, show it, so that a rule has to.
+        verify: why the text does not tell all of it; None where it does.
+    """
+
+    id: str
+    part: str
+    text: str
+    text_tells: bool
+    verify: str | None
+
+
+@lru_cache(maxsize=1)
+def entries() -> tuple[Entry, ...]:
+    """Return all items, then all pitfalls."""
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    data = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    items = [Entry(item["id"], item["part"], item["text"], True, item.get("verify")) for item in data["item"]]
+    pitfalls = [
+        Entry(f"pitfall {item['number']}", "", item["text"], item["text_tells"], item.get("verify"))
+        for item in data["pitfall"]
+    ]
+    return (*items, *pitfalls)

@@ -1,0 +1,72 @@
+"""What a rule reports, and what the user is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+Safety = Literal["safe", "unsafe"]
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A stretch of text: lines and columns from 1, columns in characters, the end exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True)
+class Fix:
+    """How to remove a finding; computed only when somebody wants it.
+
+    Attributes:
+        safety: ``safe`` where the behaviour that was meant is certain.
+        texts: returns path (as `Finding.path`) -> the file's whole new text; empty where it turns out impossible.
+        sources: returns the text that a path has now, empty for a file that is not there.
+    """
+
+    safety: Safety
+    texts: Callable[[], dict[str, str]] = field(repr=False, compare=False)
+    sources: Callable[[str], str] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One finding of one rule.
+
+    Attributes:
+        path: as shown: relative to the working directory where the file lies below it, POSIX slashes.
+        line, column, end_line, end_column: from 1, in characters, the end exclusive.
+        rule: identifier, ``OSC103``.
+        message: what is wrong, one line without a final full stop.
+        severity: ``error`` or ``warning``.
+        help: what to do about it, one line; None where the message says it.
+        checklist: checklist items and pitfalls that the rule stands for, ``M3, pitfall 32``.
+        fix: how to remove it, where the rule knows.
+        source: the line of text at ``line``, without its end.
+        key: path of the file inside its tree; stays the same wherever the tree lies.
+    """
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    rule: str
+    message: str
+    severity: Severity = field(compare=False, default="error")
+    help: str | None = field(compare=False, default=None)
+    checklist: str = field(compare=False, default="")
+    fix: Fix | None = field(compare=False, default=None)
+    source: str = field(compare=False, default="")
+    key: str = field(compare=False, default="")
+
+    @property
+    def fixable(self) -> bool:
+        """Whether ``--fix`` or ``--unsafe-fixes`` can remove it."""
+        return self.fix is not None

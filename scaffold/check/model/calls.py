@@ -1,0 +1,99 @@
+"""Calls: what they call, which argument goes where."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.pyfile import PythonFile
+
+
+def dotted(node: ast.AST) -> str | None:
+    """Return ``a.b.c`` as it is written, None for anything but names and attributes."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def attribute_name(call: ast.Call) -> str | None:
+    """Return ``m`` of ``anything.m(…)`` or of ``m(…)``."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the value of a keyword argument."""
+    return next((item.value for item in call.keywords if item.arg == name), None)
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """Return an argument by keyword, else by position (from 0, of the call); None where it is not certain."""
+    found = keyword(call, name)
+    if found is None and position is not None and position < len(call.args):
+        if not any(isinstance(item, ast.Starred) for item in call.args[: position + 1]):
+            found = call.args[position]
+    return found
+
+
+def has_unpacking(call: ast.Call) -> bool:
+    """Whether ``*args`` or ``**kwargs`` bring arguments that cannot be seen."""
+    return any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords)
+
+
+def bind(call: ast.Call, function: FunctionModel) -> dict[str, ast.expr]:
+    """Return parameter -> argument of a call of a function; what unpacking brings is left out."""
+    bound = {item.arg: item.value for item in call.keywords if item.arg is not None}
+    for name, value in zip(function.positional, call.args, strict=False):
+        if isinstance(value, ast.Starred):
+            break
+        bound.setdefault(name, value)
+    return bound
+
+
+def resolve(file: PythonFile, call: ast.Call, receiver: ClassModel | None = None) -> FunctionModel | ClassModel | None:
+    """Return the function, method or class of the tree that is called.
+
+    Args:
+        file: where the call stands.
+        call: the call.
+        receiver: class that ``self`` and ``cls`` are known to be, where it is not the class of the method around.
+    """
+    function = call.func
+    around = file.function_around(call)
+    owner = around.cls if around is not None else None
+    if isinstance(function, ast.Attribute) and owner is not None and around is not None:
+        value = function.value
+        if isinstance(value, ast.Name) and value.id == around.bound:
+            cls = receiver if receiver is not None and owner in receiver.mro else owner
+            found = cls.method(function.attr)
+            return found or _built(cls, function.attr)
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "super":
+            cls = receiver if receiver is not None and owner in receiver.mro else owner
+            return cls.super_method(function.attr, owner)
+        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == around.bound:
+            built = _built(receiver if receiver is not None and owner in receiver.mro else owner, value.attr)
+            return built.method(function.attr) if built is not None else None
+    name = file.qualified(function)
+    if name is None:
+        return None
+    return file.project.class_named(name) or file.project.function_named(name)
+
+
+def _built(cls: ClassModel, attribute: str) -> ClassModel | None:
+    """Return the class whose instance ``self.attribute`` is, where every assignment says so."""
+    found: set[ClassModel] = set()
+    for assignment in cls.instance_attributes(attribute):
+        value = assignment.value
+        if not isinstance(value, ast.Call):
+            return None
+        built = assignment.file.project.class_of(assignment.file, value.func)
+        if built is None:
+            return None
+        found.add(built)
+    return found.pop() if len(found) == 1 else None

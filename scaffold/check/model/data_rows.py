@@ -1,0 +1,135 @@
+"""What a script that makes data does: the rows it writes, the token ids it computes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.follow import follow
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.pyfile import PythonFile
+
+# Two of these make a dictionary a row of training data.
+ROW_KEYS = {"data_source", "prompt", "negative_prompt", "ability", "reward_model", "extra_info", "images"}
+TOKENISING = {"encode", "encode_plus", "batch_encode_plus", "convert_tokens_to_ids", "apply_chat_template"}
+
+
+def rows(file: PythonFile) -> Iterator[tuple[ast.Dict, dict[str, ast.expr], bool]]:
+    """Yield the dictionaries that are rows of training data.
+
+    Yields:
+        The dictionary, its plain keys, and whether it has no other keys.
+    """
+    for node in file.index.nodes(ast.Dict):
+        keys: dict[str, ast.expr] = {}
+        complete = True
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                keys[key.value] = value
+            else:
+                complete = False
+        marks = ROW_KEYS & keys.keys()
+        if len(marks) >= 2 and ("data_source" in marks or "reward_model" in marks):
+            yield node, keys, complete
+
+
+def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
+    """Whether a value is a list of chat messages; None where that is not plain."""
+    value = follow(file, value)
+    if isinstance(value, ast.List):
+        if not value.elts:
+            return False
+        kinds = [_is_message(follow(file, item)) for item in value.elts]
+        return False if False in kinds else None if None in kinds else True
+    if isinstance(value, (ast.JoinedStr, ast.Dict)) or (isinstance(value, ast.Constant) and value.value is not None):
+        return False
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        # Text methods give text, however the text came about.
+        return False if value.func.attr in ("strip", "lstrip", "rstrip", "lower", "format", "join") else None
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return False if is_chat(file, value.left) is False and is_chat(file, value.right) is False else None
+    return None
+
+
+def _is_message(value: ast.expr) -> bool | None:
+    if isinstance(value, ast.Dict):
+        keys = {key.value for key in value.keys if isinstance(key, ast.Constant)}
+        return {"role", "content"} <= keys or (None if None in value.keys else False)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+        return {"role", "content"} <= {item.arg for item in value.keywords}
+    return False if isinstance(value, (ast.Constant, ast.JoinedStr)) else None
+
+
+def tokenises(call: ast.Call) -> bool:
+    """Whether a call certainly runs a tokenizer."""
+    name = attribute_name(call)
+    if isinstance(call.func, ast.Attribute):
+        owner = call.func.value
+        text = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+        return name in TOKENISING and (name != "encode" or "tok" in text.lower())
+    return isinstance(call.func, ast.Name) and call.func.id.lower() in ("tokenizer", "tok")
+
+
+def token_names(function: FunctionModel, tokenisers: frozenset[str] = frozenset()) -> set[str]:
+    """Return the local names of a function that hold token ids.
+
+    Args:
+        function: the function.
+        tokenisers: names of functions of the same file that return token ids.
+    """
+    found: set[str] = set()
+    assignments = [node for node in function.nodes(ast.Assign) if isinstance(node, ast.Assign)]
+    assignments_with_type = [node for node in function.nodes(ast.AnnAssign) if isinstance(node, ast.AnnAssign)]
+    pairs = [(target, node.value) for node in assignments for target in node.targets]
+    pairs += [(node.target, node.value) for node in assignments_with_type if node.value is not None]
+    growing = True
+    while growing:
+        growing = False
+        for target, value in pairs:
+            if isinstance(target, ast.Name) and target.id not in found and holds_tokens(value, found, tokenisers):
+                found.add(target.id)
+                growing = True
+    return found
+
+
+def holds_tokens(value: ast.expr, tokens: set[str], tokenisers: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression is made of token ids: not of their number, nor of text decoded from them."""
+    if isinstance(value, ast.Name):
+        return value.id in tokens
+    if isinstance(value, ast.Call):
+        if tokenises(value):
+            text = next((item.value for item in value.keywords if item.arg == "tokenize"), None)
+            return not (isinstance(text, ast.Constant) and text.value is False)
+        if isinstance(value.func, ast.Name) and value.func.id in tokenisers:
+            return True
+        if isinstance(value.func, ast.Name) and value.func.id in ("list", "tuple"):
+            return any(holds_tokens(item, tokens, tokenisers) for item in value.args)
+        if isinstance(value.func, ast.Attribute) and value.func.attr in ("tolist", "copy"):
+            return holds_tokens(value.func.value, tokens, tokenisers)
+        return False
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return any(holds_tokens(item, tokens, tokenisers) for item in value.elts)
+    if isinstance(value, (ast.Starred, ast.Subscript, ast.Attribute)):
+        return holds_tokens(value.value, tokens, tokenisers)
+    if isinstance(value, ast.BinOp):
+        return any(holds_tokens(item, tokens, tokenisers) for item in (value.left, value.right))
+    if isinstance(value, ast.IfExp):
+        return any(holds_tokens(item, tokens, tokenisers) for item in (value.body, value.orelse))
+    return False
+
+
+def tokenising_functions(file: PythonFile) -> frozenset[str]:
+    """Return the names of the file's functions that return token ids."""
+    found: frozenset[str] = frozenset()
+    for _ in range(4):
+        names = {
+            function.name
+            for function in file.all_functions
+            for statement in function.returns
+            if statement.value is not None and holds_tokens(statement.value, token_names(function, found), found)
+        }
+        if names == found:
+            break
+        found = frozenset(names)
+    return found

@@ -1,0 +1,99 @@
+"""A syntax tree in one pass: nodes in preorder, by type, with parents; subtrees are slices."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import cache
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class Index:
+    """Nodes of a module for quick questions; built without recursion.
+
+    Args:
+        tree: the parsed module.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        order: list[ast.AST] = []
+        parents: list[int] = []
+        positions: dict[ast.AST, int] = {}
+        stack: list[tuple[ast.AST, int]] = [(tree, -1)]
+        pop, push = stack.pop, stack.append
+        while stack:
+            node, parent = pop()
+            here = len(order)
+            positions[node] = here
+            order.append(node)
+            parents.append(parent)
+            for name in _fields(type(node)):
+                value = getattr(node, name, None)
+                if isinstance(value, list):
+                    for child in reversed(value):
+                        if isinstance(child, ast.AST):
+                            push((child, here))
+                elif isinstance(value, ast.AST):
+                    push((value, here))
+        ends = list(range(1, len(order) + 1))
+        for here in range(len(order) - 1, 0, -1):
+            parent = parents[here]
+            ends[parent] = max(ends[parent], ends[here])
+        self._order, self._parents, self._positions, self._ends = order, parents, positions, ends
+        self._typed: dict[type[ast.AST], list[int]] = {}
+        for here, node in enumerate(order):
+            self._typed.setdefault(type(node), []).append(here)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return the node that holds ``node``."""
+        at = self._parents[self._positions[node]]
+        return None if at < 0 else self._order[at]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes around ``node``, innermost first."""
+        at = self._parents[self._positions[node]]
+        while at >= 0:
+            yield self._order[at]
+            at = self._parents[at]
+
+    def contains(self, outer: ast.AST, inner: ast.AST) -> bool:
+        """Whether ``inner`` is ``outer`` or lies in it."""
+        at = self._positions.get(inner)
+        start = self._positions.get(outer)
+        return at is not None and start is not None and start <= at < self._ends[start]
+
+    def walk(self, node: ast.AST) -> list[ast.AST]:
+        """Return ``node`` and all nodes in it, in preorder."""
+        start = self._positions[node]
+        return self._order[start : self._ends[start]]
+
+    def own(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes in ``node`` that do not belong to a function, lambda or class inside it."""
+        start = self._positions[node]
+        at, end = start + 1, self._ends[start]
+        while at < end:
+            inner = self._order[at]
+            yield inner
+            nested = isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+            at = self._ends[at] if nested else at + 1
+
+    def nodes(self, kind: type[Node], within: ast.AST | None = None) -> list[Node]:
+        """Return the nodes of exactly that type, in preorder; with ``within``, only those in it."""
+        places = self._typed.get(kind, [])
+        if within is not None:
+            start = self._positions[within]
+            places = places[bisect_left(places, start) : bisect_left(places, self._ends[start])]
+        return [self._order[at] for at in places]  # type: ignore[misc]
+
+
+# Contexts and operators are objects that all nodes share; they have no place in the text.
+_SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))
+
+
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields that may hold nodes, last first."""
+    return tuple(name for name in reversed(kind._fields) if name not in _SHARED)

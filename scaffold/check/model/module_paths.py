@@ -1,0 +1,113 @@
+"""Dotted names of the sub-modules that a training module builds, as PEFT and FSDP see them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.submodules import submodules
+
+INDEX = "{n}"
+_DEEPEST = 12
+_MOST = 5000
+_PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
+_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
+_KNOWN = ("verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase", "torch.nn.")
+_ADDERS = {"add_module", "register_module", "setattr"}
+
+
+@dataclass(frozen=True)
+class ModulePaths:
+    """Names below a module.
+
+    Attributes:
+        modules: dotted names, elements of lists under ``{n}``: ``layers.{n}.mlp.up_proj``.
+        parameters: names of parameters that classes of the tree make themselves.
+        complete: whether there is certainly nothing else.
+    """
+
+    modules: tuple[str, ...]
+    parameters: tuple[str, ...]
+    complete: bool
+
+    def targeted(self, target: str) -> bool:
+        """Whether PEFT finds a module for a target: the whole name, or its last components."""
+        wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
+        return any(name.split(".")[-len(wanted) :] == wanted for name in self.modules)
+
+    def starting(self, prefix: str) -> bool:
+        """Whether a prefix as ``layers.`` leads to a module or parameter."""
+        return any(f"{name}.".startswith(prefix) for name in (*self.modules, *self.parameters))
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Names of modules and parameters, for tests that look for a piece of a parameter's name."""
+        return (*self.modules, *self.parameters)
+
+
+def module_paths(cls: ClassModel) -> ModulePaths:
+    """Return the names that a class and what it builds give to their sub-modules."""
+    modules: list[str] = []
+    parameters: list[str] = []
+    complete = True
+    pending: list[tuple[str, ClassModel, int]] = [("", cls, 0)]
+    while pending:
+        prefix, owner, depth = pending.pop()
+        if not _plain(owner) or depth > _DEEPEST or len(modules) > _MOST:
+            complete = False
+            continue
+        for built in submodules(owner):
+            name = prefix + built.name
+            if built.qualified in _PARAMETERS:
+                parameters.append(name)
+                continue
+            if built.repeated:
+                modules.append(name)
+                name = f"{name}.{INDEX}"
+            if built.cls is not None:
+                if _is_module(built.cls) is not False:
+                    modules.append(name)
+                    pending.append((f"{name}.", built.cls, depth + 1))
+            elif built.qualified is not None and built.qualified.startswith("torch.nn."):
+                modules.append(name)
+            elif built.qualified is None or not built.qualified.startswith(("torch.", "builtins.")):
+                # A call that makes anything: it may be a module of which the names are unknown.
+                complete = complete and not _may_be_module(built.call)
+    return ModulePaths(tuple(dict.fromkeys(modules)), tuple(dict.fromkeys(parameters)), complete)
+
+
+def _is_module(cls: ClassModel) -> bool | None:
+    return cls.derives_from("Module", "NonDiffusersModelBase")
+
+
+def _plain(cls: ClassModel) -> bool:
+    """Whether everything that a class builds stands in its text."""
+    outside = [
+        name for name in cls.external if not name.startswith(_KNOWN) and name not in ("torch.nn.Module", "object")
+    ]
+    if outside or not cls.resolved:
+        return False
+    return not any(name in _ADDERS for owner in cls.mro for name in _called(owner))
+
+
+def _called(cls: ClassModel) -> Iterator[str]:
+    for method in cls.methods.values():
+        for call in method.calls:
+            if isinstance(call.func, ast.Attribute):
+                yield call.func.attr
+            elif isinstance(call.func, ast.Name):
+                yield call.func.id
+
+
+def _may_be_module(call: ast.Call) -> bool:
+    name = (
+        call.func.attr
+        if isinstance(call.func, ast.Attribute)
+        else call.func.id
+        if isinstance(call.func, ast.Name)
+        else "?"
+    )
+    # Classes begin with a capital; a lower-case function may build a module only where it says so.
+    return name[:1].isupper() or name.startswith(("build", "make", "create", "get_", "_build", "_make")) or name == "?"

@@ -1,0 +1,52 @@
+"""The edits of a rendered tree's patch: what the hooked files hold once it is applied, as far as it shows them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+PATCH = "verl_omni.patch"
+_TARGET = re.compile(r"^\+\+\+ (?:b/)?(.+?)(?:\t.*)?$")
+
+
+@dataclass
+class PatchedFile:
+    """The new side of one file.
+
+    Attributes:
+        path: the file that is edited.
+        lines: context and added lines, without those between the hunks.
+        numbers: line of the patch that each comes from.
+        added: whether the patch adds it.
+    """
+
+    path: str
+    lines: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    added: list[bool] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The known lines, one after the other."""
+        return "".join(line + "\n" for line in self.lines)
+
+
+def read_patch(text: str) -> dict[str, PatchedFile]:
+    """Return path -> new side of every file in a unified diff; line counts of hunks are not relied on."""
+    files: dict[str, PatchedFile] = {}
+    current: PatchedFile | None = None
+    in_hunk = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith(("diff ", "--- ")) and not (in_hunk and line.startswith("--- ") and current is None):
+            in_hunk = False
+            continue
+        target = None if in_hunk else _TARGET.match(line)
+        if target:
+            current = files.setdefault(target[1], PatchedFile(target[1]))
+        elif line.startswith("@@"):
+            in_hunk = True
+        elif in_hunk and current is not None and line[:1] in ("+", " "):
+            current.lines.append(line[1:].rstrip("\r"))
+            current.numbers.append(number)
+            current.added.append(line.startswith("+"))
+    return files

@@ -1,0 +1,68 @@
+"""Registrations: ``@Base.register("Architecture", algorithm="…")``, also written as a call on the class."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scaffold.check.model.calls import argument
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.pyfile import PythonFile
+
+Side = Literal["training", "rollout", "omni_training", "omni_rollout"]
+SIDES: dict[str, Side] = {
+    "DiffusionModelBase": "training",
+    "DiffusionI2IModelBase": "training",
+    "VllmOmniPipelineBase": "rollout",
+    "OmniModelBase": "omni_training",
+    "OmniRolloutPipelineBase": "omni_rollout",
+}
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One registration of a class.
+
+    Attributes:
+        side: whose registry it is.
+        cls: the class; None where it cannot be resolved.
+        call: the call of ``register``.
+        file: where it stands.
+        architecture, algorithm: the values, `UNKNOWN` where they are not plain; None where not given.
+        architecture_node, algorithm_node: where they are written; None where not given.
+    """
+
+    side: Side
+    cls: ClassModel | None
+    call: ast.Call
+    file: PythonFile
+    architecture: Any
+    algorithm: Any
+    architecture_node: ast.expr | None
+    algorithm_node: ast.expr | None
+
+
+def registrations(file: PythonFile) -> Iterator[Registration]:
+    """Yield the registrations of a file."""
+    for cls in file.classes:
+        for decorator in cls.node.decorator_list:
+            if isinstance(decorator, ast.Call):
+                yield from _registration(file, decorator, cls)
+    for call in file.index.nodes(ast.Call):
+        if isinstance(call.func, ast.Call) and len(call.args) == 1:
+            yield from _registration(file, call.func, file.project.class_of(file, call.args[0]))
+
+
+def _registration(file: PythonFile, call: ast.Call, cls: ClassModel | None) -> Iterator[Registration]:
+    name = file.qualified(call.func)
+    if name is None or not name.endswith(".register"):
+        return
+    side = SIDES.get(name.split(".")[-2])
+    if side is None:
+        return
+    architecture = argument(call, "model_type" if side == "omni_rollout" else "architecture", 0)
+    algorithm = argument(call, "stage" if side == "omni_training" else "algorithm", 1)
+    values = [None if node is None else file.value(node) for node in (architecture, algorithm)]
+    yield Registration(side, cls, call, file, values[0], values[1], architecture, algorithm)

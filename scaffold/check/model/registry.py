@@ -1,0 +1,91 @@
+"""What ``verl_omni/pipelines/__init__.py`` says of each package: the three edits that make it exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from scaffold.check.model.pyfile import PythonFile
+
+_STAR = re.compile(r"^from \.(\w+) import \*")
+_ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
+_NAME = re.compile(r"^\s*(\w+)\s*,?\s*(?:#.*)?$")
+_FROM = re.compile(r"^from \. import (.*)$")
+
+
+@dataclass
+class Registry:
+    """The registry of packages.
+
+    Attributes:
+        file: where it stands; partial where only a patch shows it.
+        imported: package -> line of its name in ``from . import (…)``.
+        starred: package -> line of ``from .package import *``.
+        exported: package -> line that adds its ``__all__``.
+        known: False where the file cannot be parsed, so that nothing may be concluded from an absence.
+    """
+
+    file: PythonFile
+    imported: dict[str, int] = field(default_factory=dict)
+    starred: dict[str, int] = field(default_factory=dict)
+    exported: dict[str, int] = field(default_factory=dict)
+    known: bool = True
+
+    def missing(self, package: str) -> list[str]:
+        """Return which of the three edits a package lacks, as it would be written."""
+        lacking = []
+        if package not in self.imported:
+            lacking.append(f"`{package}` in `from . import (…)`")
+        if package not in self.starred:
+            lacking.append(f"`from .{package} import *`")
+        if package not in self.exported:
+            lacking.append(f"`__all__ += list({package}.__all__)`")
+        return lacking
+
+
+def read_registry(file: PythonFile) -> Registry:
+    """Read the registry; of a partial file line by line."""
+    registry = Registry(file)
+    if file.partial:
+        _read_lines(registry)
+    elif file.problem is not None:
+        registry.known = False
+    else:
+        _read_tree(registry)
+    return registry
+
+
+def _read_tree(registry: Registry) -> None:
+    file = registry.file
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.ImportFrom):
+            module = file.scopes.absolute(node)
+            for alias in node.names:
+                if module == file.module and alias.name != "*":
+                    registry.imported[alias.name] = alias.lineno
+                elif alias.name == "*" and module and module.startswith(file.module + "."):
+                    registry.starred[module[len(file.module) + 1 :].partition(".")[0]] = node.lineno
+        elif isinstance(node, ast.Attribute) and node.attr == "__all__" and isinstance(node.value, ast.Name):
+            registry.exported[node.value.id] = node.lineno
+
+
+def _read_lines(registry: Registry) -> None:
+    inside = False
+    for number, line in enumerate(registry.file.lines, start=1):
+        start = _FROM.match(line)
+        if start:
+            inside = "(" in start[1] and ")" not in start[1]
+            for name in re.findall(r"\w+", start[1].partition("#")[0]):
+                registry.imported[name] = number
+        elif inside and line.startswith(")"):
+            inside = False
+        elif match := _STAR.match(line):
+            inside = False
+            registry.starred[match[1]] = number
+        elif match := _ALL.match(line):
+            registry.exported[match[1]] = number
+        elif match := _NAME.match(line):
+            # Names between the brackets of an import whose head is not among the known lines.
+            if line[:1] in (" ", "\t"):
+                registry.imported[match[1]] = number

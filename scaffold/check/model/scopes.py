@@ -1,0 +1,156 @@
+"""What a name means where it stands: parameter, variable, import, function or class, in Python's scope order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from scaffold.check.model.index import Index
+
+Kind = Literal["parameter", "variable", "import", "function", "class"]
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One place that gives a name its meaning.
+
+    Attributes:
+        kind: what it is bound to.
+        node: the statement, parameter or target.
+        target: for an import, the absolute dotted name.
+        value: for ``name = expression`` (also with an annotation or ``:=``), the expression; None for loops,
+            unpacking, ``with``, augmented assignment and the rest.
+    """
+
+    kind: Kind
+    node: ast.AST
+    target: str | None = None
+    value: ast.expr | None = None
+
+
+class Scopes:
+    """Bindings of every scope of one module, collected when first asked for.
+
+    Args:
+        index: the module's nodes.
+        module: its dotted name, for relative imports.
+        is_package: whether the file is an ``__init__.py``.
+    """
+
+    def __init__(self, index: Index, module: str, is_package: bool) -> None:
+        self._index = index
+        self._package = module if is_package else module.rpartition(".")[0]
+        self._scopes: dict[ast.AST, dict[str, list[Binding]]] = {}
+        self.stars: list[tuple[str, ast.ImportFrom]] = []
+
+    def bindings(self, scope: ast.AST) -> dict[str, list[Binding]]:
+        """Return name -> bindings, in the order of the text, of one scope."""
+        found = self._scopes.get(scope)
+        if found is None:
+            found = self._scopes[scope] = {}
+            for name, binding in self._collect(scope):
+                found.setdefault(name, []).append(binding)
+        return found
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """Return the function, lambda, class or module whose body holds ``node``."""
+        inner = node
+        for outer in self._index.ancestors(node):
+            if isinstance(outer, SCOPES) and not _outside_of(outer, inner):
+                return outer
+            inner = outer
+        return inner
+
+    def lookup(self, name: str, at: ast.AST) -> list[Binding]:
+        """Return what ``name`` is bound to where node ``at`` stands; empty for a builtin or a star import."""
+        inner, first = at, True
+        for outer in self._index.ancestors(at):
+            if isinstance(outer, COMPREHENSIONS):
+                for generator in outer.generators:
+                    for target in ast.walk(generator.target):
+                        if isinstance(target, ast.Name) and target.id == name:
+                            return [Binding("variable", target)]
+            elif isinstance(outer, SCOPES) and not _outside_of(outer, inner):
+                # A class body is no scope for the functions inside it.
+                if first or not isinstance(outer, ast.ClassDef):
+                    found = self.bindings(outer).get(name)
+                    if found:
+                        return found
+                first = False
+            inner = outer
+        return []
+
+    def absolute(self, node: ast.ImportFrom) -> str | None:
+        """Return the dotted module that ``from … import`` names; None where it climbs out of the tree."""
+        if not node.level:
+            return node.module
+        parts = self._package.split(".") if self._package else []
+        if node.level - 1 > len(parts):
+            return None
+        parts = parts[: len(parts) - (node.level - 1)]
+        return ".".join([*parts, *([node.module] if node.module else [])]) or None
+
+    def _collect(self, scope: ast.AST) -> Iterator[tuple[str, Binding]]:
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            arguments = scope.args
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+                yield argument.arg, Binding("parameter", argument)
+            for extra in (arguments.vararg, arguments.kwarg):
+                if extra is not None:
+                    yield extra.arg, Binding("parameter", extra)
+        for node in self._index.own(scope):
+            if isinstance(node, ast.Name):
+                if isinstance(node.ctx, ast.Store) and not self._in_comprehension(node, scope):
+                    yield node.id, Binding("variable", node, value=self._assigned(node))
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node.name, Binding("function", node)
+            elif isinstance(node, ast.ClassDef):
+                yield node.name, Binding("class", node)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    yield alias.asname or top, Binding("import", node, alias.name if alias.asname else top)
+            elif isinstance(node, ast.ImportFrom):
+                yield from self._imported(node)
+            elif isinstance(node, ast.ExceptHandler) and node.name:
+                yield node.name, Binding("variable", node)
+
+    def _imported(self, node: ast.ImportFrom) -> Iterator[tuple[str, Binding]]:
+        module = self.absolute(node)
+        for alias in node.names:
+            if alias.name == "*":
+                if module is not None and (module, node) not in self.stars:
+                    self.stars.append((module, node))
+                continue
+            target = f"{module}.{alias.name}" if module is not None else None
+            yield alias.asname or alias.name, Binding("import", node, target)
+
+    def _assigned(self, target: ast.Name) -> ast.expr | None:
+        statement = self._index.parent(target)
+        if isinstance(statement, ast.Assign) and target in statement.targets:
+            return statement.value
+        if isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.target is target:
+            return statement.value
+        return None
+
+    def _in_comprehension(self, node: ast.AST, scope: ast.AST) -> bool:
+        for outer in self._index.ancestors(node):
+            if outer is scope:
+                return False
+            if isinstance(outer, COMPREHENSIONS):
+                return not isinstance(self._index.parent(node), ast.NamedExpr)
+        return False
+
+
+def _outside_of(scope: ast.AST, child: ast.AST) -> bool:
+    """Whether a direct child of a scope's node is evaluated outside of it: decorators, defaults, bases."""
+    if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return child in scope.decorator_list or child is scope.returns or isinstance(child, ast.arguments)
+    if isinstance(scope, ast.ClassDef):
+        return child in scope.decorator_list or child in scope.bases or child in scope.keywords
+    return False

@@ -1,0 +1,211 @@
+"""Shell scripts, read honestly: words with their quotes, ``key=value`` overrides, variables set once.
+
+Nothing is expanded but plain variables that the script sets exactly once; every other value is `UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from scaffold.check.finding import Span
+from scaffold.check.model.shell_words import Lexer, Word
+from scaffold.check.model.source import SourceFile, UndecodableError
+from scaffold.check.model.values import UNKNOWN
+
+_OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
+_ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)(\+?)=")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_DEFAULT = re.compile(r"\$\{\w+:?-(.*)\}", re.DOTALL)
+_FILE = re.compile(r"[\w}]\.(?:sh|py|ya?ml)$")
+_PLAIN = re.compile(r"^[\w./-]+$")
+# The script's own folder, as scripts spell it.
+_HERE = re.compile(
+    r"^(?:\$\(\s*dirname\s+\"?(?:\$0|\$\{BASH_SOURCE\[0\]\}|\$\{BASH_SOURCE\}|\$BASH_SOURCE|\$\{0\})\"?\s*\)"
+    r"|\$\(\s*cd\s+(?:--\s+)?\"?\$\(\s*dirname\s+(?:--\s+)?\"?(?:\$0|\$\{BASH_SOURCE\[0\]\}|\$\{BASH_SOURCE\}|\$BASH_SOURCE)\"?"
+    r"\s*\)\"?\s*&&\s*pwd(?:\s+-P)?\s*\))/"
+)
+
+
+@dataclass(frozen=True)
+class Override:
+    """A ``key=value`` that a script gives the trainer.
+
+    Attributes:
+        key: without the ``+`` of Hydra.
+        prefix: that ``+``, ``++`` or ``~``.
+        value: the value with the script's own variables filled in, `UNKNOWN` where those are not plain.
+        raw: the value as written, without quotes.
+        span: where the whole word stands.
+        value_span: where its value stands, quotes included.
+    """
+
+    key: str
+    prefix: str
+    value: Any
+    raw: str
+    span: Span
+    value_span: Span
+
+
+@dataclass(frozen=True)
+class PathMention:
+    """A file that a script names.
+
+    Attributes:
+        text: as written, without quotes; variables unexpanded.
+        path: from the root of the tree; None where that is not plain from the text.
+        span: where the word stands.
+    """
+
+    text: str
+    path: str | None
+    span: Span
+
+    @property
+    def name(self) -> str:
+        """The file name without folders."""
+        return self.text.rpartition("/")[2]
+
+
+class ShellScript(SourceFile):
+    """A shell script."""
+
+    @cached_property
+    def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
+        try:
+            lexer = Lexer(self.text)
+        except UndecodableError:
+            return [], {}
+        return list(lexer.words()), lexer.comments
+
+    @property
+    def words(self) -> list[Word]:
+        """All words outside of comments and here-documents, in order."""
+        return self._lexed[0]
+
+    @property
+    def comments(self) -> dict[int, tuple[int, str]]:
+        """Line -> (column, comment with its ``#``)."""
+        return self._lexed[1]
+
+    @cached_property
+    def variables(self) -> dict[str, list[Word]]:
+        """Variable -> the words that set it."""
+        found: dict[str, list[Word]] = {}
+        for word in self.words:
+            match = _ASSIGNMENT.match(word.raw)
+            if match and not _OVERRIDE.match(word.raw):
+                found.setdefault(match[1], []).append(word)
+        return found
+
+    @cached_property
+    def overrides(self) -> list[Override]:
+        """All overrides, in order."""
+        found = []
+        for word in self.words:
+            match = _OVERRIDE.match(word.text)
+            if not match:
+                continue
+            raw_start = word.raw.find("=") + 1
+            start = Span(word.span.line, word.span.column + raw_start, word.span.end_line, word.span.end_column)
+            found.append(
+                Override(match[2], match[1], self._value(word, match.end()), word.text[match.end() :], word.span, start)
+            )
+        return found
+
+    def override(self, key: str) -> Override | None:
+        """Return the last override of a key, which is the one that counts."""
+        return next((item for item in reversed(self.overrides) if item.key == key), None)
+
+    @cached_property
+    def forwards_arguments(self) -> bool:
+        """Whether the script hands its own arguments on (``"$@"``), which may override anything."""
+        return any("$@" in word.text or "$*" in word.text for word in self.words)
+
+    @cached_property
+    def paths(self) -> list[PathMention]:
+        """Files that words, values of overrides or variables name by their ending, in order."""
+        found = []
+        for word in self.words:
+            text = word.text
+            match = _OVERRIDE.match(text) or _ASSIGNMENT.match(text)
+            default = _DEFAULT.fullmatch(text[match.end() :]) if match else _DEFAULT.fullmatch(text)
+            value = default[1].strip("\"'") if default else text[match.end() :] if match else text
+            if _FILE.search(value) and "\n" not in value and (" " not in value or _HERE.match(value)):
+                found.append(PathMention(value, self._path(value), word.span))
+        return found
+
+    def _path(self, value: str) -> str | None:
+        """Return the path from the root of the tree that a value names; None where that is not plain."""
+        here = _HERE.match(value)
+        if here:
+            return _normal(f"{self.folder}/{value[here.end() :]}")
+        filled = self._filled(re.sub(r"^\$(?:PWD|\{PWD\})/", "", value), ())
+        if not isinstance(filled, str) or filled.startswith(("/", "~")) or not _PLAIN.match(filled):
+            return None
+        return _normal(filled)
+
+    def value_of(self, variable: str) -> Any:
+        """Return what a variable is set to, `UNKNOWN` where it is not set exactly once to plain text."""
+        return self._variable(variable, ())
+
+    def _value(self, word: Word, skip: int) -> Any:
+        return self._expand(word, skip, ())
+
+    def _expand(self, word: Word, skip: int, seen: tuple[str, ...]) -> Any:
+        out = []
+        for text, expands in word.parts:
+            cut, skip = text[skip:], max(0, skip - len(text))
+            if not expands:
+                out.append(cut)
+                continue
+            filled = self._filled(cut, seen)
+            if filled is UNKNOWN:
+                return UNKNOWN
+            out.append(filled)
+        return "".join(out)
+
+    def _filled(self, text: str, seen: tuple[str, ...]) -> Any:
+        if "`" in text or "$(" in text:
+            return UNKNOWN
+        out, at = [], 0
+        for match in _VARIABLE.finditer(text):
+            value = self._variable(match[1] or match[2], seen)
+            if value is UNKNOWN:
+                return UNKNOWN
+            out += [text[at : match.start()], value]
+            at = match.end()
+        out.append(text[at:])
+        return UNKNOWN if "$" in text[at:] else "".join(out)
+
+    def _variable(self, name: str, seen: tuple[str, ...]) -> Any:
+        words = self.variables.get(name, [])
+        if len(words) != 1 or name in seen:
+            return UNKNOWN
+        word = words[0]
+        match = _ASSIGNMENT.match(word.raw)
+        if match is None or match[2] or word.raw.endswith("=("):
+            return UNKNOWN
+        return self._expand(word, match.end(), (*seen, name))
+
+    def mentions(self, text: str) -> bool:
+        """Whether the text occurs in the script, comments included."""
+        try:
+            return text in self.text
+        except UndecodableError:
+            return False
+
+
+def _normal(path: str) -> str | None:
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)

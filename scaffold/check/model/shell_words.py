@@ -1,0 +1,182 @@
+"""Words of a shell script, with their quotes and places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.check.finding import Span
+
+_HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
+
+# Runs of characters that mean nothing to the shell.
+_PLAIN = re.compile(r"""[^\s'"\\$`;|&<>()]+""")
+_INSIDE = re.compile(r"""[^"\\$`]+""")
+_BLANK = re.compile(r"[ \t\r]+")
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a script.
+
+    Attributes:
+        raw: as written, quotes and all.
+        parts: the text without quotes, cut where expansion may happen: ``(text, expands)``.
+        span: where it stands.
+        starts: it is the first word of a command (or of an array's line).
+    """
+
+    raw: str
+    parts: tuple[tuple[str, bool], ...]
+    span: Span
+    starts: bool
+
+    @property
+    def text(self) -> str:
+        """The text without quotes, variables unexpanded."""
+        return "".join(text for text, _ in self.parts)
+
+
+class Lexer:
+    """Splits a script into words; arithmetic, substitutions and expansions stay inside their word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at, self._line, self._column = 0, 1, 1
+        self.comments: dict[int, tuple[int, str]] = {}
+        self._heredocs: list[tuple[str, bool]] = []
+
+    def words(self) -> Iterator[Word]:
+        starts = True
+        while self._at < len(self._text):
+            c = self._text[self._at]
+            if c == "\\" and self._text[self._at + 1 : self._at + 3].startswith(("\n", "\r\n")):
+                self._take(3 if self._text[self._at + 1] == "\r" else 2)
+            elif c == "\n":
+                self._take()
+                starts = True
+                self._skip_heredocs()
+            elif c in " \t\r":
+                blank = _BLANK.match(self._text, self._at)
+                self._take(blank.end() - self._at if blank else 1)
+            elif c == "#":
+                end = self._text.find("\n", self._at)
+                end = len(self._text) if end < 0 else end
+                self.comments[self._line] = (self._column, self._text[self._at : end].rstrip("\r"))
+                self._take(end - self._at)
+            elif c == "<" and (match := _HEREDOC.match(self._text, self._at)):
+                self._heredocs.append((match[3], bool(match[1])))
+                self._take(match.end() - self._at)
+            elif c in "()|&;<>":
+                self._take()
+                starts = c in "(|&;"
+            else:
+                yield self._word(starts)
+                starts = False
+
+    def _take(self, count: int = 1) -> str:
+        taken = self._text[self._at : self._at + count]
+        lines = taken.count("\n")
+        if lines:
+            self._line += lines
+            self._column = len(taken) - taken.rfind("\n")
+        else:
+            self._column += len(taken)
+        self._at += len(taken)
+        return taken
+
+    def _skip_heredocs(self) -> None:
+        for mark, tabs in self._heredocs:
+            while self._at < len(self._text):
+                end = self._text.find("\n", self._at)
+                end = len(self._text) if end < 0 else end + 1
+                line = self._take(end - self._at).rstrip("\r\n")
+                if (line.lstrip("\t") if tabs else line) == mark:
+                    break
+        self._heredocs = []
+
+    def _word(self, starts: bool) -> Word:
+        line, column, begin = self._line, self._column, self._at
+        parts: list[tuple[str, bool]] = []
+        while self._at < len(self._text):
+            c = self._text[self._at]
+            if c in " \t\r\n;|&<>)" or (c == "(" and not self._text[begin : self._at].endswith("=")):
+                break
+            if c == "(":
+                self._take()  # the opening of an array: its elements are words of their own
+                break
+            if c == "'":
+                self._take()
+                end = self._text.find("'", self._at)
+                end = len(self._text) if end < 0 else end
+                parts.append((self._take(end - self._at), False))
+                self._take()
+            elif c == '"':
+                self._take()
+                parts += self._quoted()
+            elif c == "\\":
+                if self._text[self._at + 1 : self._at + 2] == "\n":
+                    break
+                self._take()
+                parts.append((self._take(), False))
+            elif c == "$" and self._text[self._at + 1 : self._at + 2] in ("(", "{"):
+                parts.append((self._balanced(), True))
+            elif c == "`":
+                parts.append((self._until("`"), True))
+            else:
+                plain = _PLAIN.match(self._text, self._at)
+                parts.append((self._take(plain.end() - self._at if plain else 1), True))
+        raw = self._text[begin : self._at]
+        return Word(raw, _joined(parts), Span(line, column, self._line, self._column), starts)
+
+    def _quoted(self) -> list[tuple[str, bool]]:
+        parts: list[tuple[str, bool]] = []
+        while self._at < len(self._text) and self._text[self._at] != '"':
+            c = self._text[self._at]
+            if c == "\\" and self._text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`"):
+                self._take()
+                parts.append((self._take(), False))
+            elif c == "$" and self._text[self._at + 1 : self._at + 2] in ("(", "{"):
+                parts.append((self._balanced(), True))
+            elif c == "`":
+                parts.append((self._until("`"), True))
+            else:
+                plain = _INSIDE.match(self._text, self._at)
+                parts.append((self._take(plain.end() - self._at if plain else 1), True))
+        self._take()
+        return parts
+
+    def _until(self, mark: str) -> str:
+        taken = self._take()
+        while self._at < len(self._text) and self._text[self._at] != mark:
+            taken += self._take(2 if self._text[self._at] == "\\" else 1)
+        return taken + self._take()
+
+    def _balanced(self) -> str:
+        """Take ``$(…)`` or ``${…}`` with everything inside, quotes respected."""
+        opening = self._text[self._at + 1]
+        closing = ")" if opening == "(" else "}"
+        taken, depth = self._take(2), 1
+        while self._at < len(self._text) and depth:
+            c = self._text[self._at]
+            if c == "\\":
+                taken += self._take(2)
+                continue
+            if c == "'" and opening == "(":
+                taken += self._until("'")
+                continue
+            depth += (c == opening) - (c == closing)
+            taken += self._take()
+        return taken
+
+
+def _joined(parts: list[tuple[str, bool]]) -> tuple[tuple[str, bool], ...]:
+    """Join neighbours of one kind."""
+    found: list[tuple[str, bool]] = []
+    for text, expands in parts:
+        if found and found[-1][1] == expands:
+            found[-1] = (found[-1][0] + text, expands)
+        else:
+            found.append((text, expands))
+    return tuple(found)

@@ -1,0 +1,123 @@
+"""One file of the tree that is checked: bytes, text, lines; never imported, never executed."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import tokenize
+from collections.abc import Sequence
+from functools import cached_property
+
+from scaffold.check.finding import Span
+
+_LINE_END = re.compile("\r\n|\r|\n")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class UndecodableError(Exception):
+    """The bytes of a file are no text; ``args`` are the reason and the line."""
+
+    def __init__(self, reason: str, line: int = 1) -> None:
+        super().__init__(reason, line)
+        self.reason, self.line = reason, line
+
+
+class SourceFile:
+    """A text file.
+
+    Args:
+        path: POSIX path below the root of the tree.
+        data: its bytes.
+        shown: path under which findings in it are shown; ``path`` unless the text comes out of a patch.
+        numbers: number of each line in the shown file, for text that is only a part of it.
+    """
+
+    def __init__(self, path: str, data: bytes, shown: str | None = None, numbers: Sequence[int] | None = None) -> None:
+        self.path = path
+        self.data = data
+        self.shown = shown or path
+        self._numbers = numbers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    @property
+    def partial(self) -> bool:
+        """Whether only some lines of the file are known, because a patch beside the tree brings them."""
+        return self._numbers is not None
+
+    @property
+    def name(self) -> str:
+        """File name without folders."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, POSIX, below the root of the tree."""
+        return self.path.rpartition("/")[0]
+
+    @cached_property
+    def encoding(self) -> str:
+        """Encoding of the bytes: UTF-8, or for Python what a byte-order mark or PEP 263 comment says."""
+        return "utf-8-sig" if self.data.startswith(codecs.BOM_UTF8) else "utf-8"
+
+    @cached_property
+    def text(self) -> str:
+        """The text with its own line ends.
+
+        Raises:
+            UndecodableError: it is not text in its encoding.
+        """
+        if b"\0" in self.data or self.data.startswith(_UTF16):
+            at = self.data.find(b"\0")
+            raise UndecodableError("holds NUL bytes", self.data.count(b"\n", 0, max(at, 0)) + 1)
+        try:
+            return self.data.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            line = self.data.count(b"\n", 0, error.start) + 1
+            raise UndecodableError(f"byte {self.data[error.start]:#04x} is not {self.encoding}", line) from error
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines without their ends; empty where the file is no text."""
+        try:
+            return _LINE_END.split(self.text)
+        except UndecodableError:
+            return []
+
+    def line(self, number: int) -> str:
+        """Return line ``number`` (from 1), empty where there is none."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    def shown_line(self, number: int) -> int:
+        """Return the number that line ``number`` has in the file that is shown."""
+        if self._numbers is None or not self._numbers:
+            return number
+        return self._numbers[min(max(number, 1), len(self._numbers)) - 1]
+
+    def span_of_line(self, number: int) -> Span:
+        """Return the span of line ``number`` without its indentation."""
+        text = self.line(number)
+        start = len(text) - len(text.lstrip()) + 1
+        return Span(number, start, number, max(len(text.rstrip()), start) + 1)
+
+    def find(self, text: str, start: int = 1) -> Span | None:
+        """Return the first place of ``text`` (one line) at or after line ``start``."""
+        for number in range(start, len(self.lines) + 1):
+            at = self.lines[number - 1].find(text)
+            if at >= 0:
+                return Span(number, at + 1, number, at + 1 + len(text))
+        return None
+
+
+class PythonSource(SourceFile):
+    """Python text: the encoding follows PEP 263."""
+
+    @cached_property
+    def encoding(self) -> str:
+        """What a byte-order mark or a coding comment says, UTF-8 otherwise."""
+        try:
+            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
+        except SyntaxError as error:
+            raise UndecodableError(str(error.msg)) from error

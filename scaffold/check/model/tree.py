@@ -1,0 +1,182 @@
+"""The folder that is checked, on disk or in memory: names, bytes, links."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+SKIPPED = {"__pycache__", "node_modules"}
+LARGEST = 20_000_000  # bytes
+MOST_FILES = 50_000
+
+
+class UnreadableError(Exception):
+    """A file is there but cannot be read."""
+
+
+class Tree(Protocol):
+    """Files by POSIX path below a root."""
+
+    def files(self, folder: str) -> list[str]:
+        """Return the files below a folder at any depth, links among them, sorted."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder; links are followed."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's bytes, None where there is no such file.
+
+        Raises:
+            UnreadableError: it is no regular file, too large, or may not be read.
+        """
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link, None where the path is none."""
+
+    def locate(self, path: str) -> Path | None:
+        """Return where a file lies on disk; None in memory."""
+
+
+class DiskTree:
+    """A folder on disk.
+
+    Args:
+        root: its resolved path.
+        mounts: path below the tree -> folder on disk, for a package that lies outside of any checkout.
+    """
+
+    def __init__(self, root: Path, mounts: Mapping[str, Path] | None = None) -> None:
+        self.root = root
+        self._mounts = dict(mounts or {})
+
+    def locate(self, path: str) -> Path | None:
+        """Return where a file lies on disk, or would lie; None outside of a mounted package."""
+        for prefix, folder in self._mounts.items():
+            if path == prefix or path.startswith(prefix + "/"):
+                return folder / path[len(prefix) + 1 :]
+        return None if self._mounts else self.root / path
+
+    def files(self, folder: str) -> list[str]:
+        """Return the files below a folder; links to folders are not followed."""
+        inside = [mount for mount in self._mounts if folder == "" or mount.startswith(folder + "/")]
+        if inside:
+            return sorted(path for mount in inside for path in self.files(mount))
+        top = self.locate(folder)
+        if top is None or not top.is_dir():
+            return []
+        found: list[str] = []
+        for place, folders, names in os.walk(top, followlinks=False):
+            folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
+            below = Path(place).relative_to(top).as_posix()
+            prefix = folder if below == "." else f"{folder}/{below}" if folder else below
+            found += [f"{prefix}/{name}" if prefix else name for name in names if not name.startswith(".")]
+            if len(found) > MOST_FILES:
+                break
+        return sorted(found)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        place = self.locate(path)
+        try:
+            return place is not None and place.exists()
+        except OSError:
+            return False
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's bytes."""
+        place = self.locate(path)
+        if place is None:
+            return None
+        try:
+            state = place.stat()
+            if stat.S_ISDIR(state.st_mode):
+                return None
+            if not stat.S_ISREG(state.st_mode):
+                raise UnreadableError("is no regular file")
+            if state.st_size > LARGEST:
+                raise UnreadableError(f"has {state.st_size} bytes, more than {LARGEST}")
+            return place.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise UnreadableError(error.strerror or str(error)) from error
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link."""
+        place = self.locate(path)
+        try:
+            return str(place.readlink()) if place is not None else None
+        except OSError:
+            return None
+
+
+class ChangedTree:
+    """A tree in which some files hold something else than on disk.
+
+    Args:
+        tree: the tree.
+        changed: resolved path on disk -> bytes.
+    """
+
+    def __init__(self, tree: Tree, changed: Mapping[Path, bytes]) -> None:
+        self._tree, self._changed = tree, changed
+
+    def locate(self, path: str) -> Path | None:
+        """Return where a file lies on disk."""
+        return self._tree.locate(path)
+
+    def files(self, folder: str) -> list[str]:
+        """Return the files below a folder."""
+        return self._tree.files(folder)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        return self._tree.exists(path)
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link."""
+        return self._tree.link(path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's bytes, the changed ones where there are some."""
+        if self._changed:
+            place = self._tree.locate(path)
+            if place is not None and place.resolve() in self._changed:
+                return self._changed[place.resolve()]
+        return self._tree.read(path)
+
+
+class MemoryTree:
+    """Files in memory, for the examples of rules.
+
+    Args:
+        content: path -> text; a text that starts with ``-> `` is a link.
+    """
+
+    def __init__(self, content: Mapping[str, str | bytes]) -> None:
+        self._content = dict(content)
+
+    def locate(self, path: str) -> Path | None:
+        """Return None: nothing lies on disk."""
+        return None
+
+    def files(self, folder: str) -> list[str]:
+        """Return the files below a folder."""
+        return sorted(path for path in self._content if not folder or path.startswith(folder + "/"))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        return path in self._content or any(name.startswith(path + "/") for name in self._content)
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's bytes."""
+        content = self._content.get(path)
+        return content.encode() if isinstance(content, str) else content
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link."""
+        content = self._content.get(path)
+        return content[3:].strip() if isinstance(content, str) and content.startswith("-> ") else None

@@ -1,0 +1,41 @@
+"""The outcome of a check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffold.check.finding import Finding
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was found.
+
+    Attributes:
+        findings: sorted by path, line, column and rule; suppressed ones are not among them.
+        files: how many files were looked at.
+        packages: names of the packages that were checked, sorted.
+        suppressed: how many findings comments hide.
+        baselined: how many findings a baseline hides.
+    """
+
+    findings: tuple[Finding, ...]
+    files: int
+    packages: tuple[str, ...]
+    suppressed: int = 0
+    baselined: int = 0
+
+    @property
+    def errors(self) -> int:
+        """Number of findings of severity ``error``."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        """Number of findings of severity ``warning``."""
+        return len(self.findings) - self.errors
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings

@@ -1,0 +1,1 @@
+"""One module a rule; see docs/check.md and docs/adding.md."""

@@ -1,0 +1,42 @@
+"""A Python file of the integration does not parse.
+
+Nothing can be said about such a file, and importing the package fails. The other rules stay silent about the package
+until it is repaired, because what they do not find may stand in the part that cannot be read.
+
+Instead: repair the line that is named; ``python -m py_compile FILE`` shows the same error.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile, UnparsableError
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC001"
+NAME = "syntax-error"
+SEVERITY = "error"
+CHECKLIST = ()
+APPLIES = Applies(diffusion=None, resolved=False)
+HELP = "repair the line; the other rules look at this package once all of its files parse"
+
+
+def check(package: Package) -> Hits:
+    """Find files that Python cannot parse."""
+    related = [file for file in package.related if isinstance(file, PythonFile) and not file.partial]
+    for file in dict.fromkeys([*package.files, *related]):
+        problem = file.problem
+        if isinstance(problem, UnparsableError) and problem.kind == "syntax":
+            column = max(1, min(problem.column, len(file.line(problem.line)) + 1))
+            yield Hit(file, Span(problem.line, column, problem.line, column + 1), f"syntax error: {problem.reason}")
+
+
+FAILING = (
+    Example(
+        "an unfinished parameter list",
+        {"init": "from .diffusers_training_adapter import ToyDiffusion\n\ndef broken«(»\n"},
+    ),
+    Example("in the script that makes the data", {"data": "import os\nif True«»\n    pass\n"}),
+)
+PASSING = (Example("a file that parses"),)

@@ -1,0 +1,58 @@
+"""The training module is no ``NonDiffusersModelBase``.
+
+The trainer treats what ``build_module`` returns as such a module: it injects LoRA through ``add_adapter``, turns on
+gradient checkpointing, wraps ``_no_split_modules`` and saves weights and configuration. A plain ``nn.Module`` has none
+of this, and the run stops after the checkpoint was loaded on every rank.
+
+    class ToyForTraining(nn.Module): …
+
+Instead: derive it from ``verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase``.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC101"
+NAME = "foreign-model-base"
+SEVERITY = "error"
+CHECKLIST = ("M2",)
+APPLIES = Applies(non_diffusers=True)
+HELP = "derive it from NonDiffusersModelBase"
+BASE = "NonDiffusersModelBase"
+
+
+def check(package: Package) -> Hits:
+    """Look at the ancestors of what each adapter builds."""
+    seen = set()
+    for adapter in package.training_adapters:
+        module = package.built_module(adapter)
+        if module is None or module in seen:
+            continue
+        seen.add(module)
+        if module.derives_from(BASE, "ModelMixin", "PreTrainedModel") is False:
+            yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is no {BASE}")
+
+
+_CLASS = "class ToyForTraining(NonDiffusersModelBase):"
+FAILING = (
+    Example("a plain module", {"model": [(_CLASS, "class «ToyForTraining»(nn.Module):")]}),
+    Example(
+        "through a base of its own",
+        {"model": [(_CLASS, "class Backbone(nn.Module):\n    pass\n\n\nclass «ToyForTraining»(Backbone):")]},
+    ),
+)
+PASSING = (
+    Example("derived from it"),
+    Example(
+        "through a base of its own",
+        {"model": [(_CLASS, "class Backbone(NonDiffusersModelBase):\n    pass\n\n\nclass ToyForTraining(Backbone):")]},
+    ),
+    Example(
+        "a base that cannot be resolved",
+        {"model": [(_CLASS, "class ToyForTraining(make_base()):")]},
+    ),
+    Example("left to diffusers", base="diffusers"),
+)

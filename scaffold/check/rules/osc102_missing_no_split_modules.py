@@ -1,0 +1,60 @@
+"""The training module does not say in ``_no_split_modules`` which class is its layer.
+
+FSDP wraps the classes named there one by one. Without them the whole model is one unit: every rank gathers all
+parameters at once, and a model that fits when sharded does not fit any more.
+
+    class ToyForTraining(NonDiffusersModelBase):
+        _no_split_modules = []
+
+Instead: ``_no_split_modules = ["ToyLayer"]``, the class of the elements of the layer list.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC102"
+NAME = "missing-no-split-modules"
+SEVERITY = "error"
+CHECKLIST = ("M3",)
+APPLIES = Applies(non_diffusers=True)
+HELP = 'name the class of the layers: _no_split_modules = ["…"]'
+NO_SPLIT = "_no_split_modules"
+
+
+def check(package: Package) -> Hits:
+    """Look for a list with names in the module that is trained; what the base class says is only a default."""
+    module = package.training_module
+    if module is None or not module.derives_from("NonDiffusersModelBase"):
+        return
+    found = next(
+        (
+            c.own_attributes[NO_SPLIT][-1]
+            for c in module.mro
+            if c.file in package.files and NO_SPLIT in c.own_attributes
+        ),
+        None,
+    )
+    if found is None:
+        if module.resolved and not module.instance_attributes(NO_SPLIT):
+            yield Hit(module.file, module.node, f"{module.name} does not name its layers in {NO_SPLIT}")
+    elif found.value is not None:
+        value = found.file.value(found.value)
+        if value is None or (isinstance(value, (list, tuple, set)) and not value):
+            yield Hit(found.file, found.value, f"{NO_SPLIT} of {module.name} names no class")
+
+
+_LINE = '    _no_split_modules = ["ToyLayer"]\n'
+FAILING = (
+    Example("not there", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
+    Example("empty", {"model": [(_LINE, "    _no_split_modules = «[]»\n")]}),
+    Example("None", {"model": [(_LINE, "    _no_split_modules: list[str] | None = «None»\n")]}),
+)
+PASSING = (
+    Example("named"),
+    Example("as a tuple", {"model": [(_LINE, '    _no_split_modules = ("ToyLayer",)\n')]}),
+    Example("computed", {"model": [(_LINE, "    _no_split_modules = [ToyLayer.__name__]\n")]}),
+    Example("left to diffusers", base="diffusers"),
+)

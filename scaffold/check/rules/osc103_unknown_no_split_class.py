@@ -1,0 +1,81 @@
+"""``_no_split_modules`` names a class that is no layer of the training module.
+
+The trainer compares class names. One that no module of the model has wraps nothing, and nobody says so: the model is
+sharded as one unit. One that is only a part of a layer leaves the rest of the layer to the root unit.
+
+    _no_split_modules = ["ToyDecoderLayer"]      # the layers are ToyLayer
+
+Instead: name the class of the elements of the layer list, exactly as it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+
+from scaffold.check.example import Example
+from scaffold.check.model.module_paths import module_paths
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rules.osc102_missing_no_split_modules import NO_SPLIT
+
+ID = "OSC103"
+NAME = "unknown-no-split-class"
+SEVERITY = "error"
+CHECKLIST = ("M3", "pitfall 32")
+APPLIES = Applies(non_diffusers=True)
+
+
+def check(package: Package) -> Hits:
+    """Compare the names with the classes that the module builds."""
+    module = package.training_module
+    found = module.attribute(NO_SPLIT) if module is not None else None
+    if module is None or found is None or found.value is None or found.file not in package.files:
+        return
+    names = found.file.value(found.value)
+    if not isinstance(names, (list, tuple, set)) or not module_paths(module).complete:
+        return
+    built = [
+        part.cls.node.name if part.cls else (part.qualified or "").rpartition(".")[2] for part in package.module_tree
+    ]
+    layers = list(dict.fromkeys(part.cls.node.name for part in package.module_tree if part.repeated and part.cls))
+    for name in names:
+        if not isinstance(name, str) or name in layers:
+            continue
+        place = _element(found.value, name)
+        near = get_close_matches(name, layers or built, n=1) or layers[:1]
+        help = f'write "{near[0]}"' if near else "name the class of the layers"
+        if name not in built:
+            yield Hit(found.file, place, f"no part of {module.name} is of a class {name!r}", help)
+        elif layers:
+            yield Hit(found.file, place, f"{name!r} is no class of a layer list of {module.name}", help)
+
+
+def _element(value: ast.expr, name: str) -> ast.expr:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Constant) and node.value == name:
+            return node
+    return value
+
+
+_LINE = '_no_split_modules = ["ToyLayer"]'
+FAILING = (
+    Example("a class that is not there", {"model": [(_LINE, '_no_split_modules = [«"ToyDecoderLayer"»]')]}),
+    Example("a part of a layer", {"model": [(_LINE, '_no_split_modules = [«"ToyAttention"»]')]}),
+    Example("one of two", {"model": [(_LINE, '_no_split_modules = ["ToyLayer", «"ToyBlock"»]')]}),
+    Example(
+        "the layers were exchanged",
+        {
+            "model": [
+                (_LINE, '_no_split_modules = [«"ToyLayer"»]'),
+                ("nn.ModuleList(ToyLayer(config) for", "nn.ModuleList(ToyBlock(config) for"),
+                ("class TimestepEmbedder(", "class ToyBlock(ToyLayer):\n    pass\n\n\nclass TimestepEmbedder("),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("the class of the layers"),
+    Example("computed from the class", {"model": [(_LINE, "_no_split_modules = [ToyLayer.__name__]")]}),
+    Example("left to diffusers", base="diffusers"),
+)

@@ -1,0 +1,103 @@
+"""Loading builds the module with random weights and copies the checkpoint over them.
+
+Every rank allocates the whole model in float32, fills it with random numbers, reads the checkpoint into memory a
+second time and copies. For a checkpoint of 25 GiB that is 82 seconds and 52 GiB of private memory per rank, where the
+mapped file needs 4 seconds and 2 GiB that all ranks share.
+
+    model = cls(config)
+    model.load_state_dict(load_file(path))
+
+Instead: build under ``torch.device("meta")`` and give the mapped tensors over: ``load_state_dict(state, assign=True)``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import keyword, resolve
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.key_tables import loading_functions
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC110"
+NAME = "unmapped-weight-load"
+SEVERITY = "warning"
+CHECKLIST = ("M6", "pitfall 4")
+APPLIES = Applies(non_diffusers=True)
+HELP = 'build under `with torch.device("meta")` and load with assign=True'
+_META = ("meta", "empty")
+
+
+def check(package: Package) -> Hits:
+    """Look at the functions of ``from_pretrained``: where the module is built, and how it is filled."""
+    module = package.training_module
+    if module is None:
+        return
+    functions = [f for f in loading_functions(package) if f.file in package.files and f.name != "__init__"]
+    loads = [(f, call) for f in functions for call in f.calls if _is_load(call)]
+    if not loads:
+        return
+    for function in functions:
+        for call in function.calls:
+            if _builds(function, call, module) and not _on_meta(function, call):
+                yield Hit(function.file, call, f"{module.name} is built with random weights, then filled by copying")
+                return
+    for function, call in loads:
+        assign = keyword(call, "assign")
+        unpacked = any(item.arg is None for item in call.keywords)
+        if not unpacked and (assign is None or function.file.value(assign) is False):
+            yield Hit(function.file, call, "tensors are copied into the module; assign=True takes them as they are")
+
+
+def _is_load(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
+
+
+def _builds(function: FunctionModel, call: ast.Call, module: ClassModel) -> bool:
+    if isinstance(call.func, ast.Name) and call.func.id == "cls" and function.bound == "cls":
+        return function.cls is not None and function.cls in module.mro
+    return resolve(function.file, call, module) is module
+
+
+def _on_meta(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a ``with`` around the call, or a device that it is given, keeps memory from being allocated."""
+    for item in call.keywords:
+        if item.arg == "device" and function.file.value(item.value) == "meta":
+            return True
+    for outer in function.file.index.ancestors(call):
+        if not isinstance(outer, (ast.With, ast.AsyncWith)):
+            continue
+        for entered in outer.items:
+            text = ast.unparse(entered.context_expr).lower()
+            # A context that cannot be resolved may do it under any name: only well-known others are taken for not.
+            if any(word in text for word in _META) or not text.startswith(("torch.", "safe_open", "open")):
+                return True
+    return False
+
+
+_BUILD = '        with torch.device("meta"):\n            model = cls(config)\n'
+_LOAD = "model.load_state_dict(state, strict=True, assign=True)"
+FAILING = (
+    Example("built with random weights", {"model": [(_BUILD, "        model = «cls(config)»\n")]}),
+    Example(
+        "built by name, copied",
+        {
+            "model": [
+                (_BUILD, "        model = «ToyForTraining(config)»\n"),
+                (_LOAD, "model.load_state_dict(state, strict=True)"),
+            ]
+        },
+    ),
+    Example(
+        "under no_grad", {"model": [(_BUILD, "        with torch.no_grad():\n            model = «cls(config)»\n")]}
+    ),
+    Example("assign is missing", {"model": [(_LOAD, "«model.load_state_dict(state, strict=True)»")]}),
+)
+PASSING = (
+    Example("built on the meta device, assigned"),
+    Example("accelerate's way", {"model": [('with torch.device("meta"):', "with init_empty_weights():")]}),
+    Example("left to diffusers", base="diffusers"),
+)

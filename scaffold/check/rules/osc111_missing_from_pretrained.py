@@ -1,0 +1,87 @@
+"""The training module has no ``from_pretrained(model_path, torch_dtype)`` of its own.
+
+``build_module`` of the training adapter loads through it, on every rank, with the dtype of the trainer. What the base
+class inherits for this cannot know the checkpoint: neither its file names nor its keys.
+
+    class ToyForTraining(NonDiffusersModelBase):       # and no from_pretrained
+
+Instead: a classmethod that reads the configuration, maps the checkpoint's keys and loads them strictly.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC111"
+NAME = "missing-from-pretrained"
+SEVERITY = "error"
+CHECKLIST = ("M6",)
+APPLIES = Applies(non_diffusers=True)
+HELP = "add a classmethod from_pretrained(cls, model_path, torch_dtype)"
+
+
+def check(package: Package) -> Hits:
+    """Look for the method and its parameters."""
+    module = package.training_module
+    if module is None or not module.derives_from("NonDiffusersModelBase"):
+        return
+    method = module.method("from_pretrained")
+    if method is None or method.file not in package.files:
+        if module.resolved:
+            yield Hit(module.file, module.node, f"{module.name} has no from_pretrained()")
+        return
+    if "classmethod" not in method.decorators and not any("." in name for name in method.decorators):
+        text = f"{module.name}.from_pretrained() is no classmethod"
+        yield Hit(method.file, method.node, text, "add @classmethod")
+    elif "torch_dtype" not in method.parameters and method.kwarg is None:
+        text = f"{module.name}.from_pretrained() does not take torch_dtype, which the trainer chooses"
+        yield Hit(method.file, method.node, text, "add the parameter torch_dtype")
+
+
+_NAME = "def from_pretrained("
+_MARK = ("class ToyForTraining(", "class «ToyForTraining»(")
+FAILING = (
+    Example(
+        "under another name",
+        {
+            "model": [(_NAME, "def load("), _MARK],
+            "training": [("ToyForTraining.from_pretrained(", "ToyForTraining.load(")],
+        },
+        also=("OSC202",),
+    ),
+    Example(
+        "an instance method",
+        {"model": [("    @classmethod\n    def from_pretrained(cls,", "    def «from_pretrained»(cls,")]},
+    ),
+    Example(
+        "without the dtype",
+        {
+            "model": [
+                (
+                    "def from_pretrained(cls, model_path: str, torch_dtype: torch.dtype = torch.bfloat16, **kwargs)",
+                    "def «from_pretrained»(cls, model_path: str)",
+                ),
+                ("return model.to(torch_dtype)", "return model"),
+            ],
+            "training": [("local_path, torch_dtype=torch_dtype)", "local_path)")],
+        },
+    ),
+)
+PASSING = (
+    Example("there"),
+    Example(
+        "inherited from a base of the package",
+        {
+            "model": [
+                ("class ToyForTraining(NonDiffusersModelBase):", "class ToyBackbone(NonDiffusersModelBase):"),
+                (
+                    "        return model.to(torch_dtype)\n",
+                    "        return model.to(torch_dtype)\n\n\nclass ToyForTraining(ToyBackbone):\n    pass\n",
+                ),
+            ]
+        },
+    ),
+    Example("left to diffusers", base="diffusers"),
+)

@@ -1,0 +1,68 @@
+"""A device or its communication library is written as text.
+
+VeRL-Omni runs on GPUs and NPUs; ``verl.utils.device`` says which. A check of the repository searches every file below
+``verl_omni/`` for ``.cuda``, ``"cuda"`` and ``"nccl"``, comments included, and refuses the pull request.
+
+    scheduler.set_timesteps(sigmas=sigmas, device="cuda")
+
+Instead: ``get_device_name()``, or the device of a tensor that is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.package import Package
+from scaffold.check.model.project import Project
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC126"
+NAME = "literal-device"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 38",)
+APPLIES = Applies(diffusion=None, resolved=False)
+HELP = "use verl.utils.device.get_device_name() or the device of a tensor"
+REPOSITORY_CHECK = "tests/special_sanity/check_device_api_usage.py"
+_LITERAL = re.compile(r"""\.cuda\b|(["'])(?:cuda|nccl)\1""")
+
+
+def check(package: Package) -> Hits:
+    """Search the text of the package's files."""
+    allowed = _allowed(package.project)
+    for file in package.files:
+        if (b"cuda" not in file.data and b"nccl" not in file.data) or any(part in file.path for part in allowed):
+            continue
+        for number, line in enumerate(file.lines, start=1):
+            for found in _LITERAL.finditer(line):
+                span = Span(number, found.start() + 1, number, found.end() + 1)
+                yield Hit(file, span, f"{found[0]} names a device that not every machine has")
+
+
+def _allowed(project: Project) -> set[str]:
+    """Return the files and folders that the repository's own check leaves out."""
+    check = project.python(REPOSITORY_CHECK)
+    found: set[str] = set()
+    for name in check.names if check is not None else ():
+        for binding in check.names[name] if check is not None and name.endswith("WHITELIST") else ():
+            value = check.value(binding.value) if check is not None and binding.value is not None else None
+            found |= {part for part in value if isinstance(part, str) and part} if isinstance(value, list) else set()
+    return found
+
+
+_CALL = "cls.set_timesteps(scheduler, model_config, get_device_name())"
+FAILING = (
+    Example("as text", {"training": [(_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda"»)')]}),
+    Example("as a method", {"training": [(".to(device)\n", "«.cuda»()\n")]}),
+    Example(
+        "in a comment", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # «'cuda'» and the CPU agree")]}
+    ),
+    Example("the library", {"common": [("SCHEDULE_SHIFT = 3.0", 'BACKEND = «"nccl"»\nSCHEDULE_SHIFT = 3.0')]}),
+)
+PASSING = (
+    Example("asked for"),
+    Example(
+        "a word that only contains it", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # barracuda")]}
+    ),
+)

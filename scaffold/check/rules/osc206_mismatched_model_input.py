@@ -1,0 +1,108 @@
+"""The dictionaries of ``prepare_model_inputs`` do not fit the parameters of the module's ``forward``.
+
+The engine calls ``module(**model_inputs)``. A key that is no parameter raises ``TypeError`` in the first training
+step, or vanishes in ``**kwargs`` where ``forward`` has them and never looks; a required parameter without a key
+raises too. Both branches are checked, because the negative one is only built where guidance needs it.
+
+    return {"hidden_states": x, "timesteps": t, …}, …      # forward(self, hidden_states, timestep, …)
+
+Instead: build exactly the keyword arguments that ``forward`` takes, for each branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import dotted
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.key_reads import keys_read
+from scaffold.check.model.keys import Keys
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC206"
+NAME = "mismatched-model-input"
+SEVERITY = "error"
+CHECKLIST = ("T4", "pitfall 27")
+APPLIES = Applies(non_diffusers=True)
+HELP = "let the keys of both dictionaries be the parameters of forward(), no more and no less"
+
+
+def check(package: Package) -> Hits:
+    """Compare keys and parameters for every adapter whose module is known."""
+    for adapter in package.training_adapters:
+        module = package.built_module(adapter) or package.training_module
+        forward = module.method("forward") if module is not None else None
+        method = adapter.method("prepare_model_inputs")
+        inputs = package.model_inputs(adapter)
+        if module is None or forward is None or method is None or inputs is None or forward.vararg is not None:
+            continue
+        seen: set[object] = set()
+        for branch, keys in zip(("positive", "negative"), inputs, strict=True):
+            for hit in _compare(branch, keys, forward, method, module.name) if keys is not None else ():
+                # What both dictionaries share is written once.
+                if hit.at is method.node or hit.at not in seen:
+                    seen.add(hit.at)
+                    yield hit
+
+
+def _compare(branch: str, keys: Keys, forward: FunctionModel, method: FunctionModel, module: str) -> Iterator[Hit]:
+    accepted = set(forward.parameters)
+    if forward.kwarg is not None:
+        # What is taken out of **kwargs by name is accepted too; kwargs handed on may accept anything.
+        if _handed_on(forward, forward.kwarg):
+            return
+        accepted |= {read.key for read in keys_read(forward, forward.kwarg)}
+    for key, (file, node) in keys.nodes.items():
+        if key not in accepted:
+            yield Hit(file, node, f"{key!r} of the {branch} inputs is no parameter of {module}.forward()")
+    if keys.complete:
+        for name in forward.required:
+            if name not in keys.nodes:
+                yield Hit(
+                    method.file, method.node, f"the {branch} inputs lack {name!r}, which {module}.forward() requires"
+                )
+
+
+def _handed_on(function: FunctionModel, name: str) -> bool:
+    return any(item.arg is None and dotted(item.value) == name for call in function.calls for item in call.keywords)
+
+
+_TAKEN = '        text_attention_mask = kwargs.pop("text_attention_mask", None)\n'
+FAILING = (
+    Example(
+        "a key too many in one branch",
+        {"training": [('"text_token_ids": None,', '"text_token_ids": None, «"guidance"»: None,')]},
+    ),
+    Example(
+        "a required parameter without a key",
+        {
+            "training": [
+                ('return conditional, {**shared, "text_token_ids": None, ', "return conditional, {**shared, "),
+                ("def prepare_model_inputs(", "def «prepare_model_inputs»("),
+            ]
+        },
+    ),
+    Example(
+        "a key that is put in later",
+        {"training": [("        conditional = {", '        shared[«"height"»] = 1\n        conditional = {')]},
+    ),
+)
+PASSING = (
+    Example("keys and parameters agree"),
+    Example(
+        "a parameter with a default may be left out",
+        {"training": [('"text_token_ids": None, "text_attention_mask": None}', '"text_token_ids": None}')]},
+    ),
+    Example(
+        "forward takes a key out of **kwargs",
+        {
+            "model": [
+                ("        text_attention_mask: Tensor | None = None,\n    ) ->", "        **kwargs,\n    ) ->"),
+                ("        batch, device = hidden", _TAKEN + "        batch, device = hidden"),
+            ]
+        },
+    ),
+    Example("the module is diffusers' own", base="diffusers"),
+)

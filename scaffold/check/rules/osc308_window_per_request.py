@@ -1,0 +1,164 @@
+"""The SDE window is drawn for each request.
+
+The window says which denoising steps get noise. Drawn from an unseeded generator, or from the request's own seed,
+each sample of a group gets its noise at other timesteps, and rewards differ because of that instead of because of
+the samples. The advantages of the group drown in it: a run that trains past step 181 with one window a rank died at
+step 28 with a window a request.
+
+    begin = random.Random(params.seed).randint(low, latest)
+
+Instead: draw from what the samples of a rank share, as ``random.Random(int(os.environ["LOCAL_RANK"]))``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import keyword
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.sde import of_window
+from scaffold.check.model.seeds import MAKERS, of_request, seeding
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC308"
+NAME = "window-per-request"
+SEVERITY = "error"
+CHECKLIST = ("R6", "pitfall 15")
+# Packages that diffusers loads share verl-omni's own helper, which draws a window a sample on purpose.
+APPLIES = Applies(non_diffusers=True, objective="policy_gradient")
+HELP = 'draw the window from the rank alone: random.Random(int(os.environ["LOCAL_RANK"]))'
+_DRAWS = {"randint", "randrange", "choice", "choices", "uniform", "random", "integers", "sample", "randbelow", "shuffle"}
+_TORCH = {"torch.randint", "torch.randperm", "torch.rand", "torch.multinomial"}
+_GLOBAL = ("random.", "numpy.random.", "secrets.")
+
+
+def check(package: Package) -> Hits:
+    """Look at every draw that has to do with the window."""
+    side = side_of(package, "rollout")
+    for function in side.functions:
+        for call in function.calls:
+            why = _drawn(side, function, call)
+            if why is not None and _for_window(side, function, call):
+                yield Hit(function.file, call, f"the SDE window is drawn {why}")
+        for node in function.file.index.nodes(ast.BinOp, function.node):
+            if isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
+                if of_request(origin(side, function, node.left)) and _about_window(function, origin(side, function, node.right).words):
+                    yield Hit(function.file, node, "the SDE window is computed from something that each request has of its own")
+
+
+def _drawn(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
+    """Return from what a call draws, where that differs between requests."""
+    name = function.file.qualified(call.func) or ""
+    if name in _TORCH:
+        generator = keyword(call, "generator")
+        if generator is None or (isinstance(generator, ast.Constant) and generator.value is None):
+            return f"from the global state of {name.rpartition('.')[0]}"
+        return _why(side, function, generator)
+    if not isinstance(call.func, (ast.Attribute, ast.Name)) or _last(call) not in _DRAWS:
+        return None
+    if name.startswith(_GLOBAL):
+        reseeded = any((function.file.qualified(c.func) or "").endswith("random.seed") for c in function.calls)
+        return None if reseeded else f"from the global state of {name.rpartition('.')[0]}"
+    return _why(side, function, call.func.value) if isinstance(call.func, ast.Attribute) else None
+
+
+def _why(side: Side, function: FunctionModel, generator: ast.expr) -> str | None:
+    kind, found = seeding(side, function, generator)
+    if kind == "unseeded":
+        return "from an unseeded generator"
+    if kind != "request":
+        return None
+    made = any(file.qualified(call.func) in MAKERS for file, call in found.calls())
+    return "from the request's generator" if "generator" in found.words and not made else "from a seed of the request"
+
+
+def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    given: Iterator[ast.expr] = (*call.args, *(item.value for item in call.keywords if item.arg != "generator"))
+    return any(_about_window(function, origin(side, function, value).words) for value in given)
+
+
+def _about_window(function: FunctionModel, words: set[str]) -> bool:
+    return "window" in function.name.lower() or of_window(words)
+
+
+def _last(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+_DRAW = 'random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest)'
+_SIGNATURE = "def pick_sde_window(size, window_range):"
+_CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
+FAILING = (
+    Example("the global generator", {"common": [(_DRAW, "«random.randint(low, latest)»")]}),
+    Example("an unseeded generator", {"common": [(_DRAW, "«random.Random().randint(low, latest)»")]}),
+    Example(
+        "the request's seed, handed on",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, seed):"),
+                (_DRAW, "«random.Random(seed).randint(low, latest)»"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ", params.seed)")],
+        },
+    ),
+    Example(
+        "rank and request mixed",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, request_id):"),
+                (_DRAW, '«random.Random(int(os.environ["LOCAL_RANK"]) + hash(request_id)).randint(low, latest)»'),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ", req.request_id)")],
+        },
+    ),
+    Example("torch's global generator", {"common": [(_DRAW, "«torch.randint(low, latest + 1, (1,))».item()")]}),
+    Example(
+        "the request's generator",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, generator):"),
+                (_DRAW, "«torch.randint(low, latest + 1, (1,), generator=generator)».item()"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ", params.generator)")],
+        },
+    ),
+    Example(
+        "a remainder",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, seed):"),
+                (_DRAW, "low + «seed % (latest - low + 1)»"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ", params.seed)")],
+        },
+    ),
+)
+PASSING = (
+    Example("the rank"),
+    Example(
+        "the rank, handed on",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, seed):"),
+                (_DRAW, "random.Random(seed).randint(low, latest)"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ', int(os.environ["LOCAL_RANK"]))'), ("import torch\n", "import os\n\nimport torch\n")],
+        },
+    ),
+    Example(
+        "the trainer's step",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, steps):"),
+                (_DRAW, "random.Random(steps).randint(low, latest)"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ', int(extra_args.get("global_steps", 0)))')],
+        },
+    ),
+    Example("a generator with the rank's seed", {"common": [(_DRAW, 'torch.randint(low, latest + 1, (1,), generator=torch.Generator().manual_seed(int(os.environ["LOCAL_RANK"]))).item()')]}),
+)

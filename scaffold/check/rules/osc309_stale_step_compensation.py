@@ -1,0 +1,256 @@
+"""The rollout asks the pipeline for another number of steps than the release needs.
+
+vllm-omni 0.22 evaluated some models once more than training does for the same ``num_inference_steps``; 0.24 and
+later do not. A correction that is left in place, or one that is missing, puts every step beside the one that training
+recomputes: +5e-3 on the log-prob, 500 times the clip range, from the first step on.
+
+    params.num_inference_steps = num_inference_steps - 1      # needed on 0.22 only
+
+Instead: hand on the number as it comes; correct it only where the installed release counts otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.dataflow import arguments
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import numbers, recorded, recorded_number, release
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.step_counts import NAME as STEPS
+from scaffold.check.model.step_counts import Count, step_count
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC309"
+NAME = "stale-step-compensation"
+SEVERITY = "error"
+CHECKLIST = ("R6", "pitfall 5")
+APPLIES = Applies(objective="policy_gradient")
+HELP = "let rollout and training take the same number of steps on the installed release"
+_SPEAKS = (b"0.22", b"0_22", b"ompensat")
+
+
+def check(package: Package) -> Hits:
+    """Compare what is handed to the pipeline, and to the shared schedule, with what the release needs."""
+    side, training = side_of(package, "rollout"), side_of(package, "training")
+    needed = _needed(package, side)
+    handed = list(_handed(side))
+    for function, node, offset in handed:
+        # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
+        if needed is not None and offset not in (0, needed):
+            version = ".".join(map(str, release(package) or ()))
+            yield Hit(
+                function.file, node, f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {_shown(needed)}"
+            )
+    if needed and not any(offset == needed for _, _, offset in handed):
+        yield from _missing(package, side, needed)
+    yield from _unequal(side, training)
+
+
+def _needed(package: Package, side: Side) -> int | None:
+    """Return what has to be added for the installed release; None where that is not known."""
+    installed = release(package)
+    made_for = numbers(recorded(package, "upstream", "version"))
+    offset = recorded_number(package, "schedule", "request_offset")
+    if installed is None:
+        return None
+    if offset is not None and made_for is not None:
+        if made_for == installed or (made_for >= (0, 24) and installed >= (0, 24)):
+            return offset
+        return 0 if installed >= (0, 24) else None
+    spoken = any(mark in function.file.data for function in side.functions for mark in _SPEAKS)
+    return 0 if spoken and installed >= (0, 24) else None
+
+
+def _shown(needed: int) -> str:
+    return f"{needed:+d}" if needed else "nothing added"
+
+
+def _handed(side: Side) -> Iterator[tuple[FunctionModel, ast.AST, int]]:
+    """Yield where a number of steps is put into a request, with what is added to it."""
+    for function in side.functions:
+        index = function.file.index
+        for statement in index.nodes(ast.Assign, function.node):
+            if any(isinstance(target, ast.Attribute) and target.attr == STEPS for target in statement.targets):
+                count = _certain(function, step_count(side, function, statement.value), statement)
+                if count is not None:
+                    yield function, statement.value, count.offset
+        for change in index.nodes(ast.AugAssign, function.node):
+            number = function.file.value(change.value)
+            if isinstance(change.target, ast.Attribute) and change.target.attr == STEPS and isinstance(number, int):
+                if isinstance(change.op, (ast.Add, ast.Sub)) and not _versioned(function, change):
+                    yield function, change, number if isinstance(change.op, ast.Add) else -number
+        for call in function.calls:
+            name = function.file.qualified(call.func) or ""
+            if name in ("setattr", "dataclasses.replace", "copy.replace") or _of_super(call):
+                value = next((item.value for item in call.keywords if item.arg == STEPS), None)
+                if name == "setattr" and len(call.args) == 3 and getattr(call.args[1], "value", None) == STEPS:
+                    value = call.args[2]
+                if value is not None:
+                    count = _certain(function, step_count(side, function, value), call)
+                    if count is not None:
+                        yield function, value, count.offset
+
+
+def _certain(function: FunctionModel, count: Count | None, statement: ast.AST) -> Count | None:
+    return None if count is None or _versioned(function, statement) else count
+
+
+def _versioned(function: FunctionModel, node: ast.AST) -> bool:
+    """Whether a test for the release stands around a node."""
+    around = [outer for outer in function.file.index.ancestors(node) if isinstance(outer, (ast.If, ast.IfExp))]
+    return any("version" in ast.unparse(outer.test).lower() for outer in around)
+
+
+def _of_super(call: ast.Call) -> bool:
+    target = call.func
+    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Call) and (
+        isinstance(target.value.func, ast.Name) and target.value.func.id == "super"
+    )
+
+
+def _missing(package: Package, side: Side, needed: int) -> Hits:
+    for adapter in side.adapters:
+        method = adapter.method("forward")
+        for call in method.calls if method is not None else ():
+            if method is not None and _of_super(call) and side.called(method, call) is None:
+                yield Hit(
+                    method.file,
+                    call,
+                    f"the request goes on as it is; vllm-omni {recorded(package, 'upstream', 'version')} needs {STEPS} {needed:+d}",
+                )
+
+
+def _unequal(side: Side, training: Side) -> Hits:
+    """Compare the numbers with which both sides call a schedule function that they share."""
+    for function in side.functions:
+        if function not in training or function.cls is not None:
+            continue
+        for parameter in function.parameters:
+            if "step" not in parameter:
+                continue
+            counts = [
+                {step_count(one, caller, value) for caller, value in arguments(one, function, parameter)}
+                for one in (side, training)
+            ]
+            if any(len(found) != 1 or None in found for found in counts):
+                continue
+            rollout, trained = counts[0].pop(), counts[1].pop()
+            assert rollout is not None
+            assert trained is not None
+            if rollout.offset != trained.offset and not (function in side and _inner(side, training, function)):
+                odd = rollout if rollout.node is not None else trained
+                assert odd.function is not None
+                assert odd.node is not None
+                yield Hit(
+                    odd.function.file,
+                    odd.node,
+                    f"rollout sets up {STEPS} {rollout.offset:+d} in {function.name}(), training {trained.offset:+d}",
+                )
+
+
+def _inner(side: Side, training: Side, function: FunctionModel) -> bool:
+    """Whether the function is called by another one that both sides share, which is reported instead."""
+    return any(caller in training for caller, _ in side.callers.get(function, []))
+
+
+_CALL = "        output = super().forward(req)\n"
+_SPEC = """schema = 1
+
+[upstream]
+version = "{}"
+steps = "n-1"
+
+[schedule]
+steps = "n-1"
+request_offset = {}
+"""
+_PIN = 'dependencies = ["vllm-omni==0.27.0rc1"]'
+FAILING = (
+    Example(
+        "a correction for 0.22 left in place",
+        {
+            "rollout": [
+                (
+                    _CALL,
+                    "        # vllm-omni 0.22 takes one step more.\n"
+                    "        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n" + _CALL,
+                )
+            ]
+        },
+    ),
+    Example(
+        "recorded as not needed",
+        {"spec": _SPEC.format("0.27.0rc1", 0), "rollout": [(_CALL, "        «params.num_inference_steps += 1»\n" + _CALL)]},
+    ),
+    Example(
+        "by way of a name and a lower limit",
+        {
+            "spec": _SPEC.format("0.27.0rc1", 0),
+            "rollout": [
+                (
+                    _CALL,
+                    "        steps = int(params.num_inference_steps)\n"
+                    "        params.num_inference_steps = «max(1, steps - 1)»\n" + _CALL,
+                )
+            ],
+        },
+    ),
+    Example(
+        "made for a release that the checkout left",
+        {
+            "spec": _SPEC.format("0.22.0", -1),
+            "rollout": [(_CALL, "        params.num_inference_steps = «params.num_inference_steps - 1»\n" + _CALL)],
+        },
+    ),
+    Example(
+        "missing on 0.22",
+        {
+            "spec": _SPEC.format("0.22.0", -1),
+            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
+            "rollout": [("super().forward(req)\n", "«super().forward(req)»\n")],
+        },
+    ),
+    Example(
+        "the schedule of the rollout is another one",
+        {"rollout": [("num_inference_steps=int(params.num_inference_steps),", "num_inference_steps=«int(params.num_inference_steps) + 1»,")]},
+    ),
+    Example(
+        "the schedule of training is another one",
+        {"training": [("model_config.pipeline.num_inference_steps, device=device", "«model_config.pipeline.num_inference_steps - 1», device=device")]},
+    ),
+)
+PASSING = (
+    Example("handed on as it comes"),
+    Example(
+        "needed, and put back",
+        {
+            "spec": _SPEC.format("0.22.0", -1),
+            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
+            "rollout": [
+                (
+                    _CALL,
+                    "        steps = int(params.num_inference_steps)\n        params.num_inference_steps = max(1, steps - 1)\n"
+                    "        try:\n            output = super().forward(req)\n        finally:\n"
+                    "            params.num_inference_steps = steps\n",
+                )
+            ],
+        },
+    ),
+    Example(
+        "depends on the installed release",
+        {
+            "rollout": [
+                (
+                    _CALL,
+                    "        if VERSION < (0, 24):  # 0.22 takes one step more\n"
+                    "            params.num_inference_steps = params.num_inference_steps - 1\n" + _CALL,
+                ),
+                ("\n\nclass _StepOutput(", "\nVERSION = (0, 27)\n\n\nclass _StepOutput("),
+            ]
+        },
+    ),
+)

@@ -1,0 +1,105 @@
+"""The noise of the SDE steps comes from a generator that all samples of a group have in common.
+
+Group members differ by their noise alone. A generator made for each request with a literal seed, or with the rank,
+gives all of them the same noise: equal samples, equal rewards, advantages of zero. A fresh generator with the
+request's own seed is no better where the pipeline draws the initial latents from that seed: the first noise repeats
+them.
+
+    generator = torch.Generator(device).manual_seed(42)
+
+Instead: hand on a generator that goes on from draw to draw, or none, so that the process's own is used.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.sde import sampling_argument, sampling_calls
+from scaffold.check.model.seeds import of_request
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC311"
+NAME = "constant-noise-seed"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 16",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "use a generator whose state goes on from draw to draw, or none"
+_RANK = {"LOCAL_RANK", "RANK", "get_rank", "local_rank", "rank", "get_local_rank"}
+
+
+def check(package: Package) -> Hits:
+    """Look at what the generators of scheduler steps are seeded with."""
+    side = side_of(package, "rollout")
+    seen: set[ast.AST] = set()
+    for function, call in sampling_calls(side):
+        generator = sampling_argument(call, "generator")
+        if generator is None:
+            continue
+        for around, file, node in origin(side, function, generator).nodes:
+            seeded = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if not seeded or around is None or node in seen:
+                continue
+            assert isinstance(node, ast.Call)
+            assert isinstance(node.func, ast.Attribute)
+            if node.func.attr == "manual_seed" and node.args:
+                seen.add(node)
+                yield from _judge(side, around, file, node)
+
+
+def _judge(side: Side, around: FunctionModel, file: PythonFile, call: ast.Call) -> Hits:
+    seed = origin(side, around, call.args[0])
+    once = around.name == "__init__" and around.cls is not None
+    if of_request(seed):
+        plain = isinstance(call.args[0], (ast.Attribute, ast.Name)) and not _mixed(seed.nodes)
+        if plain and not once and _upstream_draws(side):
+            yield Hit(file, call, "the noise is drawn from the seed of the initial latents, and repeats them")
+    elif not seed.open and seed.complete and not (seed.words & _RANK and once) and "global_steps" not in seed.words:
+        what = "the rank" if seed.words & _RANK else "a constant"
+        yield Hit(file, call, f"the noise of all samples is drawn from one seed, {what}")
+
+
+def _mixed(nodes: list[tuple[FunctionModel | None, PythonFile, ast.AST]]) -> bool:
+    return any(isinstance(node, (ast.BinOp, ast.JoinedStr)) for _, _, node in nodes)
+
+
+def _upstream_draws(side: Side) -> bool:
+    """Whether the initial latents are drawn by the upstream pipeline's own ``forward``."""
+    for function in side.functions:
+        if function.name == "forward":
+            for call in function.calls:
+                target = call.func
+                if isinstance(target, ast.Attribute) and target.attr == "forward" and isinstance(target.value, ast.Call):
+                    if side.called(function, call) is None:
+                        return True
+    return False
+
+
+_GENERATOR = 'extra_args.get("generator")'
+FAILING = (
+    Example("a literal", {"rollout": [(_GENERATOR, "«torch.Generator().manual_seed(42)»")]}),
+    Example(
+        "a literal in the scheduler's wrapper",
+        {"rollout": [("self._generator = generator", "self._generator = «torch.Generator().manual_seed(0)»")]},
+    ),
+    Example(
+        "the rank",
+        {
+            "rollout": [
+                ("import torch\n", "import os\n\nimport torch\n"),
+                (_GENERATOR, '«torch.Generator().manual_seed(int(os.environ["LOCAL_RANK"]))»'),
+            ]
+        },
+    ),
+    Example("the seed of the latents", {"rollout": [(_GENERATOR, "«torch.Generator().manual_seed(params.seed)»")]}),
+)
+PASSING = (
+    Example("a generator that the request brings"),
+    Example("none", {"rollout": [(f"generator={_GENERATOR}", "generator=None")]}),
+    Example("a seed derived from the request's", {"rollout": [(_GENERATOR, "torch.Generator().manual_seed(params.seed + 1)")]}),
+)

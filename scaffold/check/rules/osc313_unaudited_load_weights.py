@@ -1,0 +1,90 @@
+"""``load_weights`` of the rollout adapter may return None.
+
+vllm-omni compares the names that ``load_weights`` returns with the parameters of the engine and stops where one was
+not filled. A method that returns nothing skips this audit: weights that were never loaded stay random, and the
+rollout makes noise that the reward model scores.
+
+    def load_weights(self, weights):
+        super().load_weights(weights)          # the result is dropped
+
+Instead: return the set of names that were loaded, on every path.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.follow import follow
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC313"
+NAME = "unaudited-load-weights"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 24",)
+APPLIES = Applies()
+HELP = "return the set of parameter names that were filled, what super().load_weights() returns included"
+
+
+def check(package: Package) -> Hits:
+    """Look at every path out of ``load_weights``."""
+    for adapter in package.rollout_adapters:
+        method = adapter.method("load_weights")
+        if method is None or method.is_abstract or _is_generator(method):
+            continue
+        for statement in method.returns:
+            value = None if statement.value is None else follow(method.file, statement.value)
+            if value is None or (isinstance(value, ast.Constant) and value.value is None):
+                yield Hit(method.file, statement, f"{adapter.name}.load_weights() returns None here")
+        if _falls_off(method.node.body):
+            yield Hit(
+                method.file, method.node, f"{adapter.name}.load_weights() can end without returning the names it loaded"
+            )
+
+
+def _is_generator(method: FunctionModel) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in method.file.index.own(method.node))
+
+
+def _falls_off(body: list[ast.stmt]) -> bool:
+    """Whether execution can get to the end of a block."""
+    last = body[-1]
+    if isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break)):
+        return False
+    if isinstance(last, ast.If):
+        return not last.orelse or _falls_off(last.body) or _falls_off(last.orelse)
+    if isinstance(last, (ast.With, ast.AsyncWith)):
+        return _falls_off(last.body)
+    if isinstance(last, ast.Try):
+        if last.finalbody and not _falls_off(last.finalbody):
+            return False
+        return _falls_off(last.orelse or last.body) or any(_falls_off(handler.body) for handler in last.handlers)
+    if isinstance(last, ast.While):
+        endless = isinstance(last.test, ast.Constant) and bool(last.test.value)
+        return not (endless and not any(isinstance(node, ast.Break) for node in ast.walk(last)))
+    return True
+
+
+_BODY = "        return super().load_weights(self._checkpoint_names(weights))\n"
+_HEAD = "    def load_weights(self, weights) -> set[str]:\n"
+FAILING = (
+    Example(
+        "the result is dropped",
+        {"rollout": [(_HEAD + _BODY, _HEAD.replace("load_weights", "«load_weights»") + _BODY.replace("return ", ""))]},
+    ),
+    Example(
+        "one path returns nothing",
+        {"rollout": [(_BODY, "        if not weights:\n            «return»\n" + _BODY)]},
+    ),
+    Example("None by name", {"rollout": [(_BODY, _BODY.replace("return ", "loaded = ") + "        «return None»\n")]}),
+)
+PASSING = (
+    Example("the names are returned"),
+    Example(
+        "every branch returns",
+        {"rollout": [(_BODY, "        if not weights:\n            return set()\n        else:\n    " + _BODY)]},
+    ),
+    Example("no method of its own", base="diffusers"),
+)

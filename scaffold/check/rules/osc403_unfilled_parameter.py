@@ -1,0 +1,133 @@
+"""A parameter of the training module is filled by no key of the checkpoint.
+
+It keeps its random start. A parity test of the output does not see it where the weight is multiplied by zero at the
+start, unused for the tested input, or random on both sides; training then works on noise.
+
+    self.proj_out = nn.Linear(…)        # the checkpoint calls it llm2vae, and the table says nothing
+
+Instead: correct the name in the module or the row of the table; a parameter that the module computes by itself
+belongs into a buffer that is not saved.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.example_keys import recorded_spec
+from scaffold.check.model.calls import argument
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.key_tables import folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.module_paths import INDEX, module_paths
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.submodules import Submodule, submodules
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC403"
+NAME = "unfilled-parameter"
+SEVERITY = "error"
+CHECKLIST = ("M6", "M7", "pitfall 22")
+APPLIES = Applies(non_diffusers=True)
+HELP = "correct the name in the module or in the key table; `omni-scaffold remap` shows the whole map"
+_DEEPEST = 12
+
+
+def check(package: Package) -> Hits:
+    """Apply the table to the keys that ``scaffold.toml`` records and look for every parameter of the module."""
+    keys, module = recorded_keys(package), package.training_module
+    tables = [table for table in key_tables(package) if not table.ignores]
+    if keys is None or module is None or not tables or not module_paths(module).complete:
+        return
+    filled = set()
+    for key in keys.kept:
+        row = renamed(tables, key)
+        if row is not None and row.target is not None:
+            filled.add(folded(row.target + key[len(row.source) :]))
+    reported: set[tuple[ClassModel, str]] = set()
+    for name, built, owner in _parameters(module, "", 0):
+        if folded(name) not in filled and (owner, built.name) not in reported:
+            reported.add((owner, built.name))
+            yield Hit(built.file, built.node, f"no key of the checkpoint becomes the parameter {name!r}")
+
+
+def _parameters(cls: ClassModel, prefix: str, depth: int) -> Iterator[tuple[str, Submodule, ClassModel]]:
+    """Yield the parameters whose names are certain, with what builds them."""
+    for built in submodules(cls) if depth < _DEEPEST else ():
+        name = prefix + built.name + (f".{INDEX}" if built.repeated else "")
+        if built.cls is not None:
+            yield from _parameters(built.cls, f"{name}.", depth + 1)
+        elif built.qualified in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+            yield prefix + built.name, built, cls
+        elif built.qualified in ("torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Embedding", "torch.nn.RMSNorm"):
+            yield f"{name}.weight", built, cls
+            if built.qualified == "torch.nn.Linear" and _has_bias(built.file, built.call):
+                yield f"{name}.bias", built, cls
+
+
+def _has_bias(file: PythonFile, call: ast.Call) -> bool:
+    bias = argument(call, "bias", 2)
+    return bias is None or file.value(bias) is True
+
+
+SPEC = recorded_spec()
+_HEAD = "self.llm2vae = nn.Linear(config.hidden_size, config.latent_dim)"
+FAILING = (
+    Example(
+        "a module under another name",
+        {
+            "spec": SPEC,
+            "model": [
+                (_HEAD, "«self.proj_out» = nn.Linear(config.hidden_size, config.latent_dim)"),
+                ("(self.llm2vae(self.norm", "(self.proj_out(self.norm"),
+            ],
+        },
+    ),
+    Example(
+        "a bias that the checkpoint does not have",
+        {
+            "spec": SPEC,
+            "model": [
+                (
+                    "        self.o_proj = nn.Linear(hidden, hidden, bias=False)",
+                    "        «self.o_proj» = nn.Linear(hidden, hidden)",
+                )
+            ],
+        },
+    ),
+    Example(
+        "a parameter of its own",
+        {
+            "spec": SPEC,
+            "model": [
+                (_HEAD, _HEAD + "\n        «self.scale» = nn.Parameter(torch.ones(1))"),
+                ("(self.llm2vae(self.norm(latents)),)", "(self.scale * self.llm2vae(self.norm(latents)),)"),
+            ],
+        },
+    ),
+    Example(
+        "a row that leads elsewhere",
+        {
+            "spec": SPEC,
+            "model": [
+                ('("vae2llm.", "vae2llm.")', '("vae2llm.", "vae_proj.")'),
+                ("self.vae2llm = nn.Linear", "«self.vae2llm» = nn.Linear"),
+            ],
+        },
+    ),
+)
+PASSING = (
+    Example("every parameter is filled", {"spec": SPEC}),
+    Example("nothing is known of the checkpoint"),
+    Example(
+        "a buffer",
+        {
+            "spec": SPEC,
+            "model": [
+                (_HEAD, _HEAD + '\n        self.register_buffer("scale", torch.ones(1), persistent=False)'),
+                ("(self.llm2vae(self.norm(latents)),)", "(self.scale * self.llm2vae(self.norm(latents)),)"),
+            ],
+        },
+    ),
+)

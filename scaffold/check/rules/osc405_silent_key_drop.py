@@ -1,0 +1,218 @@
+"""Checkpoint keys that no rule knows are dropped without a word.
+
+A key that is left over is either known not to be needed, or a sign that the map is wrong. Code that passes over what
+it does not know cannot tell the two apart: the next release of the checkpoint, or a renamed layer, loads in part.
+
+    for name, tensor in state.items():
+        if name.startswith("model."):
+            mapped[name[6:]] = tensor          # and everything else is gone
+
+Instead: ignore keys by name, with a reason, and raise for every other one.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.key_tables import key_tables, loading_functions
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC405"
+NAME = "silent-key-drop"
+SEVERITY = "error"
+CHECKLIST = ("M6", "pitfall 3", "pitfall 22")
+APPLIES = Applies(non_diffusers=True)
+HELP = "list the keys that are not needed, with the reason, and raise for every other one"
+
+
+def check(package: Package) -> Hits:
+    """Look at the functions that loading gets to."""
+    tables = {table.name for table in key_tables(package)}
+    for function in loading_functions(package):
+        if function.file not in package.files:
+            continue
+        yield from _filters(function)
+        yield from _loops(function)
+        yield from _mapping(function, tables)
+
+
+def _filters(function: FunctionModel) -> Hits:
+    """``{k: v for k, v in state.items() if k in own}``, also with ``startswith``."""
+    for node in function.nodes(ast.DictComp):
+        assert isinstance(node, ast.DictComp)
+        for generator in node.generators:
+            names = _key_names(generator.target, generator.iter)
+            if names and any(_asks(test, names) for test in generator.ifs):
+                yield Hit(function.file, node, f"{function.name}() keeps the keys that it knows and drops the others")
+
+
+def _loops(function: FunctionModel) -> Hits:
+    """``for k, v in state.items():`` with assignments only under tests of the key, and nothing raised."""
+    for node in function.nodes(ast.For):
+        assert isinstance(node, ast.For)
+        names = _key_names(node.target, node.iter)
+        if not names or any(isinstance(inner, (ast.Raise, ast.Assert)) for inner in ast.walk(node)):
+            continue
+        tests = [s for s in node.body if isinstance(s, ast.If) and _asks(s.test, names)]
+        # A branch for the rest keeps what no test knows.
+        open_ended = [s for s in tests if not _has_else(s) and _assigns(s)]
+        if not open_ended:
+            continue
+        unconditional = [
+            s for s in node.body if isinstance(s, ast.Assign) and _stores(s) and _uses(s.targets[0], names)
+        ]
+        if unconditional or any(isinstance(inner, ast.Call) and _warns(inner) for inner in ast.walk(node)):
+            continue
+        yield Hit(function.file, open_ended[0].test, f"{function.name}() passes over keys that no test here knows")
+
+
+def _mapping(function: FunctionModel, tables: set[str]) -> Hits:
+    """A function from key to key that answers None, or nothing, for whatever no row fits."""
+    parameters = [name for name in function.positional if name not in ("self", "cls")]
+    if not parameters or any(isinstance(node, (ast.Raise, ast.Assert)) for node in function.nodes(ast.AST)):
+        return
+    reads = {node.id for node in function.nodes(ast.Name) if isinstance(node, ast.Name)}
+    tested = any(_asks(node, {parameters[0]}) for node in function.nodes(ast.Call) if isinstance(node, ast.Call))
+    if not tested or not (reads & tables):
+        return
+    last = function.node.body[-1]
+    if isinstance(last, ast.Return) and (last.value is None or _is_none(last.value)):
+        yield Hit(function.file, last, f"{function.name}() answers None for every key that it does not know")
+    elif isinstance(last, (ast.For, ast.If)) and any(isinstance(node, ast.Return) for node in ast.walk(last)):
+        yield Hit(function.file, function.node, f"{function.name}() answers None for every key that it does not know")
+
+
+def _key_names(target: ast.expr, source: ast.expr) -> set[str]:
+    """Return the loop variable that holds checkpoint keys: of ``x.items()``, ``x.keys()``, or a generator of pairs."""
+    if not isinstance(source, ast.Call) or not isinstance(source.func, ast.Attribute):
+        return set()
+    if source.func.attr == "items" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        return {target.elts[0].id}
+    if source.func.attr == "keys" and isinstance(target, ast.Name):
+        return {target.id}
+    return set()
+
+
+def _asks(test: ast.expr, names: set[str]) -> bool:
+    """Whether a test asks how a key begins or ends, or whether it is among some."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("startswith", "endswith") and _is_name(node.func.value, names):
+                return True
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In):
+            if _is_name(node.left, names) and not isinstance(node.comparators[0], (ast.Tuple, ast.List, ast.Set)):
+                return True
+    return False
+
+
+def _is_name(node: ast.expr, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _has_else(statement: ast.If) -> bool:
+    while statement.orelse:
+        if len(statement.orelse) == 1 and isinstance(statement.orelse[0], ast.If):
+            statement = statement.orelse[0]
+            continue
+        return True
+    return False
+
+
+def _assigns(statement: ast.If) -> bool:
+    return any(isinstance(node, ast.Assign) for node in ast.walk(statement))
+
+
+def _stores(statement: ast.Assign) -> bool:
+    return isinstance(statement.targets[0], ast.Subscript)
+
+
+def _uses(target: ast.expr, names: set[str]) -> bool:
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(target))
+
+
+def _warns(call: ast.Call) -> bool:
+    function = call.func
+    return isinstance(function, ast.Attribute) and function.attr in ("append", "add", "warning", "error")
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+_RAISE = '    raise KeyError(f"checkpoint tensor {name!r} is in neither table")\n'
+_LOAD = "                target = to_training_key(source)\n"
+_BUILD = "        with torch.device"
+FAILING = (
+    Example("None for what is not known", {"model": [(_RAISE, "    «return None»\n")]}),
+    Example(
+        "nothing for what is not known",
+        {"model": [(_RAISE, ""), ("def to_training_key(", "def «to_training_key»(")]},
+    ),
+    Example(
+        "only what the module has",
+        {
+            "model": [
+                (
+                    "        model.load_state_dict(state,",
+                    "        own = model.state_dict()\n"
+                    "        state = «{name: tensor for name, tensor in state.items() if name in own}»\n"
+                    "        model.load_state_dict(state,",
+                )
+            ]
+        },
+    ),
+    Example(
+        "a chain of tests without an end",
+        {
+            "model": [
+                (
+                    "        with torch.device",
+                    "        mapped: dict[str, Tensor] = {}\n"
+                    "        for name, tensor in state.items():\n"
+                    '            if «name.startswith("model.")»:\n'
+                    "                mapped[name[6:]] = tensor\n"
+                    '            elif name.startswith("head."):\n'
+                    "                mapped[name] = tensor\n"
+                    "        state = mapped\n"
+                    "        with torch.device",
+                )
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("unknown keys raise"),
+    Example(
+        "a chain of tests that keeps the rest",
+        {
+            "model": [
+                (
+                    "        with torch.device",
+                    "        mapped: dict[str, Tensor] = {}\n"
+                    "        for name, tensor in state.items():\n"
+                    '            if name.startswith("model."):\n'
+                    "                mapped[name[6:]] = tensor\n"
+                    "            else:\n"
+                    "                mapped[name] = tensor\n"
+                    "        state = mapped\n"
+                    "        with torch.device",
+                )
+            ]
+        },
+    ),
+    Example(
+        "one kind of key is ignored by name",
+        {
+            "model": [
+                (
+                    "        with torch.device",
+                    '        state = {name: tensor for name, tensor in state.items() if not name == "rope.inv_freq"}\n'
+                    "        with torch.device",
+                )
+            ]
+        },
+    ),
+)

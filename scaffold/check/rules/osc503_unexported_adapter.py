@@ -1,0 +1,120 @@
+"""The package's ``__init__.py`` does not re-export a registered adapter.
+
+``register`` runs when the adapter's module is imported, and the only import that reaches it goes through the
+package's ``__init__.py``. An adapter that is not imported there does not exist for the trainer; one that is missing in
+``__all__`` is not part of ``verl_omni.pipelines``, which collects these lists.
+
+    from .diffusers_training_adapter import ToyDiffusion     # and nothing from vllm_omni_rollout_adapter
+
+Instead: import both adapters in ``__init__.py`` and name them in ``__all__``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.values import known
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC503"
+NAME = "unexported-adapter"
+SEVERITY = "error"
+CHECKLIST = ("W1", "pitfall 25")
+APPLIES = Applies()
+FIX_SAFETY = "safe"
+
+
+def check(package: Package) -> Hits:
+    """Look for each registered adapter in ``__init__.py``."""
+    init = package.init
+    if init is None:
+        return
+    adapters = [r.cls for side in ("training", "rollout") for r in package.registered(side) if r.cls is not None]
+    for cls in dict.fromkeys(adapters):
+        if cls.file not in package.files or cls.file is init or "." in cls.qualname.removeprefix(f"{cls.file.module}."):
+            continue
+        name = cls.node.name
+        text = f"{name} of {cls.file.name} is not imported here, so it is never registered"
+        if not _imported(package, init, cls):
+            help = f"write `from .{cls.file.stem} import {name}` and name it in __all__"
+            yield Hit(init, Span(1, 1, 1, 1), text, help, data=cls)
+            continue
+        listed = _listed(init)
+        if listed is not None and name not in listed[1]:
+            yield Hit(init, listed[0], f"{name} is not named in __all__", f"add {name!r} to __all__", data=cls)
+
+
+def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
+    """Whether importing the package certainly or possibly binds the class."""
+    found = package.project.definition(f"{package.module}.{cls.node.name}")
+    if found is not None:
+        return found[1].node is cls.node
+    # A star import of something that cannot be read, or a name that is bound in another way.
+    return cls.node.name in init.names or any(package.project.module(module) is None for module, _ in init.stars)
+
+
+def _listed(init: PythonFile) -> tuple[ast.expr, list[str]] | None:
+    """Return the expression of ``__all__`` and its names, None where they are not plain."""
+    bindings = init.names.get("__all__", [])
+    if len(bindings) != 1 or bindings[0].value is None or "__all__" in init.project.changed_names(init):
+        return None
+    value = init.value(bindings[0].value)
+    if not isinstance(value, (list, tuple)) or not known(value):
+        return None
+    return bindings[0].value, [str(name) for name in value]
+
+
+def fix(hit: Hit) -> str | None:
+    """Import the adapter and name it in ``__all__``, where that is a plain list."""
+    from scaffold.check.editing import add_import
+
+    init, cls = hit.file, hit.data
+    assert isinstance(init, PythonFile)
+    assert isinstance(cls, ClassModel)
+    name = cls.node.name
+    text = init.text
+    listed = _listed(init)
+    if listed is not None and name not in listed[1]:
+        node = listed[0]
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            return None
+        from scaffold.check.editing import replace_expression
+
+        names = ", ".join(f'"{item}"' for item in (*listed[1], name))
+        text = replace_expression(init, node, f"[{names}]" if isinstance(node, ast.List) else f"({names},)")
+    if name not in init.names:
+        text = add_import(text, f".{cls.file.stem}", name)
+    return text
+
+
+_ROLLOUT = "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
+_ALL = '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]'
+FAILING = (
+    Example(
+        "not imported",
+        {
+            "init": [
+                ("from .diffusers", "«»from .diffusers"),
+                (_ROLLOUT, ""),
+                (_ALL, '__all__ = ["ToyDiffusion"]'),
+            ],
+            "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
+            "def test_name() -> None:\n    assert ToyDiffusion\n",
+        },
+    ),
+    Example("not in __all__", {"init": [(_ALL, '__all__ = «["ToyDiffusion"]»')]}),
+    Example("not in __all__, a tuple", {"init": [(_ALL, '__all__ = «("ToyPipelineWithLogProb",)»')]}),
+)
+PASSING = (
+    Example("both are there"),
+    Example("by star import", {"init": [(_ROLLOUT, "from .vllm_omni_rollout_adapter import *\n")]}),
+    Example(
+        "a list that grows", {"init": [(_ALL, '__all__ = ["ToyDiffusion"]\n__all__ += ["ToyPipelineWithLogProb"]')]}
+    ),
+    Example("diffusers", base="diffusers"),
+)

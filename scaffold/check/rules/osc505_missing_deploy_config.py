@@ -1,0 +1,91 @@
+"""A script trains the package without a deploy configuration, or names one that is not there.
+
+vllm-omni needs a topology for a pipeline that no ``model_index.json`` describes: which stages there are and on which
+devices. Without ``engine_kwargs.vllm_omni.deploy_config`` the engine takes a default that does not know the model; a
+path that leads nowhere stops the run after the trainer's workers have started.
+
+    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$PWD/examples/toy/toy.yml"   # no such file
+
+Instead: keep the YAML file beside the launch script and name it there and in the smoke script.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.model.hydra import ROLLOUT
+from scaffold.check.model.package import Package
+from scaffold.check.model.shell import ShellScript
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC505"
+NAME = "missing-deploy-config"
+SEVERITY = "error"
+CHECKLIST = ("W4",)
+APPLIES = Applies(non_diffusers=True)
+DEPLOY = f"{ROLLOUT}engine_kwargs.vllm_omni.deploy_config"
+
+
+def check(package: Package) -> Hits:
+    """Look at the deploy configuration of each script that uses vllm-omni for rollouts."""
+    project = package.project
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        if not any(item.key.startswith(ROLLOUT) for item in script.overrides):
+            continue
+        override = script.override(DEPLOY)
+        if override is None:
+            if not _elsewhere(script):
+                place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
+                yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
+            continue
+        for mention in script.paths:
+            path = mention.path
+            if path is None or not path.endswith((".yaml", ".yml")) or project.tree.exists(path):
+                continue
+            folder = path.rpartition("/")[0]
+            if project.complete or (not project.alone and project.files(folder)):
+                yield Hit(script, mention.span, f"the deploy configuration {path} is not there", f"add {path}")
+
+
+def _elsewhere(script: ShellScript) -> bool:
+    """Whether options of the engine come from a file or a variable that cannot be seen."""
+    return any(item.key.startswith(f"{ROLLOUT}engine_kwargs") for item in script.overrides) or any(
+        word.text.startswith(("--config-name", "--config-path", "--config-dir")) for word in script.words
+    )
+
+
+_LINE = '    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG" \\\n'
+_DEFAULT = "DEPLOY_CONFIG=$PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml"
+_BESIDE = 'DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/toy_deploy_config.yaml"}'
+FAILING = (
+    Example(
+        "the option is missing",
+        {
+            "launch": [
+                (_LINE, ""),
+                ("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
+            ]
+        },
+    ),
+    Example("no such file", {"e2e": [(_DEFAULT, f"«{_DEFAULT.replace('toy_deploy', 'deploy')}»")]}),
+    Example(
+        "the file was forgotten",
+        {
+            "deploy": None,
+            "e2e": [(_DEFAULT, f"«{_DEFAULT}»")],
+            "launch": [
+                (
+                    _BESIDE,
+                    f"«{_BESIDE}»",
+                )
+            ],
+        },
+    ),
+)
+PASSING = (
+    Example("named and there"),
+    Example(
+        "a path that only the user knows",
+        {"e2e": [(_DEFAULT, "DEPLOY_CONFIG=${DEPLOY_CONFIG:?set it}")]},
+    ),
+    Example("diffusers", base="diffusers"),
+)

@@ -1,0 +1,74 @@
+"""A LoRA target of a script names no module of the training module.
+
+PEFT matches a target with the end of a module's name. A target that fits nothing is passed over as long as another
+one fits: part of the model stays untrained, the loss is finite, the exit code is 0.
+
+    target_modules='["q_proj_gen", "k_projection_gen"]'      # the module is called k_proj_gen
+
+Instead: name the modules as the training module does.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from scaffold.check.example import Example
+from scaffold.check.model.hydra import MODEL, lora_rank, names
+from scaffold.check.model.module_paths import module_paths
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC507"
+NAME = "unmatched-lora-target"
+SEVERITY = "error"
+CHECKLIST = ("W3", "pitfall 18")
+APPLIES = Applies(non_diffusers=True)
+
+
+def check(package: Package) -> Hits:
+    """Look for every target of every script among the modules that the training module builds."""
+    module = package.training_module
+    paths = module_paths(module) if module is not None else None
+    if module is None or paths is None or not paths.complete:
+        return
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        override = script.override(f"{MODEL}target_modules")
+        targets = names(override.value) if override is not None else None
+        if override is None or targets is None or lora_rank(script) == 0:
+            continue
+        for target in targets:
+            if not paths.targeted(target):
+                ends = sorted({name.rpartition(".")[2] for name in paths.modules})
+                near = get_close_matches(target.rpartition(".")[2], ends, n=1)
+                help = f"write {near[0]!r}, or whatever the module is called" if near else "name a module that there is"
+                yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
+
+
+_TARGETS = """actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]'"""
+FAILING = (
+    Example(
+        "a name that is not there", {"launch": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")]}
+    ),
+    Example(
+        "under another parent",
+        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('v_proj_gen', 'mlp.v_proj_gen')}»")]},
+    ),
+    Example(
+        "renamed in the model alone",
+        {
+            "model": [
+                ("self.q_proj_gen = ", "self.query_gen = "),
+                ("self.q_proj_gen(", "self.query_gen("),
+            ],
+            "launch": [(_TARGETS, f"«{_TARGETS}»")],
+            "e2e": [(_TARGETS, f"«{_TARGETS}»")],
+        },
+    ),
+)
+PASSING = (
+    Example("all of them are there"),
+    Example("with the parent's name", {"launch": [('"q_proj_gen", ', '"self_attn.q_proj_gen", ')]}),
+    Example("a pattern", {"launch": [(_TARGETS, "actor_rollout_ref.model.target_modules=all-linear")]}),
+    Example("no LoRA", {"launch": [("lora_rank=64", "lora_rank=0"), ('"k_proj_gen"', '"nothing"')]}),
+    Example("diffusers", base="diffusers"),
+)

@@ -1,0 +1,80 @@
+"""The SDE window of a script does not fit its range, or the range reaches beyond the steps.
+
+Noise and log-probs exist only inside the window. A range that ends after the last denoising step, or is smaller than
+the window, gives some ranks a window without steps: their samples carry no log-probs, and the batch cannot be put
+together.
+
+    num_inference_steps=15 sde_window_size=2 sde_window_range='[0, 20]'
+
+Instead: let the range end at or before the number of steps and hold at least one window.
+"""
+
+from __future__ import annotations
+
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.model.hydra import ROLLOUT, integer, integers
+from scaffold.check.model.package import Package
+from scaffold.check.model.source import UndecodableError
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC511"
+NAME = "window-beyond-steps"
+SEVERITY = "warning"
+CHECKLIST = ("R6",)
+APPLIES = Applies()
+_STEPS = re.compile(r'^steps\s*=\s*"n-1"', re.MULTILINE)
+
+
+def check(package: Package) -> Hits:
+    """Compare window, range and steps of each script."""
+    fewer = 1 if _one_step_less(package) else 0
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        steps_option = script.override(f"{ROLLOUT}pipeline.num_inference_steps")
+        size_option = script.override(f"{ROLLOUT}algo.sde_window_size")
+        range_option = script.override(f"{ROLLOUT}algo.sde_window_range")
+        steps = integer(steps_option.value) if steps_option is not None else None
+        size = integer(size_option.value) if size_option is not None else None
+        if size is None or size_option is None or size <= 0:
+            continue
+        bounds = integers(range_option.value) if range_option is not None else None
+        if bounds is not None and len(bounds) == 2 and range_option is not None:
+            low, high = bounds
+            if high - low < size:
+                text = f"a window of {size} steps does not fit into [{low}, {high})"
+                yield Hit(script, range_option.span, text, "widen the range or shorten the window")
+            elif steps is not None and high > steps - fewer:
+                text = f"the range ends at step {high}, {steps} inference steps have {steps - fewer}"
+                yield Hit(script, range_option.span, text, f"let the range end at {steps - fewer} at the latest")
+        elif range_option is None and steps is not None and size > steps - fewer:
+            text = f"a window of {size} steps, {steps} inference steps have {steps - fewer}"
+            yield Hit(script, size_option.span, text, "shorten the window")
+
+
+def _one_step_less(package: Package) -> bool:
+    """Whether the package's own ``scaffold.toml`` says that n inference steps are n - 1 evaluations."""
+    spec = package.project.source(f"{package.path}/scaffold.toml")
+    try:
+        return spec is not None and _STEPS.search(spec.text) is not None
+    except UndecodableError:
+        return False
+
+
+_RANGE = "actor_rollout_ref.rollout.algo.sde_window_range='[0, 7]'"
+FAILING = (
+    Example("the range is too long", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '20')}»")]}),
+    Example("the window does not fit", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '1')}»")]}),
+    Example(
+        "one step less than asked for",
+        {
+            "launch": [(_RANGE, f"«{_RANGE.replace('7', '15')}»")],
+            "spec": '[schedule]\nsteps = "n-1"\n',
+        },
+    ),
+)
+PASSING = (
+    Example("inside the steps"),
+    Example("up to the last step", {"launch": [(_RANGE, _RANGE.replace("7", "15"))]}),
+    Example("no window", {"launch": [(_RANGE, _RANGE.replace("7", "20")), ("sde_window_size=2", "sde_window_size=0")]}),
+)

@@ -1,0 +1,116 @@
+"""The data script cuts token ids at a maximum length.
+
+Training recomputes the rollout's log-probs from these ids. The rollout encodes the whole prompt, so a cut sequence is
+another prompt: its end token is missing, and often the words that the reward asks for. The log-probs of the two sides
+drift apart without an error.
+
+    ids = [begin, *tokenizer.encode(text), end][:max_length]
+
+Instead: raise or leave the row out when there are more ids than allowed.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises, tokenising_functions
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC602"
+NAME = "truncated-prompt"
+SEVERITY = "error"
+CHECKLIST = ("D2", "pitfall 43")
+APPLIES = Applies(non_diffusers=True)
+HELP = "do not cut: raise, or leave the row out, when the prompt is too long"
+
+
+def check(package: Package) -> Hits:
+    """Follow token ids through the functions of the data scripts."""
+    for file in package.preprocessors:
+        tokenisers = tokenising_functions(file)
+        for function in file.all_functions:
+            yield from _cuts(file, function, tokenisers)
+
+
+def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
+    tokens = token_names(function, tokenisers)
+    for node in function.nodes(ast.Subscript):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
+            continue
+        if holds_tokens(node.value, tokens, tokenisers) and _cuts_end(node.slice):
+            what = "deletes" if isinstance(node.ctx, ast.Del) else "keeps only"
+            yield Hit(file, node, f"{function.name}() {what} part of the token ids")
+    for call in function.calls:
+        if not tokenises(call):
+            continue
+        for item in call.keywords:
+            value = file.value(item.value) if item.arg == "truncation" else False
+            if value is True or (isinstance(value, str) and value != "do_not_truncate"):
+                yield Hit(file, item.value, f"{function.name}() lets the tokenizer cut the prompt")
+
+
+def _cuts_end(part: ast.Slice) -> bool:
+    """Whether a slice keeps a beginning (``[:n]``) or an end of variable length, or is what ``del`` removes."""
+    if part.step is not None:
+        return False
+    if part.upper is None:
+        return part.lower is not None and not _plain_number(part.lower)
+    # [1:-1] takes fixed tokens off; [:n] cuts at a length.
+    return not (_plain_number(part.upper) and _negative(part.upper))
+
+
+def _plain_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and isinstance(inner.value, int)
+
+
+def _negative(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+_CHECK = (
+    "    if len(ids) > max_length:\n"
+    '        raise ValueError(f"{len(ids)} tokens where {max_length} are allowed: {text!r}")\n'
+    "    return ids\n"
+)
+_ENCODE = "tokenizer.encode(text.strip(), add_special_tokens=False)"
+FAILING = (
+    Example("cut when returned", {"data": [(_CHECK, "    return «ids[:max_length]»\n")]}),
+    Example("cut before the end token is added", {"data": [(_ENCODE, f"«{_ENCODE}[: max_length - 2]»")]}),
+    Example("deleted", {"data": [(_CHECK, "    del «ids[max_length:]»\n    return ids\n")]}),
+    Example(
+        "cut by the tokenizer",
+        {
+            "data": [
+                (
+                    _ENCODE,
+                    "tokenizer.encode(text, add_special_tokens=False, truncation=«True», max_length=max_length)",
+                )
+            ]
+        },
+    ),
+    Example(
+        "cut by the caller",
+        {
+            "data": [
+                (
+                    "tokenize_toy_prompt(tokenizer, line, 256)) for",
+                    "«tokenize_toy_prompt(tokenizer, line, 999)[:256]») for",
+                )
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("too long is an error"),
+    Example("the markers are taken off", {"data": [(_CHECK, "    body = ids[1:-1]\n    assert body\n" + _CHECK)]}),
+    Example("text is cut for a message", {"data": [("{text!r}", "{text[:40]!r}")]}),
+    Example(
+        "the tokenizer is told not to",
+        {"data": [("add_special_tokens=False)", "add_special_tokens=False, truncation=False)")]},
+    ),
+)

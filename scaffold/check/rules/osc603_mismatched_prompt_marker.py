@@ -1,0 +1,106 @@
+"""The data script puts other markers around a prompt than the rollout adapter knows.
+
+The data script writes the ids that training reads, begin and end marker included. The rollout adapter turns ids into
+text for the pipeline, which puts its own markers around it, and takes the data's off again. A marker that only one
+side knows stays in the text, is encoded once more, and the two sides work on different prompts.
+
+    ids = [tok("<|im_start|>"), *ids, tok("<|endoftext|>")]      # the rollout strips <|im_end|>
+
+Instead: use the markers of the pipeline on both sides.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.data_rows import holds_tokens, token_names, tokenising_functions
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC603"
+NAME = "mismatched-prompt-marker"
+SEVERITY = "error"
+CHECKLIST = ("D2", "pitfall 31")
+APPLIES = Applies(non_diffusers=True)
+_MARKER = re.compile(r"<[^<>\s]{1,40}>")
+
+
+def check(package: Package) -> Hits:
+    """Compare the markers around token ids with those in the code of the rollout adapter."""
+    known = set(_rollout_markers(package))
+    if not known:
+        return
+    for file in package.preprocessors:
+        tokenisers = tokenising_functions(file)
+        for function in file.all_functions:
+            for marker, node in _added(file, function, tokenisers):
+                if marker not in known:
+                    text = f"{marker!r} is put around the prompt, the rollout adapter knows {', '.join(sorted(known))}"
+                    yield Hit(file, node, text, "use the same markers on both sides")
+
+
+def _rollout_markers(package: Package) -> Iterator[str]:
+    for adapter in package.rollout_adapters:
+        decodes = any(
+            isinstance(call.func, ast.Attribute) and call.func.attr in ("decode", "batch_decode")
+            for function in adapter.file.all_functions
+            for call in function.calls
+        )
+        if not decodes:
+            continue
+        for node in adapter.file.index.nodes(ast.Constant):
+            if isinstance(node.value, str) and not _is_docstring(adapter.file, node):
+                yield from _MARKER.findall(node.value.replace("\\", ""))
+
+
+def _is_docstring(file: PythonFile, node: ast.Constant) -> bool:
+    return any(expression.value is node for expression in file.index.nodes(ast.Expr))
+
+
+def _added(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the markers that a list of ids begins or ends with."""
+    tokens = token_names(function, tokenisers)
+    for node in function.nodes(ast.List):
+        if not isinstance(node, ast.List):
+            continue
+        spread = any(
+            isinstance(item, ast.Starred) and holds_tokens(item.value, tokens, tokenisers) for item in node.elts
+        )
+        if not spread:
+            continue
+        for item in node.elts:
+            for argument in item.args if isinstance(item, ast.Call) else ():
+                value = file.value(argument)
+                if isinstance(value, str) and _MARKER.fullmatch(value):
+                    yield value, argument
+
+
+_END = 'END_TOKEN = "<|im_end|>"'
+_USE = "tokenizer.convert_tokens_to_ids(END_TOKEN)]"
+FAILING = (
+    Example(
+        "another end marker",
+        {
+            "data": [
+                (_END, _END.replace("im_end", "endoftext")),
+                (_USE, "tokenizer.convert_tokens_to_ids(«END_TOKEN»)]"),
+            ]
+        },
+    ),
+    Example(
+        "written in place",
+        {"data": [(_USE, 'tokenizer.convert_tokens_to_ids(«"<|vision_end|>"»)]')]},
+    ),
+)
+PASSING = (
+    Example("the same markers"),
+    Example(
+        "a rollout adapter that names none",
+        {"rollout": [('.removeprefix("<|im_start|>").removesuffix("<|im_end|>")', "")]},
+    ),
+)

@@ -1,0 +1,79 @@
+"""A script of ``tests/special_e2e/`` is called by no runner.
+
+The runners in ``tests/gpu_smoke/`` and ``tests/npu_smoke/`` are what runs on machines with accelerators. A smoke test
+that none of them calls, directly or through another script, never runs: it rots until the day somebody needs it.
+
+Instead: add a ``run_test`` line to a runner.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.project import Project
+from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.source import SourceFile
+from scaffold.check.rule import Hit, Hits
+
+ID = "OSC701"
+NAME = "uncalled-e2e-script"
+SEVERITY = "error"
+CHECKLIST = ("S2", "pitfall 37")
+SCOPE = "project"
+HELP = "call it from a runner in tests/gpu_smoke/ or tests/npu_smoke/, or delete it"
+
+
+def check(project: Project) -> Hits:
+    """Follow the runners through the scripts that they call."""
+    runners = project.runners
+    if not runners:
+        return
+    called: set[str] = set()
+    pending: list[SourceFile] = list(runners)
+    if any(_calls_unknown(runner) for runner in runners if not runner.partial):
+        return
+    scripts = project.e2e_scripts
+    while pending:
+        text = _code(pending.pop())
+        for script in scripts:
+            if script.path not in called and f"special_e2e/{script.name}" in text:
+                called.add(script.path)
+                pending.append(script)
+    for script in scripts:
+        if script.path not in called:
+            yield Hit(script, Span(1, 1, 1, 1), f"no runner calls {script.name}")
+
+
+def _code(file: SourceFile) -> str:
+    """The words of a script, without its comments; the lines of what only a patch shows."""
+    if isinstance(file, ShellScript):
+        return "\n".join(word.text for word in file.words)
+    return "\n".join(line for line in file.lines if not line.lstrip().startswith("#"))
+
+
+def _calls_unknown(runner: SourceFile) -> bool:
+    """Whether a runner calls scripts of the folder whose names it computes."""
+    if not isinstance(runner, ShellScript):
+        return False
+    return any(
+        "special_e2e/" in word.text and any(c in word.text.rpartition("special_e2e/")[2] for c in "$*?")
+        for word in runner.words
+    )
+
+
+_CALL = "    bash tests/special_e2e/run_flowgrpo_toy.sh\n"
+FAILING = (
+    Example("no line in a runner", {"runner": [(_CALL, "    true\n")], "e2e": [("#!/usr", "«»#!/usr")]}),
+    Example("only in a comment", {"runner": [(_CALL, "    true\n#" + _CALL)], "e2e": [("#!/usr", "«»#!/usr")]}),
+)
+PASSING = (
+    Example("called"),
+    Example(
+        "called by a script that is called",
+        {
+            "runner": [(_CALL, "    bash tests/special_e2e/run_all.sh\n")],
+            "tests/special_e2e/run_all.sh": "bash tests/special_e2e/run_flowgrpo_toy.sh\n",
+        },
+    ),
+    Example("the runner goes through the folder", {"runner": [(_CALL, '    bash tests/special_e2e/"$name".sh\n')]}),
+)

@@ -1,0 +1,102 @@
+"""``[tool.omni-scaffold]`` in ``pyproject.toml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaffold.check import check_paths
+from scaffold.check.example import base_tree
+from scaffold.errors import ScaffoldError
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Write the integration of the examples with a wrong flag and without its line in the runner."""
+    for name, text in base_tree("non_diffusers").items():
+        path = tmp_path / "toy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text.startswith("-> "):
+            path.symlink_to(text[3:].strip())
+            continue
+        text = text.replace("gradient_checkpointing = True", "gradient_checkpointing = False")
+        path.write_text(text.replace("special_e2e/run_flowgrpo_toy.sh\n", "special_e2e/none.sh\n"))
+    return tmp_path / "toy"
+
+
+def rules_of(path: Path, **options: tuple[str, ...]) -> list[str]:
+    """Return the identifiers of what is found."""
+    return sorted(finding.rule for finding in check_paths([path], **options).findings)  # type: ignore[arg-type]
+
+
+def settle(folder: Path, table: str) -> None:
+    """Add the table to a ``pyproject.toml``."""
+    path = folder / "pyproject.toml"
+    before = path.read_text() if path.exists() else ""
+    path.write_text(f"{before}\n[tool.omni-scaffold]\n{table}\n")
+
+
+def test_without_settings_everything_runs(broken: Path) -> None:
+    assert rules_of(broken) == ["OSC104", "OSC701"]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ('select = ["OSC1"]', ["OSC104"]),
+        ('ignore = ["OSC104"]', ["OSC701"]),
+        ('ignore = ["OSC104", "uncalled-e2e-script"]', []),
+        ('per-file-ignores = {"tests/special_e2e/*" = ["OSC7"]}', ["OSC104"]),
+        ('per-file-ignores = {"tests" = ["OSC7"]}', ["OSC104"]),
+        ('per-file-ignores = {"verl_omni/*/toy_model.py" = ["OSC"]}', ["OSC701"]),
+        ("", ["OSC104", "OSC701"]),
+    ],
+)
+def test_settings_choose_rules(broken: Path, table: str, expected: list[str]) -> None:
+    settle(broken, table)
+    assert rules_of(broken) == expected
+
+
+def test_command_line_selects_anew_and_ignores_besides(broken: Path) -> None:
+    settle(broken, 'select = ["OSC1"]\nignore = ["OSC206"]')
+    assert rules_of(broken, select=("OSC7",)) == ["OSC701"]
+    assert rules_of(broken, ignore=("OSC104",)) == []
+
+
+def test_nearest_file_with_the_table_counts(broken: Path) -> None:
+    settle(broken.parent, 'ignore = ["OSC104"]')
+    assert rules_of(broken) == ["OSC701"]
+    settle(broken, 'ignore = ["OSC701"]')
+    assert rules_of(broken) == ["OSC104"]
+
+
+def test_baseline_of_the_settings(broken: Path, scaffold_cli: object) -> None:
+    run = scaffold_cli
+    assert run("check", broken, "--write-baseline", broken / "known.json").code == 0  # type: ignore[operator]
+    settle(broken, 'baseline = "known.json"')
+    outcome = run("check", broken)  # type: ignore[operator]
+    assert outcome.code == 0
+    assert "2 in the baseline" in outcome.out
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'selekt = ["OSC1"]',
+        'select = "OSC1"',
+        "select = [1]",
+        'ignore = ["OSC999"]',
+        "baseline = 1",
+        "per-file-ignores = []",
+        'per-file-ignores = {"a" = "OSC1"}',
+        'per-file-ignores = {"a" = ["E501"]}',
+        "select = [",
+    ],
+)
+def test_wrong_settings_are_said(broken: Path, table: str) -> None:
+    settle(broken, table)
+    with pytest.raises(ScaffoldError) as caught:
+        check_paths([broken])
+    assert caught.value.exit_code == 2
+    assert "pyproject.toml" in caught.value.line
