@@ -9,16 +9,20 @@ PYTEST_ARGS ?= -n 2
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint golden golden-check docs bench clean help
+.PHONY: demo test rollout-env rollout fuzz lint golden golden-check docs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
-	@echo "make test          run all tests"
+	@echo "make test          run all tests but those of make rollout"
+	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.8 GB each)"
+	@echo "make rollout       run the tests that need them"
+	@echo "make fuzz          mutate checkpoint headers for OMNI_SCAFFOLD_FUZZ_SECONDS (300)"
 	@echo "make lint          ruff, mypy --strict, shell syntax"
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
 	@echo "make bench         time the commands against 'python -c pass'"
+	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,7 +42,17 @@ demo: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout"
+
+rollout-env: $(VENV)/.tool
+	$(BIN)/python -m scaffold.verify.rollout.environment
+
+rollout: $(VENV)/.test rollout-env
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify
+
+fuzz: $(VENV)/.test
+	OMNI_SCAFFOLD_FUZZ_SECONDS=$${OMNI_SCAFFOLD_FUZZ_SECONDS:-300} \
+		$(BIN)/python -m pytest -q -p no:cacheprovider tests/checkpoint/test_checkpoint_fuzz.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -61,9 +75,22 @@ docs: $(VENV)/.tool
 	COLUMNS=120 $(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1 --export-svg docs/inspect.svg >/dev/null
 	rm -rf build/recording
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
+	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py
+
+# Without Chromium the tests that need it are skipped and say so; that is no reason to fail here.
+browser:
+	@if command -v chromium chromium-browser google-chrome >/dev/null; then \
+		echo "Chromium is there"; \
+	elif ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then \
+		echo "no Chromium, and no apt with root to install it: the tests in a browser will be skipped"; \
+	elif apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; then \
+		echo "Chromium is installed"; \
+	else \
+		echo "apt could not install Chromium: the tests in a browser will be skipped"; \
+	fi
 
 clean:
 	rm -rf build dist $(VENV)

@@ -32,12 +32,33 @@ class Format(str, Enum):
     json = "json"
 
 
+class VerifyLevel(str, Enum):
+    """How far ``verify`` goes."""
+
+    contract = "contract"
+    rollout = "rollout"
+
+
+class CheckFormat(str, Enum):
+    """Output formats of ``check``."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    sarif = "sarif"
+
+
 VllmOmni = Annotated[
     str | None,
     typer.Option("--vllm-omni", metavar="VERSION|WHEEL|DIR", help="vllm-omni to read; fetched once if a version."),
 ]
 Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="DIR", help="Checkpoint whose headers are read, never its data.")
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR_OR_REPO",
+        help="Folder, file or Hub repository (owner/name[@revision]) whose headers are read, never its data.",
+    ),
 ]
 
 
@@ -125,12 +146,214 @@ def new(
     result = plan_new(request)
     if diff:
         typer.echo(result.plan.diff(), nl=False)
-        return
-    if dry_run:
+    elif dry_run:
         print_result(result, written=None, svg=export_svg)
+    if diff or dry_run:
         result.plan.check()
         return
     print_result(result, written=result.plan.commit(), svg=export_svg)
+
+
+@app.command()
+def remap(
+    target: Annotated[
+        str, typer.Argument(metavar="PACKAGE_OR_PIPELINE", help="Folder of a rendered package, or a pipeline.")
+    ],
+    checkpoint: Checkpoint = None,
+    vllm_omni: VllmOmni = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the map and its proof.")] = Format.text,
+    meta: Annotated[
+        bool, typer.Option("--meta", help="Build the package's module on torch's meta device; this runs its code.")
+    ] = False,
+) -> None:
+    """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
+    from scaffold.remap.command import RemapRequest, remap
+    from scaffold.remap.text import SHOWN, offender_lines, print_result
+
+    result = remap(RemapRequest(target, checkpoint, vllm_omni, meta))
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(result.proof.to_json(), indent=2))
+        for line in offender_lines(result.proof.offenders, SHOWN):
+            typer.echo(line, err=True)
+    else:
+        print_result(result)
+    if not result.proof.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def drift(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")],
+    before: Annotated[str, typer.Option("--from", metavar="VERSION|WHEEL|DIR", help="The older vllm-omni.")],
+    after: Annotated[str, typer.Option("--to", metavar="VERSION|WHEEL|DIR|newest", help="The newer vllm-omni.")],
+    package: Annotated[
+        str | None, typer.Option("--package", metavar="PACKAGE", help="Package to look at; exit 1 if it is affected.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print what changed.")] = Format.text,
+) -> None:
+    """Compare a pipeline in two versions of vllm-omni: facts, the lines that rest on them, what breaks."""
+    from scaffold.drift import DriftRequest, compare
+
+    found = compare(DriftRequest(pipeline, before, after, package))
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        from scaffold.drift.text import print_drift
+
+        print_drift(found)
+    if package is not None and found.affected is not False:
+        raise typer.Exit(1)
+
+
+Package = Annotated[str, typer.Argument(metavar="PACKAGE", help="Folder of a package that `new` wrote.")]
+
+
+@app.command()
+def update(
+    package: Package,
+    vllm_omni: VllmOmni = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="VERSION|WHEEL|DIR",
+            help="vllm-omni it was rendered from, if the recorded one is gone.",
+        ),
+    ] = None,
+    spec: Annotated[bool, typer.Option("--spec", help="Render the edited scaffold.toml, without inspecting.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Merge also where the earlier state is unknown.")] = False,
+) -> None:
+    """Carry a package to another vllm-omni or an edited spec, merged with what was edited by hand."""
+    from scaffold.lifecycle.check_result import print_check
+    from scaffold.lifecycle.text import print_update
+    from scaffold.lifecycle.update import UpdateRequest, plan_update
+
+    result = plan_update(UpdateRequest(package, vllm_omni, base, spec, force))
+    if diff:
+        typer.echo(result.plan.diff(), nl=False)
+    if diff or dry_run:
+        if not diff:
+            print_update(result, written=None)
+        result.plan.check()
+        result.check_complete(written=False)
+        return
+    print_update(result, written=result.plan.commit())
+    clean = print_check(result.package)
+    result.check_complete(written=True)
+    if not clean:
+        raise typer.Exit(1)
+
+
+@app.command()
+def remove(
+    package: Package,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove edited files too.")] = False,
+) -> None:
+    """Undo `new`: take the package's files away and the edits back; edited files stay."""
+    from scaffold.lifecycle.remove import plan_remove
+    from scaffold.lifecycle.text import print_removal
+
+    removal = plan_remove(package, force=force)
+    if diff:
+        typer.echo(removal.plan.diff(), nl=False)
+    elif dry_run:
+        print_removal(removal, written=None)
+    else:
+        print_removal(removal, written=removal.plan.commit())
+    removal.check_complete()
+
+
+@app.command()
+def verify(
+    package: Annotated[
+        Path, typer.Argument(metavar="PACKAGE", help="Folder of a package: DIR/verl_omni/pipelines/foo_flow_grpo.")
+    ],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="Checkpoint whose configuration the model takes, shrunk."),
+    ] = None,
+    level: Annotated[
+        VerifyLevel,
+        typer.Option("--level", help="contract: seconds, no vllm. rollout: that, and vllm-omni itself on a CPU."),
+    ] = VerifyLevel.contract,
+    format: Annotated[Format, typer.Option("--format", help="How to print the results.")] = Format.text,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write a page (.html) or a section (.md).")
+    ] = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="ID", help="Run this contract only; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a package on a tiny model, in child processes with limits, one line for each contract."""
+    from scaffold.verify.report import check_suffix, print_report, write_report
+    from scaffold.verify.run import verify as run_verify
+
+    if report is not None:
+        check_suffix(report)
+    found = run_verify(package, checkpoint=checkpoint, level=level.value, select=select or ())
+    if report is not None:
+        write_report(found, report)
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        print_report(found)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Packages, checkouts of verl-omni or single files.")
+    ] = None,
+    format: Annotated[CheckFormat, typer.Option("--format", help="How to print the findings.")] = CheckFormat.text,
+    fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes.")] = False,
+    unsafe_fixes: Annotated[bool, typer.Option("--unsafe-fixes", help="Apply the other fixes too.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what the fixes change, write nothing.")] = False,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these: OSC203, OSC2, a name.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these out.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Leave out the findings that FILE lists.")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", metavar="FILE", help="List the findings in FILE.")
+    ] = None,
+    explain: Annotated[str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule is about.")] = None,
+    list_rules: Annotated[bool, typer.Option("--list-rules", help="List all rules.")] = False,
+) -> None:
+    """Lint integrations against the guide's checklist and the known bugs; nothing is imported or executed."""
+    from scaffold.check.command import CheckRequest, run_check
+
+    request = CheckRequest(
+        paths=tuple(paths or ()),
+        format=format.value,
+        fix=fix,
+        unsafe_fixes=unsafe_fixes,
+        diff=diff,
+        select=tuple(select or ()),
+        ignore=tuple(ignore or ()),
+        baseline=baseline,
+        write_baseline=write_baseline,
+        explain=explain,
+        list_rules=list_rules,
+    )
+    outcome = run_check(request, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    typer.echo(outcome.text, nl=False)
+    if outcome.note:
+        typer.echo(outcome.note, err=True)
+    raise typer.Exit(outcome.status)
 
 
 def main() -> NoReturn:

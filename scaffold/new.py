@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from scaffold.errors import RefusedError, ScaffoldError
@@ -11,9 +11,11 @@ from scaffold.errors import RefusedError, ScaffoldError
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.plan import Plan
+    from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
 
 SPEC_NAME = "scaffold.toml"
+_SHOWN = 10
 DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
 
 
@@ -60,6 +62,7 @@ def plan_new(request: NewRequest) -> NewResult:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
     """
     from scaffold.plan import plan_checkout, plan_output, recover, wiring_edits
+    from scaffold.progress import step
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
 
@@ -93,35 +96,77 @@ def plan_new(request: NewRequest) -> NewResult:
     else:
         pin = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
         report, spec = _specify(request, names, profile, pin)
-    files, spec = render_package(spec, notes)
+    with step("rendering"):
+        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None)
     edits = wiring_edits(files, spec.context())
     plan = (
         plan_checkout(files, edits, checkout.root, known=_known(checkout.root, spec), force=request.force)
         if checkout is not None
         else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     )
+    if checkout is not None:
+        notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes))
+
+
+def uncommitted_notes(plan: Plan) -> list[str]:
+    """Return a warning that names files of the checkout with changes that are not committed.
+
+    What an earlier run wrote and nobody has committed yet is no reason for it.
+    """
+    from scaffold.plan.git import uncommitted
+
+    ours = {change.path for change in plan.changes if change.action == "same"}
+    found = [path for path in uncommitted(plan.root) if path not in ours]
+    if not found:
+        return []
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"the checkout has changes that are not committed: {', '.join(found[:_SHOWN])}{more}"]
 
 
 def _known(root: Path, spec: IntegrationSpec) -> dict[str, str]:
     """Digests of the files as they were last rendered there; empty where nothing was."""
+    import hashlib
+
+    from scaffold.spec.seal import is_sealed
+
+    path = f"{package_path(spec)}/{SPEC_NAME}"
+    text, recorded = _recorded(root, spec)
+    if recorded is None:
+        return {}
+    mine = {path: hashlib.sha256(text.encode()).hexdigest()} if is_sealed(text) else {}
+    return {**recorded.files, **mine}
+
+
+def _recorded(root: Path, spec: IntegrationSpec) -> tuple[str, IntegrationSpec | None]:
+    """Return text and content of the spec that an earlier run left in the checkout."""
     from scaffold.spec import IntegrationSpec
 
     path = root / package_path(spec) / SPEC_NAME
     try:
-        return dict(IntegrationSpec.from_toml(path.read_text(encoding="utf-8"), str(path)).files)
+        text = path.read_text(encoding="utf-8")
+        return text, IntegrationSpec.from_toml(text, str(path))
     except (OSError, UnicodeDecodeError, ScaffoldError):
-        return {}
+        return "", None
 
 
-def render_package(spec: IntegrationSpec, notes: list[str]):  # type: ignore[no-untyped-def]
-    """Render every file, and the spec itself with the digests of the others."""
+def render_package(
+    spec: IntegrationSpec, notes: list[str], checkout: Path | None = None
+) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
+    """Render every file, and the spec itself with the digests of the others.
+
+    Args:
+        spec: what to render.
+        notes: receives one line for each check that this machine could not make.
+        checkout: where the files will be; the spec then keeps which folders they need that it did not have.
+    """
     import hashlib
     from dataclasses import replace
 
     from scaffold.remap import KeyMap
     from scaffold.render import RenderedFile, render
     from scaffold.spec import IntegrationSpec
+    from scaffold.spec.seal import seal
     from scaffold.spec.validate import validate
 
     # What is rendered is what the file says: reading it back fixes the order of keys.
@@ -133,21 +178,35 @@ def render_package(spec: IntegrationSpec, notes: list[str]):  # type: ignore[no-
     digests = {
         path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
     }
-    spec = replace(spec, files=digests)
     path = f"{package_path(spec)}/{SPEC_NAME}"
-    files[path] = RenderedFile(spec.to_toml(), template=SPEC_NAME)
+    folders = _made_folders(checkout, [*files, path], spec) if checkout is not None else ()
+    spec = replace(spec, files=digests, folders=folders)
+    files[path] = RenderedFile(seal(spec.to_toml()), template=SPEC_NAME)
     return dict(sorted(files.items())), spec
+
+
+def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:
+    """Return the folders that the files need and the checkout lacks, or that an earlier run made for them."""
+    from scaffold.plan.folder import Folder
+
+    _, recorded = _recorded(root, spec)
+    needed = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
+    with Folder(root) as folder:
+        missing = {parent for path in paths for parent in folder.missing_parents(path)}
+    return tuple(sorted(missing | (set(recorded.folders) & needed if recorded else set())))
 
 
 def _specify(request: NewRequest, names, profile, pin: str | None):  # type: ignore[no-untyped-def]
     from scaffold.checkpoint import read_checkpoint
     from scaffold.inspect import inspect_pipeline
+    from scaffold.progress import step
     from scaffold.spec import SpecRequest, build_spec
     from scaffold.upstream import locate
 
     headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
     source = locate(request.vllm_omni, checkout_pin=pin)
-    report = inspect_pipeline(source, request.pipeline or request.model, headers)
+    with step(f"reading vllm-omni {source.label}"):
+        report = inspect_pipeline(source, request.pipeline or request.model, headers)
     refuse(report)
     return report, build_spec(SpecRequest(report, names, profile, headers, request.date))
 

@@ -12,7 +12,8 @@ from scaffold.check.finding import Safety, Severity, Span
 
 if TYPE_CHECKING:
     from scaffold.check.example import Example
-    from scaffold.check.model.package import Objective, Package
+    from scaffold.check.model.algorithms import Objective
+    from scaffold.check.model.package import Package
     from scaffold.check.model.source import SourceFile
 
 Scope = Literal["package", "project", "comments"]

@@ -23,11 +23,16 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
     Args:
         location: a folder, a ``.safetensors`` file, an index of shards, or, as text, where no such path exists, a Hub
             repository ``owner/name`` or ``owner/name@revision``.
-        progress: called with files read and files in all.
+        progress: called with files read and files in all; without it, a bar appears on a terminal after a second.
 
     Raises:
         ScaffoldError: nothing there, pickled weights only, or damaged or hostile files.
     """
+    if progress is None:
+        from scaffold.checkpoint.progress import progress_bar
+
+        with progress_bar(str(location)) as report:
+            return read_checkpoint(location, progress=report)
     text = str(location)
     if not text or "\0" in text:
         raise ScaffoldError("the checkpoint's location is no path")

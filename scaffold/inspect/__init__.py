@@ -45,9 +45,11 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     target = resolve_pipeline(source, pipeline)
     program = Program(source, target, headers)
     program.run()
-    if program.denoising is None:
-        # A class for image or video input refuses a request without one.
-        given = Program(source, target, headers, with_media=True)
+    # A class for image or video input refuses a request without one, a policy one without an observation.
+    for more in ({"with_media": True}, {"with_everything": True}):
+        if program.denoising is not None:
+            break
+        given = Program(source, target, headers, **more)
         given.run()
         if given.denoising is not None:
             program = given

@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.name_tests import (
+    WEIGHTS,
+    alternatives,
+    certain_skip,
+    from_checkpoint,
+    prefix_of,
+    tested,
+)
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Attr, Call, Const, External, Item, Map, Obj, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Slice, Value
 from scaffold.inspect.verdict import text_of, weight_sources
 
 ORDER = 7
@@ -20,10 +28,10 @@ KEYS = (
     "answers.checkpoint.ignored",
     "detail.checkpoint.loader_location",
     "detail.checkpoint.drops_unmatched",
+    "detail.checkpoint.rules",
 )
-WEIGHTS = "weights"
 LOADER = "load_weights"
-_NAME_TESTS = ("startswith", "endswith")
+_HOW = {"prefix": "prefix", "suffix": "suffix"}
 
 
 @dataclass
@@ -33,8 +41,15 @@ class Rules:
     renames: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
     stacked: dict[tuple[str, str, str | int], Evidence | None] = field(default_factory=dict)
     ignored: dict[str, Evidence | None] = field(default_factory=dict)
+    skipped: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
+    anchored: set[tuple[str, str]] = field(default_factory=set)
     loaders: list[Evidence] = field(default_factory=list)
     filtered: Evidence | None = None
+
+    def anchor(self, source: str, target: str, place: Evidence | None) -> None:
+        """Add the rename of a prefix."""
+        self.renames.setdefault((source, target), place)
+        self.anchored.add((source, target))
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -57,9 +72,31 @@ def answers(program: Program) -> dict[str, Fact]:
     )
     place = rules.loaders[0]
     facts["detail.checkpoint.loader_location"] = fact(f"{place.file}:{place.line}", rules.loaders)
+    facts["detail.checkpoint.rules"] = fact(_placed(rules), rules.loaders)
     if rules.filtered is not None:
         facts["detail.checkpoint.drops_unmatched"] = fact(True, [rules.filtered], "likely")
     return facts
+
+
+def _placed(rules: Rules) -> list[dict[str, str | int | None]]:
+    """Return every rule with its own place; ``how`` says where in a key ``from`` is looked for.
+
+    Skips are those that nothing but the key's name decides.
+    """
+    found: list[tuple[str, str, str, str | None, str | int | None, Evidence | None]] = []
+    for (source, target), place in rules.renames.items():
+        found.append(
+            ("rename", "prefix" if (source, target) in rules.anchored else "contains", source, target, None, place)
+        )
+    for (target, source, shard), place in rules.stacked.items():
+        found.append(("stacked", "contains", source, target, shard, place))
+    for (how, text), place in rules.skipped.items():
+        found.append(("skip", how, text, None, None, place))
+    keys = ("op", "how", "from", "to", "shard", "file", "line")
+    return [
+        dict(zip(keys, (*row, place.file if place else None, place.line if place else None), strict=True))
+        for *row, place in found
+    ]
 
 
 def _files(program: Program) -> dict[str, Evidence | None]:
@@ -90,7 +127,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], pre
         edits, calls, skips = len(program.trace.edits), len(program.trace.calls), len(program.trace.skips)
         names = [a.arg for a in found[1].args.args[1:2]] or [WEIGHTS]
         program.invoke(obj, LOADER, {names[0]: Param(WEIGHTS, "")})
-        _collect(program, rules, edits, skips)
+        _collect(program, rules, edits, skips, own=obj is program.pipeline)
         for record in program.trace.calls[calls:]:
             if record.method == LOADER and isinstance(record.result, Call):
                 receiver = record.receiver
@@ -112,13 +149,16 @@ def _mapper(value: Value | None, rules: Rules) -> None:
     """Tables of a ``WeightsMapper`` that the loader is really given."""
     for option in options(value) if value is not None else []:
         if isinstance(option, Call):
-            for table in option.kwargs.values():
+            for name, table in option.kwargs.items():
                 for key, item in table.items.items() if isinstance(table, Map) else ():
                     target = default_of(item)
                     if isinstance(key, str) and isinstance(target, str):
                         rules.renames.setdefault((key, target), item.at)
+                        if "prefix" in name:
+                            rules.anchored.add((key, target))
                     elif isinstance(key, str) and target is None:
                         rules.ignored.setdefault(key, item.at)
+                        rules.skipped.setdefault((_HOW.get(name.rpartition("_")[2], "contains"), key), item.at)
 
 
 def _skipped(loader: Call, rules: Rules) -> None:
@@ -128,14 +168,11 @@ def _skipped(loader: Call, rules: Rules) -> None:
             text = text_of(item)
             if text:
                 rules.ignored.setdefault(text, item.at)
+                if name != "ignore_unexpected_prefixes":
+                    rules.skipped.setdefault(("prefix" if name == "skip_prefixes" else "contains", text), item.at)
 
 
-def from_checkpoint(value: Value) -> bool:
-    """Whether a value derives from what is streamed out of the checkpoint."""
-    return any(isinstance(n, Param) and n.root == WEIGHTS for n in walk(value))
-
-
-def _collect(program: Program, rules: Rules, edits: int, skips: int) -> None:
+def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool) -> None:
     made = program.trace.edits[edits:]
     consumed = {id(a) for e in made if isinstance(e.value, Op) for a in e.value.args}
     for edit in made:
@@ -150,11 +187,15 @@ def _collect(program: Program, rules: Rules, edits: int, skips: int) -> None:
             cut = _cut(value)
             for prefix in _known_prefixes(edit.conditions, value.base):
                 if cut == len(prefix):
-                    rules.renames.setdefault((prefix, ""), value.at)
+                    rules.anchor(prefix, "", value.at)
     for skip in program.trace.skips[skips:]:
         if skip.calls <= 1 and skip.conditions and skip.conditions[-1][1]:
-            for text in _tested(skip.conditions[-1][0]):
+            for text in tested(skip.conditions[-1][0]):
                 rules.ignored.setdefault(text, skip.at)
+            for how, text in certain_skip(program, skip):
+                # What a module's own loader is given has lost the prefix under which the checkpoint has it.
+                if own or how in ("contains", "suffix"):
+                    rules.skipped.setdefault((how, text), skip.at)
     if rules.filtered is None:
         for test in program.trace.tests:
             cond = test.cond
@@ -175,7 +216,10 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
                     return
         rules.renames.setdefault((source, target), value.args[0].at or value.at)
     elif value.name in ("removeprefix", "removesuffix") and texts and isinstance(texts[0], str):
-        rules.renames.setdefault((texts[0], ""), value.at)
+        if value.name == "removeprefix":
+            rules.anchor(texts[0], "", value.at)
+        else:
+            rules.renames.setdefault((texts[0], ""), value.at)
 
 
 def _from_concatenation(value: Op, conditions: Conditions, rules: Rules) -> None:
@@ -189,11 +233,11 @@ def _from_concatenation(value: Op, conditions: Conditions, rules: Rules) -> None
     prefixes = _known_prefixes(conditions, base)
     for prefix in prefixes:
         if cut == 0:
-            rules.renames.setdefault((prefix, target + prefix), value.at)
+            rules.anchor(prefix, target + prefix, value.at)
         elif cut is not None and cut <= len(prefix):
-            rules.renames.setdefault((prefix, target + prefix[cut:]), value.at)
+            rules.anchor(prefix, target + prefix[cut:], value.at)
     if not prefixes and cut == 0 and isinstance(rest, Item | Call | Attr):
-        rules.renames.setdefault(("", target), value.at)
+        rules.anchor("", target, value.at)
 
 
 def _cut(value: Item) -> int | None:
@@ -209,38 +253,7 @@ def _known_prefixes(conditions: Conditions, base: Value) -> list[str]:
     for cond, truth in reversed(conditions):
         if not truth:
             continue
-        found = [t for c in _alternatives(cond) if (t := _prefix_of(c)) is not None]
+        found = [t for c in alternatives(cond) if (t := prefix_of(c)) is not None]
         if found:
             return found
     return []
-
-
-def _alternatives(cond: Value) -> list[Value]:
-    if isinstance(cond, Op) and cond.op in ("or", "and"):
-        return [a for part in cond.args for a in _alternatives(part)]
-    return [cond]
-
-
-def _prefix_of(cond: Value) -> str | None:
-    if isinstance(cond, Call) and cond.name == "startswith" and cond.args and from_checkpoint(cond.func):
-        return text_of(cond.args[0])
-    return None
-
-
-def _tested(cond: Value) -> list[str]:
-    """The texts that a test of a checkpoint's name looks for."""
-    found: list[str] = []
-    for part in _alternatives(cond):
-        if isinstance(part, Call) and part.name in _NAME_TESTS and part.args and from_checkpoint(part.func):
-            given = part.args[0]
-            texts = [text_of(i) for i in given.items] if isinstance(given, Seq) else [text_of(given)]
-            found += [t for t in texts if t]
-        elif isinstance(part, Op) and part.op in ("in", "==") and len(part.args) == 2:
-            text = text_of(part.args[0]) or text_of(part.args[1])
-            if text and any(from_checkpoint(a) and _is_name(a) for a in part.args):
-                found.append(text)
-    return found
-
-
-def _is_name(value: Value) -> bool:
-    return not isinstance(value, External | Map)

@@ -189,4 +189,14 @@ def _summary(report: Report) -> RenderableType:
     likely = sum(f.confidence == "likely" for f in answers)
     text = Text(f"{len(answers)} answers: {len(answers) - unknown - likely} certain, {likely} likely, ")
     text.append(f"{unknown} unknown", style="bold yellow" if unknown else "")
+    text.append(f"\nnext: {_next(report)}")
     return text
+
+
+def _next(report: Report) -> str:
+    pipeline, path = report.upstream.pipeline, report.verdict["path"]
+    if path == "non_diffusers":
+        return f"`omni-scaffold new MODEL --pipeline {pipeline} --verl-omni CHECKOUT --dry-run`"
+    if path == "diffusers":
+        return "follow verl-omni's guide for diffusers models, docs/contributing/integrating_a_diffusion_model.md"
+    return "nothing here; the verdict says why this pipeline cannot be trained with FlowGRPO"

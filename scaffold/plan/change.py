@@ -19,12 +19,14 @@ class PlannedChange:
         before: what was there when the plan was made; None for nothing.
         after: what shall be there; None for nothing.
         conflict: why this may not be written without ``--force``, in a few words; None where it may.
+        note: what a user should know about the change, in a few words.
     """
 
     path: str
     before: FileState | None
     after: FileState | None
     conflict: str | None = None
+    note: str | None = None
 
     @property
     def action(self) -> Action:

@@ -51,16 +51,18 @@ class Entry:
 
 @dataclass
 class Journal:
-    """What a commit makes: folders, outermost first, and one entry per path."""
+    """What a commit makes: folders, outermost first, and one entry per path; ``emptied`` are folders to take away."""
 
     folders: Sequence[str]
     entries: Sequence[Entry]
     state: State = "staging"
+    emptied: Sequence[str] = ()
 
     def write(self, folder: Folder, state: State) -> None:
         """Put the journal on disk in the given state."""
         entries = [{"path": e.path, "before": e.before, "after": e.after} for e in self.entries]
-        text = json.dumps({"schema": 1, "state": state, "folders": list(self.folders), "entries": entries})
+        lists = {"folders": list(self.folders), "entries": entries, "emptied": list(self.emptied)}
+        text = json.dumps({"schema": 1, "state": state, **lists})
         place = _open_place(folder)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -100,13 +102,14 @@ class Journal:
                 data = json.load(file)
                 entries = [Entry(contained(e["path"]), e["before"], e["after"]) for e in data["entries"]]
                 folders = [contained(path) for path in data["folders"]]
+                emptied = [contained(path) for path in data.get("emptied", [])]
                 state: State = data["state"]
                 if data["schema"] != 1 or state not in ("staging", "replacing", "done"):
                     raise ValueError("unknown state")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 hint = "undo what it lists by hand and delete it"
                 raise ScaffoldError(f"{folder.root}: the journal {name} is damaged", hint=hint) from error
-        return cls(folders, entries, state)
+        return cls(folders, entries, state, emptied)
 
     @staticmethod
     def remove(folder: Folder) -> None:

@@ -11,6 +11,7 @@ from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.folder import Folder, contained
 from scaffold.plan.plan import Plan
+from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
 from scaffold.render.rendered import RenderedFile
@@ -41,7 +42,7 @@ def plan_output(
     wired = patch(profile or default_profile(), edits)
     if wired:
         wanted[PATCH] = FileState.text(wired)
-    there = _states(root, wanted)
+    there = states(root, wanted)
     changes = []
     for path, after in sorted(wanted.items()):
         before = there.get(path)
@@ -83,18 +84,19 @@ def plan_checkout(
     twice = sorted(wanted.keys() & edited.keys())
     if twice:
         raise ScaffoldError(f"{twice[0]} is both rendered and edited")
-    there = _states(root, [*wanted, *edited])
+    there = states(root, [*wanted, *edited])
     changes = [
         PlannedChange(path, there.get(path), after, _conflict(there.get(path), after, (known or {}).get(path)))
         for path, after in wanted.items()
     ]
-    changes += [_edited(path, there.get(path), mine) for path, mine in edited.items()]
+    changes += [rewired(path, there.get(path), wanted=mine) for path, mine in edited.items()]
     changes.sort(key=lambda change: change.path)
     hint = "move these files away, choose another MODEL, or use --force to overwrite them"
     return Plan(root, tuple(changes), force, ConflictError, "these files exist with other content", hint)
 
 
-def _states(root: Path, paths: Iterable[str]) -> dict[str, FileState | None]:
+def states(root: Path, paths: Iterable[str]) -> dict[str, FileState | None]:
+    """Return what stands at each path below ``root``; see `Folder.state`."""
     if not root.exists():
         return {contained(path): None for path in paths}
     with Folder(root) as folder:
@@ -105,18 +107,6 @@ def _conflict(before: FileState | None, after: FileState, known: str | None) -> 
     if before is None or (before.link == after.link and before.content == after.content):
         return None
     return None if known is not None and known == before.content_sha256 else "differs"
-
-
-def _edited(path: str, before: FileState | None, edits: Iterable[FileEdit]) -> PlannedChange:
-    if before is None or before.link:
-        raise ScaffoldError(f"{path}: expected a file of the checkout, found {'a link' if before else 'nothing'}")
-    try:
-        text = before.content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ScaffoldError(f"{path}: is not UTF-8 text") from error
-    for edit in edits:
-        text = edit.apply(text)
-    return PlannedChange(path, before, FileState.text(text, executable=before.executable))
 
 
 def _others(root: Path, wanted: Iterable[str]) -> list[str]:

@@ -24,6 +24,7 @@ class Plan:
         refusal: the error that conflicts are, ``ConflictError`` in a checkout.
         conflict_message: what it says before the list of paths.
         conflict_hint: what it advises.
+        emptied: folders that go once they hold nothing, ``.`` for the root itself.
     """
 
     root: Path
@@ -32,6 +33,7 @@ class Plan:
     refusal: type[ScaffoldError] = ScaffoldError
     conflict_message: str = "there is other content"
     conflict_hint: str = "use --force to overwrite"
+    emptied: tuple[str, ...] = ()
 
     @property
     def pending(self) -> tuple[PlannedChange, ...]:
@@ -71,7 +73,8 @@ class Plan:
                 assert isinstance(child, dict)
                 level = child
             in_conflict = change.conflict is not None and not self.force
-            level[name] = f"conflict: {change.conflict}" if in_conflict else WORDS[change.action]
+            word = f"conflict: {change.conflict}" if in_conflict else WORDS[change.action]
+            level[name] = f"{word}, {change.note}" if change.note else word
         lines = _branches(nested, "")
         width = max((len(left) for left, _ in lines), default=0)
         return "".join(f"{left:<{width}}  {word}".rstrip() + "\n" for left, word in lines)
@@ -85,7 +88,7 @@ class Plan:
         from scaffold.plan.transaction import commit
 
         self.check()
-        return commit(self.root, self.pending)
+        return commit(self.root, self.pending, self.emptied)
 
 
 def _branches(level: dict[str, object], indent: str) -> list[tuple[str, str]]:

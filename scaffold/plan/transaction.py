@@ -5,7 +5,7 @@ Order of a commit, each step on disk before the next begins:
 1. journal in state ``staging``: names of everything that will be made;
 2. new folders, new content in temporary siblings, the old files as backups under other names;
 3. journal in state ``replacing``, then each sibling takes its place;
-4. journal in state ``done``, then backups and journal go.
+4. journal in state ``done``, then backups, emptied folders and journal go.
 
 A run that dies leaves the journal. `recover` undoes one in state ``staging`` or ``replacing`` and tidies up after one
 in state ``done``; the same code rolls back a commit that fails. A file that somebody changed in between is kept.
@@ -26,8 +26,13 @@ from scaffold.plan.journal import Entry, Journal
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
 
 
-def commit(root: Path, changes: Sequence[PlannedChange]) -> tuple[str, ...]:
+def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] = ()) -> tuple[str, ...]:
     """Make the changes and return their paths; see the module for how.
+
+    Args:
+        root: the folder that receives the changes.
+        changes: one for each path.
+        emptied: folders that go where the changes leave nothing in them; ``.`` is the root.
 
     Raises:
         ConflictError: a path no longer holds what the plan saw.
@@ -41,11 +46,13 @@ def commit(root: Path, changes: Sequence[PlannedChange]) -> tuple[str, ...]:
             _lock(folder)
             _recover(folder)
             _compare(folder, changes)
-            _run(folder, changes)
+            _run(folder, changes, [path for path in emptied if path != "."])
     except BaseException:
         for path in made:
             _remove_if_empty(path)
         raise
+    if "." in emptied and root.resolve() != Path.cwd():
+        _remove_if_empty(root)
     return tuple(change.path for change in changes)
 
 
@@ -60,10 +67,10 @@ def recover(root: Path) -> str | None:
         return _recover(folder)
 
 
-def _run(folder: Folder, changes: Sequence[PlannedChange]) -> None:
+def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str]) -> None:
     folders = sorted({parent for change in changes if change.after for parent in folder.missing_parents(change.path)})
     entries = tuple(Entry.of(change) for change in changes)
-    journal = Journal(folders, entries)
+    journal = Journal(folders, entries, emptied=emptied)
     current = journal_name = "the journal"
     try:
         journal.write(folder, "staging")
@@ -128,11 +135,7 @@ def _roll_back(folder: Folder, journal: Journal) -> list[str]:
             kept.append(entry.path)
         clear(folder, entry)
     for path in reversed(journal.folders):
-        try:
-            with folder.parent(path) as (parent, name):
-                os.rmdir(name, dir_fd=parent)
-        except OSError:
-            continue  # never made, or somebody's files are in it
+        _remove_folder(folder, path)
     Journal.remove(folder)
     return kept
 
@@ -140,7 +143,17 @@ def _roll_back(folder: Folder, journal: Journal) -> list[str]:
 def _tidy(folder: Folder, journal: Journal) -> None:
     for entry in journal.entries:
         clear(folder, entry)
+    for path in sorted(journal.emptied, reverse=True):
+        _remove_folder(folder, path)
     Journal.remove(folder)
+
+
+def _remove_folder(folder: Folder, path: str) -> None:
+    try:
+        with folder.parent(path) as (parent, name):
+            os.rmdir(name, dir_fd=parent)
+    except (OSError, ScaffoldError):
+        return  # not there, not a folder, or somebody's files are in it
 
 
 def _compare(folder: Folder, changes: Sequence[PlannedChange]) -> None:

@@ -4,6 +4,7 @@ from scaffold.remap.infer import infer_key_map
 from scaffold.remap.key_map import AppliedMap, Dropped, KeyMap, Mapped, Problem
 from scaffold.remap.proof import Offender, Proof, prove
 from scaffold.remap.rule import Rule
+from scaffold.remap.sourced import SourceRule, SourceRules
 from scaffold.remap.table import Row, rendered_table
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "Proof",
     "Row",
     "Rule",
+    "SourceRule",
+    "SourceRules",
     "infer_key_map",
     "prove",
     "rendered_table",

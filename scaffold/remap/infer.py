@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from scaffold.checkpoint import CheckpointHeaders
-from scaffold.checkpoint.fold import Template, join_numbers, natural_key, split_numbers
+from scaffold.checkpoint.fold import Template, natural_key, split_numbers
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.remap.choose import choose
 from scaffold.remap.compact import PLACEHOLDERS, Cover, pattern_text
+from scaffold.remap.generalise import general_rules
 from scaffold.remap.key_map import KeyMap, Mapped
-from scaffold.remap.nearest import nearest
+from scaffold.remap.layout import misfits
+from scaffold.remap.packed import AXIS, fuse, packed_parts
 from scaffold.remap.pattern import Pattern, literal
 from scaffold.remap.rule import Rule
-from scaffold.remap.towers import Tower, candidate_towers
+from scaffold.remap.sourced import SourceRules
+from scaffold.remap.towers import Tower
 
 DEFAULT_REASON = "not a parameter of the training module"
 
@@ -23,116 +28,119 @@ def infer_key_map(
     parameters: Mapping[str, Sequence[int]],
     *,
     known: Sequence[Rule] = (),
+    source: SourceRules | None = None,
     drop_reasons: Mapping[str, str] | None = None,
     default_reason: str = DEFAULT_REASON,
     computed: Iterable[str] = (),
+    partial: bool = False,
 ) -> KeyMap:
-    """Return the rules that fill every parameter from exactly one key of equal shape, and drop the other keys.
+    """Return the rules that fill every parameter exactly once, and drop the other keys.
 
-    A parameter takes the key that the prefix shared with the most other parameters leads to. Nothing is guessed from a
-    shape alone, and a key left over inside a layer that is otherwise taken is an error unless a reason is given.
+    A parameter takes the key of its shape that the prefix shared with the most other parameters leads to. What no
+    prefix leads to is looked for under the names that upstream's loader gives its keys, and in what upstream packs.
+    Nothing is guessed from a shape alone, and a key left over inside a layer that is otherwise taken is an error unless
+    a reason is given.
 
     Args:
         headers: the checkpoint.
         parameters: shape of each parameter of the training module.
         known: rules that are established already; they come first and settle their keys.
+        source: what upstream's loader says: renames, packed parameters in order, keys that it skips.
         drop_reasons: pattern of keys to drop (``vit_model.``, ``layers.{n}.rotary.``) to the reason; the longest wins.
         default_reason: the reason of every other drop.
         computed: parameters that no key fills because the module computes them.
+        partial: return the rules as far as they go, to be proved and found wanting, where keys are missing, left over
+            or of another shape.
 
     Raises:
         ScaffoldError: a parameter that no key or more than one could fill, named with the nearest unmapped key of its
-            shape, or keys left over inside a layer.
+            shape; keys left over inside a layer; upstream skips a key that training needs, or contradicts itself.
     """
     shapes = {name: tuple(shape) for name, shape in parameters.items() if name not in set(computed)}
     if not shapes:
         raise ScaffoldError("the training module has no parameters to fill")
-    settled = KeyMap(tuple(known))
-    keys = {}
-    for name, tensor in headers.tensors.items():
-        found = settled.apply(name)
-        if found is None:
-            keys[name] = tensor.shape
-        elif isinstance(found, Mapped):
-            _take_known(shapes, name, found.target, tensor.shape)
-    towers = candidate_towers(keys, shapes)
-    chosen = _choose(towers, shapes, keys)
-    reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {}, default_reason)
-    _refuse_leftovers(chosen, reasons, default_reason)
+    source = source or SourceRules()
+    keys = _settle(KeyMap(tuple(known)), headers, shapes)
+    parts = packed_parts(source.stacked)
+    wanted = fuse(shapes, keys, parts)
+    given = fuse(keys, wanted.shapes, parts)
+    chosen, bridged = choose(wanted.shapes, given.shapes, source.upstream_name, partial)
+    bridged |= {
+        name: chosen.pop(name)[1]
+        for name, (_, target) in list(chosen.items())
+        if name in given.groups or target in wanted.groups
+    }
+    exact = _exact_rules(bridged, given.groups, wanted.groups, headers, source)
+    taken = {part for name in bridged for part in given.parts(name)}
+    keys = {name: shape for name, shape in keys.items() if name not in taken}
+    source.refuse_skipped((*chosen, *taken))
+    given_reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {}, default_reason)
+    reasons = source.cite(given_reasons, default_reason)
+    left = _leftovers((*chosen, *taken), reasons, default_reason)
+    if left and not partial:
+        raise ScaffoldError(
+            f"{len(left)} keys of the checkpoint are left over inside layers that the training module takes, first "
+            f"{quoted(min(left, key=natural_key))}",
+            hint="the module lacks a parameter for it, or give a reason to drop it",
+        )
+    reasons = {name: reason for name, reason in reasons.items() if name not in left}
     inner, outer, renames = _rules(keys, chosen, reasons)
-    key_map = KeyMap((*known, *inner, *renames, *outer))
-    for name, (_, target) in chosen.items():
-        result = key_map.apply(name)
-        if not isinstance(result, Mapped) or result.target != target:
-            raise ScaffoldError(f"no rules say that {quoted(name)} becomes {quoted(target)}", hint="give them by hand")
+    key_map = KeyMap((*known, *exact, *inner, *renames, *outer))
+    assignments: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (target,) for name, (_, target) in chosen.items()}
+    assignments |= {given.parts(name): wanted.parts(target) for name, target in bridged.items()}
+    for names, targets in assignments.items():
+        for name in names:
+            result = key_map.apply(name)
+            if not partial and (not isinstance(result, Mapped) or result.targets != targets):
+                shown = quoted(" + ".join(targets))
+                raise ScaffoldError(f"no rules say that {quoted(name)} becomes {shown}", hint="give them by hand")
     return key_map
 
 
-def _take_known(shapes: dict[str, tuple[int, ...]], name: str, target: str, shape: tuple[int, ...]) -> None:
-    wanted = shapes.pop(target, None)
-    if wanted is None:
-        raise ScaffoldError(f"a known rule maps {quoted(name)} to {quoted(target)}, no parameter that is still to fill")
-    if wanted != shape:
-        raise ScaffoldError(f"{quoted(name)} has shape {list(shape)}, its parameter {quoted(target)} {list(wanted)}")
+def _settle(
+    known: KeyMap, headers: CheckpointHeaders, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Take what known rules fill out of ``shapes`` and return the keys that they say nothing of."""
+    applied = known.apply_all(headers)
+    for name, mapped in applied.targets.items():
+        for target in mapped.targets:
+            if target not in shapes:
+                raise ScaffoldError(
+                    f"a known rule maps {quoted(name)} to {quoted(target)}, no parameter that is still to fill"
+                )
+    for problem in applied.problems:
+        if problem.kind in ("collision", "incomplete"):
+            raise ScaffoldError(f"known rules: {problem.message}")
+    for _, message in misfits(known, applied, headers, shapes):
+        raise ScaffoldError(message)
+    for target in applied.sources:
+        del shapes[target]
+    settled = applied.targets.keys() | applied.drops.keys()
+    return {name: tensor.shape for name, tensor in headers.tensors.items() if name not in settled}
 
 
-def _choose(
-    towers: Mapping[Tower, Mapping[str, str]],
-    shapes: Mapping[str, tuple[int, ...]],
-    keys: Mapping[str, tuple[int, ...]],
-) -> dict[str, tuple[Tower, str]]:
-    """Return the tower and the parameter of each key that is taken."""
-    chosen: dict[str, tuple[Tower, str]] = {}
-    unfilled = []
-    best: dict[str, list[Tower]] = {}
-    for tower, filled in towers.items():
-        for name in filled:
-            rivals = best.setdefault(name, [tower])
-            if len(filled) > len(towers[rivals[0]]):
-                best[name] = [tower]
-            elif len(filled) == len(towers[rivals[0]]) and tower not in rivals:
-                rivals.append(tower)
-    for name in shapes:
-        sources = {towers[tower][name]: tower for tower in best.get(name, ())}
-        if not sources:
-            unfilled.append(name)
-            continue
-        if len(sources) > 1:
-            first, second = sorted(sources)[:2]
-            raise ScaffoldError(
-                f"the parameter {quoted(name)} could be {quoted(first)} or {quoted(second)} of the checkpoint",
-                hint="give a rule for it, or one weight file instead of the folder",
-            )
-        ((source, tower),) = sources.items()
-        if source in chosen:
-            raise ScaffoldError(f"{quoted(source)} could fill {quoted(chosen[source][1])} and {quoted(name)}")
-        chosen[source] = (tower, name)
-    if unfilled:
-        raise _unfilled(unfilled, shapes, keys, chosen)
-    return chosen
-
-
-def _unfilled(
-    names: list[str],
-    shapes: Mapping[str, tuple[int, ...]],
-    keys: Mapping[str, tuple[int, ...]],
-    chosen: Mapping[str, tuple[Tower, str]],
-) -> ScaffoldError:
-    name = min(names, key=natural_key)
-    count = f"{len(names)} of {len(shapes)} parameters are filled by no key of the checkpoint, first"
-    template, numbers = split_numbers(name)
-    counts: dict[Tower, int] = {}
-    for tower, _ in chosen.values():
-        counts[tower] = counts.get(tower, 0) + 1
-    for tower in sorted(counts, key=lambda tower: -counts[tower]):
-        depth = len(tower.target)
-        mapped = tower.numbers(numbers) if template[:depth] == tower.target else None
-        key = None if mapped is None else join_numbers(tower.source + template[depth:], mapped)
-        if key is not None and key in keys:
-            return ScaffoldError(f"{count} {quoted(name)}: it has shape {list(shapes[name])}, {key} {list(keys[key])}")
-    likely = nearest(name, (key for key, shape in keys.items() if shape == shapes[name] and key not in chosen))
-    hint = f"the nearest unmapped key of that shape is {quoted(likely)}" if likely else "no unmapped key has that shape"
-    return ScaffoldError(f"{count} {quoted(name)} of shape {list(shapes[name])}", hint=hint)
+def _exact_rules(
+    bridged: Mapping[str, str],
+    joined: Mapping[str, tuple[str, ...]],
+    split: Mapping[str, tuple[str, ...]],
+    headers: CheckpointHeaders,
+    source: SourceRules,
+) -> list[Rule]:
+    """Return the rules for keys that no prefix leads to; a join of unequal parts says their sizes."""
+    rules = general_rules(
+        (((joined.get(name, (name,))), split.get(target, (target,))) for name, target in bridged.items()),
+        axis=AXIS,
+        origin=source.origin,
+    )
+    found = []
+    for rule in rules:
+        sizes: set[tuple[int, ...]] = set()
+        for names in joined.values() if rule.op == "join" else ():
+            if rule.source_patterns[0].match(names[0]) is not None:
+                sizes.add(tuple(headers.tensors[name].shape[AXIS] for name in names))
+        unequal = len(sizes) == 1 and len(set(*sizes)) > 1
+        found.append(replace(rule, sizes=sizes.pop()) if unequal else rule)
+    return found
 
 
 def _reasons(names: Iterable[str], given: Mapping[str, str], default: str) -> dict[str, str]:
@@ -143,16 +151,10 @@ def _reasons(names: Iterable[str], given: Mapping[str, str], default: str) -> di
     }
 
 
-def _refuse_leftovers(chosen: Iterable[str], reasons: Mapping[str, str], default: str) -> None:
+def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str], default: str) -> set[str]:
     """A layer that is taken is taken whole: what is left of it was more likely forgotten than meant to go."""
     layers = {layer for name in chosen for layer in _layer(name)}
-    left = [name for name, reason in reasons.items() if reason == default and layers.intersection(_layer(name))]
-    if left:
-        raise ScaffoldError(
-            f"{len(left)} keys of the checkpoint are left over inside layers that the training module takes, first "
-            f"{quoted(min(left, key=natural_key))}",
-            hint="the module lacks a parameter for it, or give a reason to drop it",
-        )
+    return {name for name, reason in reasons.items() if reason == default and layers.intersection(_layer(name))}
 
 
 def _layer(name: str) -> list[Template]:
@@ -180,17 +182,17 @@ def _rules(
         for node in search.nodes(source, below):
             parts = (*target, *node.parts[len(source) :])
             renames.append(Rule(pattern_text(node.parts, node.whole), pattern_text(parts, node.whole)))
-    renames.sort(key=lambda rule: (-rule.target_pattern.weight, rule.source))
+    renames.sort(key=lambda rule: (-rule.target_patterns[0].weight, rule.label))
     inner: list[Rule] = []
     outer: list[Rule] = []
     for reason in sorted(set(reasons.values())):
         mine = {name for name, given in reasons.items() if given == reason}
         for node in Cover(mine.__contains__).nodes((), keys):
             drop = Rule(pattern_text(node.parts, node.whole), None, "drop", reason)
-            overlaps = any(rule.source_pattern.match(name) for rule in renames for name in node.keys)
+            overlaps = any(rule.match(name) for rule in renames for name in node.keys)
             (inner if overlaps else outer).append(drop)
-    inner.sort(key=lambda rule: natural_key(rule.source))
-    outer.sort(key=lambda rule: natural_key(rule.source))
+    inner.sort(key=lambda rule: natural_key(rule.label))
+    outer.sort(key=lambda rule: natural_key(rule.label))
     return inner, outer, renames
 
 

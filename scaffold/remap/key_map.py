@@ -15,10 +15,21 @@ from scaffold.remap.rule import Rule
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A checkpoint key that becomes the parameter ``target``; ``rule`` is the rule's place in the table."""
+    """A checkpoint key that becomes a parameter.
+
+    ``rule`` is the rule's place in the table. ``target`` is the parameter; a split has ``more`` after it, in the order
+    in which the key holds them. ``place`` says which of its parts a key is to the parameter of a join.
+    """
 
     target: str
     rule: int
+    more: tuple[str, ...] = ()
+    place: int = 0
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All parameters that the key goes into."""
+        return (self.target, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +44,8 @@ class Dropped:
 class Problem:
     """What is wrong with a map on a checkpoint.
 
-    ``kind`` is ``unmatched``, ``collision``, ``dead_rule``, ``inverse`` or ``repeated``; ``name`` the key, target or
-    rule source it is about; ``message`` a sentence without a final full stop.
+    ``kind`` is ``unmatched``, ``collision``, ``incomplete``, ``dead_rule``, ``inverse`` or ``repeated``; ``name`` the
+    key, target or rule source it is about; ``message`` a sentence without a final full stop.
     """
 
     kind: str
@@ -44,10 +55,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class AppliedMap:
-    """A map applied to a checkpoint: targets and reasons by key, matches by rule, and all problems."""
+    """A map applied to a checkpoint.
+
+    ``targets`` and ``drops`` are by key, ``sources`` has the keys of each parameter in the order of their parts,
+    ``matches`` counts by rule.
+    """
 
     targets: Mapping[str, Mapped]
     drops: Mapping[str, Dropped]
+    sources: Mapping[str, tuple[str, ...]]
     matches: tuple[int, ...]
     problems: tuple[Problem, ...]
 
@@ -56,7 +72,7 @@ class AppliedMap:
 class KeyMap:
     """Rules in order; the first that matches a key decides.
 
-    The inverse takes the rename with the most specific target that leads back, so that a rule that strips a prefix
+    The inverse takes the rule with the most specific target that leads back, so that a rule that strips a prefix
     and one that keeps a name can stand in one table.
     """
 
@@ -64,36 +80,44 @@ class KeyMap:
 
     def apply(self, name: str) -> Mapped | Dropped | None:
         """Return what becomes of a checkpoint key; None when no rule matches."""
-        for place, rule in enumerate(self.rules):
-            found = rule.source_pattern.match(name)
+        for number, rule in enumerate(self.rules):
+            found = rule.match(name)
             if found is not None:
-                if rule.op == "drop":
-                    return Dropped(rule.reason or "", place)
-                return Mapped(rule.target_pattern.fill(*found), place)
+                targets = rule.forward(found)
+                if not targets:
+                    return Dropped(rule.reason or "", number)
+                return Mapped(targets[0], number, targets[1:], found.place)
         return None
+
+    def inverse(self, name: str) -> tuple[str, ...]:
+        """Return the checkpoint keys that make a parameter, in the order of a join; none when no rule leads to it."""
+        for rule, place in self._by_target:
+            sources = rule.backward(name, place)
+            if sources is not None and all(self._leads(source, name) for source in sources):
+                return sources
+        return ()
 
     def invert(self, name: str) -> str | None:
-        """Return the checkpoint key of a parameter; None when no rule leads to it."""
-        for rule in self._by_target:
-            source = rule.backward(name)
-            if source is not None:
-                back = self.apply(source)
-                if isinstance(back, Mapped) and back.target == name:
-                    return source
-        return None
+        """Return the one checkpoint key that a parameter is in; None when there is none, or several to be joined."""
+        sources = self.inverse(name)
+        return sources[0] if len(sources) == 1 else None
+
+    def _leads(self, source: str, name: str) -> bool:
+        found = self.apply(source)
+        return isinstance(found, Mapped) and name in found.targets
 
     @cached_property
-    def _by_target(self) -> list[Rule]:
-        renames = [rule for rule in self.rules if rule.op == "rename"]
-        return sorted(renames, key=lambda rule: -rule.target_pattern.weight)
+    def _by_target(self) -> list[tuple[Rule, int]]:
+        sides = [(rule, place) for rule in self.rules for place in range(len(rule.targets))]
+        return sorted(sides, key=lambda side: -side[0].target_patterns[side[1]].weight)
 
     def apply_all(self, headers: CheckpointHeaders) -> AppliedMap:
         """Apply the map to every key of a checkpoint and collect what is wrong with it."""
         targets: dict[str, Mapped] = {}
         drops: dict[str, Dropped] = {}
+        filled: dict[str, dict[int, str]] = {}
         matches = [0] * len(self.rules)
         problems: list[Problem] = []
-        first: dict[str, str] = {}
         for name in headers.tensors:
             found = self.apply(name)
             if found is None:
@@ -104,29 +128,48 @@ class KeyMap:
                 drops[name] = found
                 continue
             targets[name] = found
-            other = first.setdefault(found.target, name)
-            if other != name:
-                message = f"{quoted(other)} and {quoted(name)} both become {quoted(found.target)}"
-                problems.append(Problem("collision", found.target, message))
+            for target in found.targets:
+                taken = filled.setdefault(target, {})
+                first = next(iter(taken.values()), name)
+                if first != name and (found.place in taken or targets[first].rule != found.rule):
+                    message = f"{quoted(first)} and {quoted(name)} both become {quoted(target)}"
+                    problems.append(Problem("collision", target, message))
+                taken.setdefault(found.place, name)
         for rule, count in zip(self.rules, matches, strict=True):
             if not count:
-                message = f"the rule {quoted(rule.source)} matches no key, or only keys that a rule before it takes"
-                problems.append(Problem("dead_rule", rule.source, message))
-        for name, mapped in targets.items():
-            problems.extend(self._round_trip(name, mapped.target, first[mapped.target]))
-        return AppliedMap(targets, drops, tuple(matches), tuple(problems))
+                message = f"the rule {quoted(rule.label)} matches no key, or only keys that a rule before it takes"
+                problems.append(Problem("dead_rule", rule.label, message))
+        sources = {target: tuple(taken[place] for place in sorted(taken)) for target, taken in filled.items()}
+        for target, taken in filled.items():
+            problems.extend(self._incomplete(target, taken, targets))
+            problems.extend(self._not_back(target, sources[target]))
+            problems.extend(self._repeated(target, sources[target][0]))
+        return AppliedMap(targets, drops, sources, tuple(matches), tuple(problems))
 
-    def _round_trip(self, name: str, target: str, first: str) -> Iterable[Problem]:
-        back = self.invert(target)
-        if back != name and first == name:
-            shown = "no key" if back is None else quoted(back)
-            yield Problem("inverse", name, f"{quoted(name)} becomes {quoted(target)}, and that goes back to {shown}")
+    def _incomplete(self, target: str, taken: Mapping[int, str], targets: Mapping[str, Mapped]) -> Iterable[Problem]:
+        first = next(iter(taken.values()))
+        rule = self.rules[targets[first].rule]
+        if rule.op == "join" and len(taken) < len(rule.parts):
+            parts = rule.backward(target) or rule.parts
+            missing = next(part for place, part in enumerate(parts) if place not in taken)
+            message = f"{quoted(target)} is joined from {len(parts)} keys, and the checkpoint lacks {quoted(missing)}"
+            yield Problem("incomplete", target, message)
+
+    def _not_back(self, target: str, sources: tuple[str, ...]) -> Iterable[Problem]:
+        back = self.inverse(target)
+        for name in sources:
+            if name not in back:
+                shown = quoted(" + ".join(back)) if back else "no key"
+                message = f"{quoted(name)} becomes {quoted(target)}, and that goes back to {shown}"
+                yield Problem("inverse", name, message)
+
+    def _repeated(self, target: str, name: str) -> Iterable[Problem]:
         again = self.apply(target)
-        if isinstance(again, Dropped) or (isinstance(again, Mapped) and again.target != target):
-            outcome = "is dropped" if isinstance(again, Dropped) else f"becomes {quoted(again.target)}"
+        if isinstance(again, Dropped) or (isinstance(again, Mapped) and again.targets != (target,)):
+            outcome = "is dropped" if isinstance(again, Dropped) else f"becomes {quoted(' + '.join(again.targets))}"
             yield Problem("repeated", name, f"{quoted(target)} is a target, and {outcome} when mapped again")
 
-    def to_data(self) -> list[dict[str, str]]:
+    def to_data(self) -> list[dict[str, Any]]:
         """Return the rules as tables for TOML or JSON."""
         return [rule.to_data() for rule in self.rules]
 

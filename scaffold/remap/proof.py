@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.dtypes import dtype_kind
 from scaffold.checkpoint.fold import natural_key
 from scaffold.checkpoint.quoting import quoted
+from scaffold.remap.exchange import Stacked, exchanged, misordered
 from scaffold.remap.key_map import AppliedMap, KeyMap
+from scaffold.remap.layout import misfits
 from scaffold.remap.nearest import nearest
 
+CHECKS = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
 _SUGGESTED = 10
 
 _CHECK_OF_PROBLEM = {
     "unmatched": "covers",
     "collision": "injective",
+    "incomplete": "fills",
     "dead_rule": "no_dead_rule",
     "inverse": "invertible",
     "repeated": "invertible",
@@ -36,7 +40,7 @@ class Offender:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome. ``engine`` and ``lora``, the rollout's side, are None where nobody looked."""
+    """The outcome. ``engine`` and ``lora``, the rollout's side, are None where nobody looked or nothing decides."""
 
     key_map: KeyMap
     headers: CheckpointHeaders
@@ -55,31 +59,45 @@ class Proof:
         """Whether nothing was found against the map; what nobody looked at does not count."""
         return not self.offenders and self.engine is not False and self.lora is not False
 
+    def with_offenders(self, more: Sequence[Offender], engine: bool | None = None, lora: bool | None = None) -> Proof:
+        """Return the proof with what others found; a side on which something was found does not hold."""
+        offenders = (*self.offenders, *more)
+        found = {offender.check for offender in offenders}
+        return replace(
+            self,
+            offenders=offenders,
+            engine=False if "engine" in found else engine if self.engine is None else self.engine,
+            lora=False if "lora" in found else lora if self.lora is None else self.lora,
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of ``omni-scaffold remap``."""
+        """Return the JSON of ``omni-scaffold remap``.
+
+        ``entries`` has a row for each pair of key and parameter, and one for each key without. In ``rules``, ``to`` of
+        a split and ``from`` of a join are lists.
+        """
         entries = []
         for name, tensor in self.headers.tensors.items():
             mapped = self.applied.targets.get(name)
-            entries.append(
-                {
-                    "source": name,
-                    "target": mapped.target if mapped else None,
-                    "shape": list(tensor.shape),
-                    "dtype": tensor.dtype,
-                    "op": "rename" if mapped else "drop" if name in self.applied.drops else None,
-                }
-            )
-        checks = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
+            op = self.key_map.rules[mapped.rule].op if mapped else "drop" if name in self.applied.drops else None
+            entries += [
+                {"source": name, "target": target, "shape": list(tensor.shape), "dtype": tensor.dtype, "op": op}
+                for target in (mapped.targets if mapped else (None,))
+            ]
         return {
             "schema": 1,
             "counts": dict(self.counts),
             "rules": [
-                {"from": rule.source, "to": rule.target, "matches": count}
+                {"from": _side(rule.sources), "to": _side(rule.targets), "matches": count}
                 for rule, count in zip(self.key_map.rules, self.applied.matches, strict=True)
             ],
-            "proof": {**{check: self.passes(check) for check in checks}, "engine": self.engine, "lora": self.lora},
+            "proof": {**{check: self.passes(check) for check in CHECKS}, "engine": self.engine, "lora": self.lora},
             "entries": entries,
         }
+
+
+def _side(patterns: tuple[str, ...]) -> str | list[str] | None:
+    return list(patterns) if len(patterns) > 1 else patterns[0] if patterns else None
 
 
 def prove(
@@ -89,15 +107,17 @@ def prove(
     *,
     computed: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
+    stacked: Stacked = (),
 ) -> Proof:
     """Check a map from the checkpoint's side and the training module's.
 
-    - ``covers``: every key becomes a parameter or is dropped for a reason.
-    - ``fills``: every parameter is filled, or listed as computed.
-    - ``injective``: no two keys become one parameter.
+    - ``covers``: every key becomes a parameter, parts of one or several, or is dropped for a reason.
+    - ``fills``: every parameter is filled whole, or listed as computed.
+    - ``injective``: no two keys become one parameter, unless as different parts of a join.
     - ``no_dead_rule``: every rule matches a key.
-    - ``invertible``: every target leads back to its key, and a map applied twice changes nothing or fails.
-    - ``shapes``: shapes are equal, and dtypes of one kind where they are given.
+    - ``invertible``: every target leads back to its keys, and a map applied twice changes nothing or fails.
+    - ``shapes``: shapes are equal or add up, and dtypes of one kind where they are given.
+    - ``engine`` fails where two names of equal shape were exchanged, or parts stand in another order than upstream's.
 
     Args:
         key_map: the rules.
@@ -105,46 +125,46 @@ def prove(
         parameters: shape of each parameter of the training module.
         computed: parameters that the module computes, filled or not.
         dtypes: dtype of parameters as safetensors spells it; a cast within floats or integers is no difference.
+        stacked: upstream's table of packed parameters, rows ``(packed, part, shard)``.
     """
     applied = key_map.apply_all(headers)
     offenders: list[Offender] = []
     filled: set[str] = set()
     unexplained = sum(problem.kind == "unmatched" for problem in applied.problems)
-    ignored = len(applied.drops)
     for name, mapped in applied.targets.items():
-        tensor = headers.tensors[name]
-        shape = parameters.get(mapped.target)
-        if shape is None:
+        strange = [target for target in mapped.targets if target not in parameters]
+        if strange:
             unexplained += 1
-            message = f"{quoted(name)} becomes {quoted(mapped.target)}, which is no parameter"
+            message = f"{quoted(name)} becomes {quoted(strange[0])}, which is no parameter"
             offenders.append(Offender("covers", name, message))
-            continue
-        filled.add(mapped.target)
-        if tuple(shape) != tensor.shape:
-            message = (
-                f"{quoted(name)} has shape {list(tensor.shape)}, its parameter {quoted(mapped.target)} {list(shape)}"
-            )
-            offenders.append(Offender("shapes", name, message))
-        wanted = (dtypes or {}).get(mapped.target)
-        if wanted is not None and dtype_kind(wanted) != dtype_kind(tensor.dtype):
-            message = f"{quoted(name)} is {tensor.dtype}, its parameter {quoted(mapped.target)} {wanted}"
-            offenders.append(Offender("shapes", name, message))
+        for target in mapped.targets:
+            filled.add(target)
+            wanted = (dtypes or {}).get(target)
+            dtype = headers.tensors[name].dtype
+            if wanted is not None and dtype_kind(wanted) != dtype_kind(dtype):
+                message = f"{quoted(name)} is {dtype}, its parameter {quoted(target)} {wanted}"
+                offenders.append(Offender("shapes", name, message))
+    offenders += [Offender("shapes", *found) for found in misfits(key_map, applied, headers, parameters)]
     for problem in applied.problems:
         offenders.append(Offender(_CHECK_OF_PROBLEM[problem.kind], problem.name, problem.message))
     unfilled = sorted((name for name in parameters if name not in filled and name not in computed), key=natural_key)
     for name in unfilled:
         message = f"no key fills the parameter {quoted(name)} of shape {list(parameters[name])}"
         offenders.append(Offender("fills", name, message))
+    offenders += [Offender("engine", *found) for found in exchanged(key_map, applied, headers)]
+    offenders += [Offender("engine", *found) for found in misordered(key_map, stacked)]
+    incomplete = sum(problem.kind == "incomplete" for problem in applied.problems)
+    ignored = len(applied.drops)
     counts = {
         "checkpoint": len(headers.tensors),
         "mapped": len(headers.tensors) - ignored - unexplained,
         "ignored": ignored,
         "unexplained": unexplained,
         "parameters": len(parameters),
-        "unfilled": len(unfilled),
+        "unfilled": len(unfilled) + incomplete,
     }
     found = _with_suggestions(offenders, applied, headers, parameters, unfilled)
-    return Proof(key_map, headers, applied, counts, found)
+    return Proof(key_map, headers, applied, counts, ()).with_offenders(found)
 
 
 def _with_suggestions(
@@ -155,13 +175,13 @@ def _with_suggestions(
     unfilled: list[str],
 ) -> tuple[Offender, ...]:
     """Give the first offenders of each check the nearest free name of equal shape on the other side."""
-    taken = {name for name, mapped in applied.targets.items() if mapped.target in parameters}
+    taken = {name for name, mapped in applied.targets.items() if all(target in parameters for target in mapped.targets)}
     seen: dict[str, int] = {}
     result = []
     for offender in offenders:
         seen[offender.check] = seen.get(offender.check, 0) + 1
         suggestion = None
-        if seen[offender.check] <= _SUGGESTED and offender.check == "fills":
+        if seen[offender.check] <= _SUGGESTED and offender.check == "fills" and offender.name in unfilled:
             shape = tuple(parameters[offender.name])
             free = (key for key, tensor in headers.tensors.items() if tensor.shape == shape and key not in taken)
             suggestion = nearest(offender.name, free)

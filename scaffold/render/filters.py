@@ -121,6 +121,23 @@ def literal_pattern(value: Any) -> str:
     return str(_defined(value)).replace("{{", "{").replace("}}", "}")
 
 
+def patterned(rules: Any) -> bool:
+    """Tell whether rules of a key map need more than prefixes and whole names: placeholders, splits or joins."""
+    rules = _defined(rules)
+    sides = [text for rule in rules for text in (rule.get("source", ""), rule.get("target") or "")]
+    return parted(rules) or any("{" in text.replace("{{", "") for text in sides)
+
+
+def parted(rules: Any) -> bool:
+    """Tell whether rules of a key map take tensors apart or put them together."""
+    return any(rule["op"] in ("split", "join") for rule in _defined(rules))
+
+
+def plain_drops(rules: Any) -> list[Any]:
+    """Return the drops of a key map whose source is one prefix or name, not one of each layer."""
+    return [rule for rule in _defined(rules) if rule["op"] == "drop" and "{" not in rule["source"].replace("{{", "")]
+
+
 def docstring(value: Any) -> str:
     """Return text that means itself between three double quotes."""
     text = str(_defined(value)).replace("\\", "\\\\")
@@ -165,6 +182,9 @@ FILTERS = {
     "docstring": docstring,
     "cell": cell,
     "literal_pattern": literal_pattern,
+    "patterned": patterned,
+    "parted": parted,
+    "plain_drops": plain_drops,
     "zip_with": zip_with,
     "identifier": identifier,
     "dotted": dotted,

@@ -41,8 +41,8 @@ class SpecRequest:
     date: str | None = None
 
 
-def build_spec(request: SpecRequest) -> IntegrationSpec:
-    """Return the spec of an integration.
+def build_spec(request: SpecRequest, *, until: str | None = None) -> IntegrationSpec:
+    """Return the spec of an integration; with ``until``, only its sections up to that one.
 
     Raises:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
@@ -59,6 +59,8 @@ def build_spec(request: SpecRequest) -> IntegrationSpec:
         sections[name] = section.values
         provenance |= section.provenance
         fingerprints |= section.fingerprints
+        if name == until:
+            break
     return IntegrationSpec(sections, provenance, fingerprints)
 
 

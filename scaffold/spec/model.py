@@ -11,7 +11,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 
 SCHEMA = 1
-_BOOKKEEPING = ("schema", "not_established", "provenance", "fingerprints", "files")
+_BOOKKEEPING = ("schema", "digest", "not_established", "folders", "provenance", "fingerprints", "files")
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,14 @@ class IntegrationSpec:
         provenance: ``section.key`` to the fact, preset or flag that gave the value.
         fingerprints: fact name to a digest of its value, so that a later version can be compared.
         files: rendered path to the SHA-256 of its content.
+        folders: folders that were made in the checkout for the files, so that `remove` takes no others away.
     """
 
     sections: Mapping[str, Mapping[str, Any]]
     provenance: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
 
     def context(self) -> dict[str, Any]:
         """Return the variables of the templates: one mapping a section."""
@@ -50,6 +52,8 @@ class IntegrationSpec:
         document["not_established"] = sorted(
             f"{name}.{key}" for name, values in self.sections.items() for key, value in values.items() if value is None
         )
+        if self.folders:
+            document["folders"] = sorted(self.folders)
         document |= {name: _without_none(values) for name, values in self.sections.items()}
         document["provenance"] = dict(sorted(self.provenance.items()))
         document["fingerprints"] = dict(sorted(self.fingerprints.items()))
@@ -82,10 +86,18 @@ class IntegrationSpec:
             sections.setdefault(section, {}).setdefault(key, None)
         return cls(
             sections,
-            document.get("provenance", {}),
-            document.get("fingerprints", {}),
-            document.get("files", {}),
+            _strings(document, "provenance", source),
+            _strings(document, "fingerprints", source),
+            _strings(document, "files", source),
+            tuple(str(path) for path in document.get("folders", [])),
         )
+
+
+def _strings(document: Mapping[str, Any], name: str, source: str) -> dict[str, str]:
+    values = document.get(name, {})
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise ScaffoldError(f"{source}: {name} is no table of strings")
+    return values
 
 
 def _without_none(value: Any) -> Any:

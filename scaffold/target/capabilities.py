@@ -14,6 +14,7 @@ MODEL_BASE = "verl_omni/pipelines/model_base.py"
 NON_DIFFUSERS_BASE = "verl_omni/pipelines/non_diffusers_model_base.py"
 ROLLOUT_OUTPUT = "verl_omni/pipelines/diffusion_rollout_output.py"
 LORA_HOOK = "map_lora_update_to_engine"
+WORKER_EXTENSION = "verl_omni.workers.rollout.vllm_rollout.utils.vLLMOmniColocateWorkerExtension"
 LORA_HOOK_FOLDERS = ("verl_omni/utils", "verl_omni/workers")
 DOCS_INDEX = "docs/index.md"
 DOCS_EXAMPLES = "docs/examples"
@@ -32,6 +33,7 @@ class Capabilities:
     methods: frozenset[str]
     rollout_result: str
     lora_hook: bool
+    worker_extension: str | None
     request_batch_default: bool
     docs_links: bool
     docs_link_check: bool
@@ -46,6 +48,7 @@ def capabilities(root: Path) -> Capabilities:
         methods=frozenset(_methods(base, "DiffusionModelBase")),
         rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",
         lora_hook=_calls_lora_hook(root),
+        worker_extension=_worker_extension(root),
         request_batch_default=_stores(base, "VllmOmniPipelineBase", "supports_request_batch"),
         docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(read_text(root / DOCS_INDEX) or "")),
         docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
@@ -110,6 +113,11 @@ def _calls_lora_hook(root: Path) -> bool:
             ):
                 return True
     return False
+
+
+def _worker_extension(root: Path) -> str | None:
+    module, _, name = WORKER_EXTENSION.rpartition(".")
+    return WORKER_EXTENSION if _class(_tree(root / f"{module.replace('.', '/')}.py"), name) is not None else None
 
 
 def _smoke_runner(root: Path) -> str | None:

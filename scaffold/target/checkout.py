@@ -77,6 +77,7 @@ def _differences(profile: ContractProfile, seen: Capabilities) -> list[str]:
         found.append(f"a rollout returns {seen.rollout_result}")
     for name, expected, actual in (
         ("the rollout's LoRA hook", profile.lora_hook, seen.lora_hook),
+        ("the class that extends rollout workers", profile.worker_extension is not None, bool(seen.worker_extension)),
         ("the default of supports_request_batch", profile.request_batch_default, seen.request_batch_default),
         ("linked example pages", profile.docs_link is not None, seen.docs_links),
         ("a check of example links", profile.docs_link_check, seen.docs_link_check),
@@ -94,6 +95,7 @@ def _corrected(profile: ContractProfile, seen: Capabilities) -> ContractProfile:
         rollout_result="rollout_output" if seen.rollout_result == "rollout_output" else "custom_output",
         hooks=tuple(sorted(seen.methods & _known_hooks())),
         lora_hook=seen.lora_hook,
+        worker_extension=seen.worker_extension,
         request_batch_default=seen.request_batch_default,
         docs_link=(profile.docs_link or LINK) if seen.docs_links else None,
         docs_index=DOCS_INDEX if seen.docs_links else None,

@@ -29,6 +29,8 @@ class ContractProfile:
         rollout_result: how a rollout adapter hands its trajectory back.
         hooks: optional classmethods of ``DiffusionModelBase`` that the engine calls.
         lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
+        worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
+            a subclass of it to the engine.
         request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
         example_readme: path of an example's README; ``{model}`` stands for the model's name.
         docs_link: path of the link to it below ``docs/``, or None where the release has none.
@@ -47,6 +49,7 @@ class ContractProfile:
     rollout_result: Literal["rollout_output", "custom_output"]
     hooks: tuple[str, ...]
     lora_hook: bool
+    worker_extension: str | None
     request_batch_default: bool
     example_readme: str
     docs_link: str | None
@@ -63,6 +66,7 @@ class ContractProfile:
             "rollout_result": self.rollout_result,
             "hooks": list(self.hooks),
             "lora_hook": self.lora_hook,
+            "worker_extension": self.worker_extension,
             "example_readme": self.example_readme.replace("{model}", model),
             "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,
             "docs_index": self.docs_index,
@@ -107,6 +111,7 @@ def _read(path: Path) -> ContractProfile:
         rollout_result=contract["rollout_result"],
         hooks=tuple(contract["hooks"]),
         lora_hook=contract["lora_hook"],
+        worker_extension=contract.get("worker_extension"),
         request_batch_default=contract["request_batch_default"],
         example_readme=layout["example_readme"],
         docs_link=layout.get("docs_link"),

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.progress import step
 from scaffold.upstream.cache import cache_root
 
 TIMEOUT_SECONDS = 600
@@ -47,7 +48,8 @@ def fetch_wheel(distribution: str, version: str) -> Path:
             f"cannot write the cache folder {folder}: {error.strerror}", hint="set OMNI_SCAFFOLD_CACHE"
         ) from None
     try:
-        _download(distribution, version, staging)
+        with step(f"fetching {distribution} {version}"):
+            _download(distribution, version, staging)
         wheels = sorted(staging.glob("*.whl"))
         if not wheels:
             raise ScaffoldError(f"pip fetched no wheel of {distribution} {version}")
@@ -65,7 +67,7 @@ def _download(distribution: str, version: str, folder: Path) -> None:
         "--no-python-version-warning", "--ignore-requires-python", "--dest", str(folder), f"{distribution}=={version}",
     ]  # fmt: skip
     output = ""
-    for command in _pip_commands():
+    for command in pip_commands():
         with contextlib.suppress(OSError):
             try:
                 done = subprocess.run(
@@ -81,10 +83,11 @@ def _download(distribution: str, version: str, folder: Path) -> None:
             output = done.stderr + done.stdout
             if "No module named pip" not in output:
                 break
-    raise _failure(distribution, version, output)
+    raise failure(distribution, version, output)
 
 
-def _pip_commands() -> list[list[str]]:
+def pip_commands() -> list[list[str]]:
+    """Return the ways to start pip, the one of this Python first."""
     commands = [[sys.executable, "-m", "pip"]]
     on_path = shutil.which("pip")
     if on_path:
@@ -92,7 +95,8 @@ def _pip_commands() -> list[list[str]]:
     return commands
 
 
-def _failure(distribution: str, version: str, output: str) -> ScaffoldError:
+def failure(distribution: str, version: str, output: str) -> ScaffoldError:
+    """Return the error that says why pip failed, from what it printed."""
     if not output or "No module named pip" in output:
         return ScaffoldError(
             f"cannot fetch {distribution} {version}: this Python has no pip", hint="name a wheel or a folder instead"

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.fetch import fetch_wheel
+from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource, WheelSource
 
 DEFAULT_VERSION = "0.27.0rc1"
 DISTRIBUTION = "vllm-omni"
+NEWEST = "newest"
 
 _VERSION = re.compile(r"v?\d+(\.\d+)*((a|b|rc)\d+)?(\.(post|dev)\d+)*(\+[A-Za-z0-9.]+)?\Z")
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl\Z")
@@ -21,7 +23,8 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     """Find the source of vllm-omni to read.
 
     Args:
-        selector: a version, the path of a wheel, or a folder holding ``vllm_omni/``; None picks the first of
+        selector: a version, ``newest`` for the newest release on the package index, the path of a wheel, or a
+            folder holding ``vllm_omni/``; None picks the first of
             ``checkout_pin``, the installed distribution, ``DEFAULT_VERSION``.
         checkout_pin: the version that a checkout of the target repository asks for.
 
@@ -40,6 +43,8 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
         return _folder(path, text)
     if path.is_file():
         return _wheel(path, text)
+    if text == NEWEST:
+        return _version(newest_release(DISTRIBUTION))
     if _VERSION.match(text):
         return _version(text)
     kind = "wheel" if text.endswith(".whl") else "version, wheel or folder"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 from scaffold.checkpoint import read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.resources import presets_root
+
+# One knob for all of them: the seconds that the byte-mutating test runs, examples of the others in proportion.
+LONGER = max(1, int(float(os.environ.get("OMNI_SCAFFOLD_FUZZ_SECONDS", "3")) / 3))
 
 safetensors = pytest.importorskip("safetensors")
 pytest.importorskip("numpy")
@@ -80,7 +84,7 @@ entries = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120 * LONGER, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(header=st.dictionaries(st.text(max_size=3), entries, max_size=3), data_bytes=st.integers(0, 24))
 def test_random_headers(
     header: dict[str, Any], data_bytes: int, tmp_path: Path, raw_weights: Callable[..., Path]
@@ -88,7 +92,7 @@ def test_random_headers(
     compare(raw_weights(tmp_path / "w.safetensors", header, data_bytes))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100 * LONGER, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.tuples(st.text(max_size=6), st.sampled_from(["F32", "BF16", "U8"]), st.lists(st.integers(0, 3), max_size=3)),
@@ -143,7 +147,7 @@ def test_mutated_real_header(tmp_path: Path, weights: Callable[..., Path], fuzz_
     assert refused
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100 * LONGER, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     index=st.one_of(
         st.binary(max_size=20),

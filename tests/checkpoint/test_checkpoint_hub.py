@@ -297,3 +297,15 @@ def test_a_path_wins(hub: Hub, weights: Callable[..., Path]) -> None:
     weights(Path("o/model/a.safetensors"), {"here": ("F32", [2])})
     assert list(read_checkpoint("o/model").tensors) == ["here"]
     assert hub.requests == []
+
+
+def test_commands_take_a_repository(hub: Hub, scaffold_cli: Callable[..., Any], reference: Path) -> None:
+    package = next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
+    said = scaffold_cli("remap", package, "--checkpoint", "o/model").refusal()
+    assert said.startswith("o/model: llm_config.json is missing")
+    for command in (
+        ("remap", package, "--checkpoint", "o/other"),
+        ("inspect", "bagel", "--checkpoint", "o/other"),
+        ("new", "bagel", "--out", "build", "--checkpoint", "o/other"),
+    ):
+        assert "o/other" in scaffold_cli(*command).refusal()

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.upstream
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
 ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
 TRAINING = f"{PACKAGE}/diffusers_training_adapter.py"
+WORKER = f"{PACKAGE}/vllm_omni_worker_extension.py"
 README = "examples/flowgrpo_trainer/bagel/README.md"
 LINK = "docs/examples/bagel/flowgrpo_trainer_bagel.md"
 TESTS = "tests/pipelines/test_bagel_flow_grpo_on_cpu.py"
@@ -52,9 +53,27 @@ def changed_parts(first: Path, second: Path) -> set[str]:
 def test_main_and_the_release_before_it(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:
     old, new = release_trees["v0.2.0"], release_trees["main"]
     changed = differing(tree_of(old), tree_of(new))
-    # Scripts may follow: a release without a hook for LoRA cannot run the LoRA recipe.
+    # Scripts may follow: a release without a hook for LoRA needs a worker class of the package, named to the engine.
     scripts = {path for path in changed if path.endswith(".sh")}
-    assert changed - scripts == {*BOOKS, ROLLOUT, TRAINING, TESTS}
+    assert changed - scripts == {*BOOKS, ROLLOUT, TESTS, WORKER}
+    assert not (new / WORKER).exists()
+    assert changed_parts(old / ROLLOUT, new / ROLLOUT) <= {
+        "imports",
+        "BagelPipelineWithLogProb.__init__",
+        "BagelPipelineWithLogProb.forward",
+        "BagelPipelineWithLogProb.map_lora_update_to_engine",
+    }
+    # Tests of the worker class come on top; those that both have differ in how a result is read.
+    shared = parts(old / TESTS).keys() & parts(new / TESTS).keys()
+    assert changed_parts(old / TESTS, new / TESTS) & shared <= {"roll_out", "imports", "module"}
+
+
+def test_the_two_releases(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:
+    old, new = release_trees["v0.1.0"], release_trees["v0.2.0"]
+    changed = differing(tree_of(old), tree_of(new))
+    scripts = {path for path in changed if path.endswith(".sh")}
+    assert changed - scripts == {*BOOKS, LINK, ROLLOUT, TRAINING, TESTS, WORKER}
+    # The engine of the older one binds every LoRA target itself.
     assert changed_parts(old / ROLLOUT, new / ROLLOUT) <= {
         "imports",
         "BagelPipelineWithLogProb.__init__",
@@ -64,21 +83,6 @@ def test_main_and_the_release_before_it(release_trees: dict[str, Path], tree_of:
         "BagelPipelineWithLogProb._summed",
         "BagelPipelineWithLogProb._checkpoint_folder",
         "BagelPipelineWithLogProb._placeholder_adapter",
-    }
-    assert changed_parts(old / TRAINING, new / TRAINING) == {"BagelDiffusion.build_module"}
-    # Tests of the hook for LoRA come on top; those that both have differ in how a result is read.
-    shared = parts(old / TESTS).keys() & parts(new / TESTS).keys()
-    assert changed_parts(old / TESTS, new / TESTS) & shared <= {"roll_out", "imports", "module"}
-
-
-def test_the_two_releases(release_trees: dict[str, Path], tree_of: Callable[[Path], Any]) -> None:
-    old, new = release_trees["v0.1.0"], release_trees["v0.2.0"]
-    changed = differing(tree_of(old), tree_of(new))
-    scripts = {path for path in changed if path.endswith(".sh")}
-    assert changed - scripts == {*BOOKS, LINK, ROLLOUT, TRAINING, TESTS}
-    assert changed_parts(old / ROLLOUT, new / ROLLOUT) <= {
-        "imports",
-        "BagelPipelineWithLogProb.forward",
         "BagelPipelineWithLogProb._ensure_bagel_prompt_text",
     }
     assert changed_parts(old / TRAINING, new / TRAINING) <= {
@@ -108,7 +112,7 @@ def test_request_and_result_types(release_trees: dict[str, Path], release: str, 
     assert f"from {request_type}\n" in text
     assert ("rollout_output(" in text) == (result == "rollout_output")
     assert ("custom_output={" in text) == (result == "custom_output")
-    assert ("def map_lora_update_to_engine" in text) == (release == "main")
+    assert ("def map_lora_update_to_engine" in text) == (release != "v0.1.0")
 
 
 def test_only_the_oldest_release_asks_for_one_step_less(release_trees: dict[str, Path]) -> None:
@@ -139,6 +143,51 @@ def test_example_and_smoke_script_do_not_ask_for_what_the_adapter_refuses(
     for path in tree.rglob("*.sh"):
         ranks = re.findall(r"lora_rank=(\S+)", path.read_text())
         assert all(rank == "0" for rank in ranks), path.name
+
+
+def test_lora_without_a_hook_goes_through_a_worker_class_that_both_scripts_name(
+    release_trees: dict[str, Path],
+) -> None:
+    tree = release_trees["v0.2.0"]
+    option = "+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.worker_extension_cls="
+    for script in ("examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh", "tests/special_e2e/run_flowgrpo_bagel.sh"):
+        text = (tree / script).read_text()
+        (name,) = re.findall(re.escape(option) + r"(\S+)", text)
+        module, _, cls = name.rpartition(".")
+        found = ast.parse((tree / f"{module.replace('.', '/')}.py").read_text())
+        (node,) = [item for item in found.body if isinstance(item, ast.ClassDef)]
+        assert node.name == cls
+        assert [item.name for item in node.body if isinstance(item, ast.FunctionDef)] == ["add_lora"]
+        assert int(re.findall(r"lora_rank=(\d+)", text)[0]) > 0
+        for other in ("v0.1.0", "main"):
+            assert option not in (release_trees[other] / script).read_text()
+
+
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+def test_lora_of_every_release_takes_effect_by_its_own_proof(release_trees: dict[str, Path], release: str) -> None:
+    from scaffold.checkpoint import read_manifest
+    from scaffold.remap import KeyMap
+    from scaffold.remap.engine import prove_lora
+    from scaffold.resources import presets_root
+    from scaffold.spec import IntegrationSpec
+    from scaffold.spec.architecture import parameters
+    from scaffold.upstream import locate
+
+    folder = release_trees[release] / PACKAGE
+    spec = IntegrationSpec.from_toml((folder / "scaffold.toml").read_text())
+    proof = prove_lora(
+        locate(spec.value("upstream.version")),
+        "bagel",
+        spec.value("lora.targets"),
+        parameters(spec.sections["architecture"], spec.sections["latents"]),
+        key_map=KeyMap.from_data(spec.value("checkpoint.rules")),
+        headers=read_manifest(presets_root() / "manifests" / "bagel-7b-mot.ema.json"),
+        package={path.stem: ast.parse(path.read_text()) for path in folder.glob("*.py")},
+        sync=spec.value("lora.sync"),
+        lora_hook=spec.value("target.lora_hook"),
+    )
+    assert proof.holds is True, proof.reason
+    assert spec.value("lora.sync") == ("adapter" if release == "v0.1.0" else "fold")
 
 
 @pytest.mark.slow

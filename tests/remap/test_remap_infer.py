@@ -160,6 +160,30 @@ def test_nothing_is_guessed(keys: Shapes, parameters: Shapes, message: str, head
     assert "\n" not in caught.value.line
 
 
+def test_a_missing_twin_is_named_and_not_taken_from_the_other(
+    real: CheckpointHeaders, parameters: Shapes, keys: Shapes, headers: Make
+) -> None:
+    for part in ("mlp.up_proj.weight", "mlp_moe_gen.up_proj.weight", "self_attn.q_proj_moe_gen.bias"):
+        lost = f"language_model.model.layers.5.{part}"
+        there = headers({name: shape for name, shape in keys.items() if name != lost})
+        with pytest.raises(ScaffoldError) as caught:
+            infer_key_map(there, parameters)
+        line = caught.value.line
+        assert line.startswith(f"1 of 796 parameters are filled by no key of the checkpoint, first 'layers.5.{part}'")
+        assert f"by the names of the others, {lost!r} is missing" in line
+        proof = prove(infer_key_map(there, parameters, partial=True), there, parameters)
+        assert [(offender.check, offender.name) for offender in proof.offenders] == [("fills", f"layers.5.{part}")]
+
+
+def test_a_partial_map_is_found_wanting(headers: Make) -> None:
+    keys = layers("m.") | {"m.layers.1.norm.weight": (9,), "m.layers.2.attn.q.bias": (8,)}
+    proof = prove(infer_key_map(headers(keys), layers(""), partial=True), headers(keys), layers(""))
+    found = {(offender.check, offender.name) for offender in proof.offenders}
+    assert ("shapes", "m.layers.1.norm.weight") in found
+    assert ("covers", "m.layers.2.attn.q.bias") in found
+    assert proof.passes("fills")
+
+
 def test_known_rules_come_first(headers: Make) -> None:
     keys = layers("m.") | {"vision.final.norm.weight": (8,)}
     wanted = layers("") | {"final.norm.weight": (8,)}

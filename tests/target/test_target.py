@@ -32,6 +32,9 @@ def standin(root: Path, name: str) -> Path:
         files["verl_omni/pipelines/diffusion_rollout_output.py"] = "def rollout_output(*, media): ...\n"
     if profile.lora_hook:
         files["verl_omni/utils/sync.py"] = 'hook = getattr(None, "map_lora_update_to_engine", None)\n'
+    if profile.worker_extension:
+        module, _, name = profile.worker_extension.rpartition(".")
+        files[f"{module.replace('.', '/')}.py"] = f"class {name}: ...\n"
     if profile.docs_link:
         files["docs/index.md"] = "# x\n\n```{toctree}\n:maxdepth: 2\n:caption: Examples\n\nexamples/a.md\n```\n"
         files["docs/examples/a.md"] = "a\n"
@@ -85,6 +88,14 @@ def test_an_unknown_shape_is_the_nearest_profile_corrected(tmp_path: Path) -> No
     assert checkout.profile.lora_hook is False
     assert "a rollout returns custom_output" in checkout.notes[0]
     assert "LoRA hook is missing" in checkout.notes[0]
+
+
+def test_a_worker_class_that_is_gone_is_none(tmp_path: Path) -> None:
+    root = standin(tmp_path, "v0.2.0")
+    (root / "verl_omni/workers/rollout/vllm_rollout/utils.py").write_text("vLLMOmniColocateWorkerExtension = None\n")
+    checkout = Checkout.open(root)
+    assert checkout.profile.worker_extension is None
+    assert "the class that extends rollout workers is missing" in checkout.notes[0]
 
 
 def test_a_runner_that_is_gone_is_none(tmp_path: Path) -> None:

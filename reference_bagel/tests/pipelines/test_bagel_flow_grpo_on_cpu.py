@@ -328,7 +328,7 @@ def test_training_without_lora_frees_one_pathway_in_float32():
 
 def write_checkpoint(folder, module, **changes) -> None:
     """Write ``module`` as a checkpoint with the released names; a change to None takes a tensor out."""
-    state = {model_file.to_checkpoint_key(name): tensor for name, tensor in module.state_dict().items()}
+    state = dict(model_file.checkpoint_tensors(module.state_dict().items()))
     state = {name: tensor.contiguous() for name, tensor in {**state, **changes}.items() if tensor is not None}
     module.config.save_pretrained(str(folder))
     files = model_file.CHECKPOINT_FILES
@@ -812,7 +812,7 @@ def engine(pipeline, monkeypatch) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("lora", [False, True])
 def test_weights_of_the_actor_reach_the_engine_under_checkpoint_names(pipeline, engine, lora):
     module = tiny_module()
-    expected = {model_file.to_checkpoint_key(name): tensor for name, tensor in module.state_dict().items()}
+    expected = dict(model_file.checkpoint_tensors(module.state_dict().items()))
     if lora:
         module.add_adapter(lora_config())
     sent = {f"transformer.{name}": tensor for name, tensor in module.state_dict().items() if ".lora_" not in name}
@@ -824,7 +824,7 @@ def test_weights_of_the_actor_reach_the_engine_under_checkpoint_names(pipeline, 
 
 
 def test_names_of_the_checkpoint_are_left_alone(pipeline, engine):
-    names = [model_file.to_checkpoint_key(name) for name in tiny_module().state_dict()]
+    names = [name for name, _ in model_file.checkpoint_tensors(tiny_module().state_dict().items())]
     names += [source + "weight" for source, _ in model_file.IGNORED_KEYS] + ["nobody.knows.me"]
     sent = {name: torch.tensor(i) for i, name in enumerate(names)}
     assert pipeline.load_weights(iter(sent.items())) == set(sent)
@@ -876,12 +876,18 @@ def test_each_push_is_folded_into_the_checkpoint_anew(folding, engine, tmp_path,
         update = lora_update(seed)
         engine.clear()
         folding.map_lora_update_to_engine(update, {**PLAIN_LORA, "use_rslora": rslora})
-        assert len(engine) == len(LORA_TARGETS) * module.config.num_hidden_layers == len(update) / 2
+        assert len(update) == 2 * len(LORA_TARGETS) * module.config.num_hidden_layers
+        modules = [name.removesuffix(".lora_A.weight") for name in update if name.endswith(".lora_A.weight")]
+        merged = {}
+        for name in modules:
+            down, up = (update[f"{name}.lora_{side}.weight"] for side in "AB")
+            target = name.removeprefix("transformer.") + ".weight"
+            merged[target] = base[target].float() + scaling * up @ down
+        expected = dict(model_file.checkpoint_tensors(merged.items()))
+        assert engine.keys() == expected.keys()
         for source, folded in engine.items():
-            name = model_file.to_training_key(source)
-            down, up = (update[f"transformer.{name.removesuffix('weight')}lora_{side}.weight"] for side in "AB")
             assert folded.dtype == torch.float32
-            torch.testing.assert_close(folded, base[name].float() + scaling * up @ down, rtol=1e-5, atol=1e-6, msg=name)
+            torch.testing.assert_close(folded, expected[source], rtol=1e-5, atol=1e-6, msg=source)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -940,11 +946,17 @@ def test_lora_on_a_module_that_the_checkpoint_lacks_is_refused_by_name(folding):
 
 def test_lora_on_a_base_that_the_actor_changed_is_refused_by_name(folding):
     name = next(iter(lora_update(1))).removeprefix("transformer.").rpartition(".lora_")[0]
-    weight = tiny_module().get_submodule(name).weight.detach()
-    folding.load_weights([(f"transformer.{name}.base_layer.weight", weight + 1e-3)])
+    base = tiny_module().state_dict()
+    changed = {**base, f"{name}.weight": base[f"{name}.weight"] + 1e-3}
+
+    def push(state):
+        wrapped = ((key.replace(f"{name}.", f"{name}.base_layer."), tensor) for key, tensor in state.items())
+        folding.load_weights((f"transformer.{key}", tensor) for key, tensor in wrapped)
+
+    push(changed)
     with pytest.raises(ValueError, match=f"{name}.weight"):
         folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
-    folding.load_weights([(f"transformer.{name}.base_layer.weight", weight)])
+    push(base)
     folding.map_lora_update_to_engine(lora_update(1), PLAIN_LORA)
 
 

@@ -34,7 +34,7 @@ from verl_omni.pipelines.bagel_flow_grpo.bagel_model import (
     CHECKPOINT_FILES,
     BagelForTraining,
     BagelTrainingConfig,
-    to_checkpoint_key,
+    checkpoint_tensors,
 )
 
 DEFAULT_OUTPUT_DIR = "~/models/tiny-random/BAGEL-MoT"
@@ -192,8 +192,13 @@ def build(output_dir: str, seed: int = 42, vocab_size: int = 512) -> None:
 
     # The module reads its sizes from the files just written, as it does from a released checkpoint.
     module = BagelForTraining(BagelTrainingConfig.from_model_path(output_dir))
+    # Norms of a new module are all ones, and then it would not show which of them a weight went to.
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.25 * torch.randn_like(parameter))
     weights = other_parts()
-    trained = {to_checkpoint_key(name): tensor.contiguous() for name, tensor in module.state_dict().items()}
+    trained = {name: tensor.contiguous() for name, tensor in checkpoint_tensors(module.state_dict().items())}
     for i, file in enumerate(CHECKPOINT_FILES):
         weights.setdefault(file, {}).update(
             {name: trained[name] for name in sorted(trained)[i :: len(CHECKPOINT_FILES)]}

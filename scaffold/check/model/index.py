@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import cache
 from typing import TypeVar
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -89,11 +88,14 @@ class Index:
         return [self._order[at] for at in places]  # type: ignore[misc]
 
 
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 # Contexts and operators are objects that all nodes share; they have no place in the text.
 _SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))
 
 
-@cache
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """Return the fields that may hold nodes, last first."""
-    return tuple(name for name in reversed(kind._fields) if name not in _SHARED)
+    found = _FIELDS.get(kind)
+    if found is None:
+        found = _FIELDS[kind] = tuple(name for name in reversed(kind._fields) if name not in _SHARED)
+    return found

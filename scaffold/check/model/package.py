@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from scaffold.check.model.algorithms import Objective, model_name, objective_of
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from scaffold.check.model.project import Project
     from scaffold.check.model.shell import ShellScript
     from scaffold.check.model.source import SourceFile
-
-Objective = Literal["policy_gradient", "direct_preference"]
-# How verl-omni's algorithms end: the first are trained on log-probs of a recorded trajectory, the others are not.
-POLICY_GRADIENT = ("grpo", "ppo", "gspo", "grpo_guard")
-DIRECT_PREFERENCE = ("dpo", "nft")
-# Algorithms of the releases, so that a folder's name tells its model without reading its files.
-ALGORITHM_ENDINGS = ("_flow_grpo", "_dance_grpo", "_mix_grpo", "_dual_grpo", "_diffusion_nft", "_dpo")
 
 
 class Package:
@@ -188,13 +182,7 @@ class Package:
     @cached_property
     def objective(self) -> Objective | None:
         """How it is trained, from the name of its algorithm; None where that says nothing."""
-        kinds: set[Objective] = set()
-        for algorithm in self.algorithms:
-            if algorithm.endswith(POLICY_GRADIENT):
-                kinds.add("policy_gradient")
-            elif algorithm.endswith(DIRECT_PREFERENCE):
-                kinds.add("direct_preference")
-        return kinds.pop() if len(kinds) == 1 else None
+        return objective_of(self.algorithms)
 
     @property
     def is_image_to_image(self) -> bool:
@@ -243,13 +231,7 @@ class Package:
     @cached_property
     def model_name(self) -> str:
         """The package's name without its algorithm: ``foo`` of ``foo_flow_grpo``."""
-        for ending in ALGORITHM_ENDINGS:
-            if self.name.endswith(ending):
-                return self.name[: -len(ending)]
-        for algorithm in self.algorithms:
-            if self.name.endswith("_" + algorithm):
-                return self.name[: -len(algorithm) - 1]
-        return self.name
+        return model_name(self.name, lambda: self.algorithms)
 
     @cached_property
     def launch_scripts(self) -> list[ShellScript]:

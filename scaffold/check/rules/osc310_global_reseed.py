@@ -87,8 +87,22 @@ def _forked(file: PythonFile, call: ast.Call) -> bool:
 
 _DRAW = "    begin = random.Random("
 FAILING = (
-    Example("torch", {"rollout": [("        params = req.", "        «torch.manual_seed(req.sampling_params.seed)»\n        params = req.")]}),
-    Example("the device", {"rollout": [("        params = req.", "        «torch.cuda.manual_seed_all(0)»\n        params = req.")]}),
+    Example(
+        "torch",
+        {
+            "rollout": [
+                (
+                    "        params = req.",
+                    "        «torch.manual_seed(req.sampling_params.seed)»\n        params = req.",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the device",
+        {"rollout": [("        params = req.", "        «torch.cuda.manual_seed_all(0)»\n        params = req.")]},
+        also=("OSC126",),
+    ),
     Example("Python's", {"common": [(_DRAW, '    «random.seed(int(os.environ["LOCAL_RANK"]))»\n' + _DRAW)]}),
     Example(
         "numpy's, in the training adapter",
@@ -99,11 +113,26 @@ FAILING = (
             ]
         },
     ),
-    Example("a helper", {"common": [("import torch\n", "import torch\nfrom transformers import set_seed\n"), (_DRAW, "    «set_seed(1)»\n" + _DRAW)]}),
+    Example(
+        "a helper",
+        {
+            "common": [
+                ("import torch\n", "import torch\nfrom transformers import set_seed\n"),
+                (_DRAW, "    «set_seed(1)»\n" + _DRAW),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("a generator of its own"),
-    Example("torch.Generator", {"rollout": [('generator=extra_args.get("generator"),', "generator=torch.Generator().manual_seed(hash(req)),")]}),
+    Example(
+        "torch.Generator",
+        {
+            "rollout": [
+                ('generator=extra_args.get("generator"),', "generator=torch.Generator().manual_seed(hash(req)),")
+            ]
+        },
+    ),
     Example(
         "the state is put back",
         {

@@ -122,6 +122,8 @@ class Attributes(Core):
         if isinstance(default, Obj):
             obj.attrs[name] = default
             return default
+        if self.with_everything and default is not None and is_none(default):
+            default = None
         value = Param(root, name, default, at=at)
         obj.attrs[name] = value
         return value

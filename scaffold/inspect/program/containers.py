@@ -156,13 +156,17 @@ class Containers(Loops):
                     return default
                 if "**" in table.items:
                     return self._get(table.items["**"], args, at)
+            elif name == "setdefault":
+                # Under a key that is not known: one entry stands for all that are made so.
+                table.exact = False
+                return table.items.setdefault("*", default)
             return None
         if name == "items" and table.exact:
             return Seq("list", [Seq("tuple", [Const(k), v]) for k, v in table.items.items()], at=at)
         if name == "keys" and table.exact:
             return Seq("list", [Const(k) for k in table.items], at=at)
-        if name == "values" and table.exact:
-            return Seq("list", list(table.items.values()), at=at)
+        if name == "values":
+            return Seq("list", list(table.items.values()), table.exact, self.depth, at=at)
         if name == "update":
             for source in [*args, Map(dict(kwargs))]:
                 if isinstance(source, Map):

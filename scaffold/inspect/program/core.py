@@ -58,6 +58,7 @@ class Core:
         self.source = source
         self.graph = ModuleGraph(source)
         self.with_media = False
+        self.with_everything = False
         self.classes = Classes(self)
         self.trace = Trace()
         self.steps = 0

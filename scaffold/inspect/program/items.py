@@ -86,6 +86,8 @@ class Items(Attributes):
         else:
             return self.symbol_item(base, Const(key), at)
         self.trace.reads.setdefault((root, name), at)
+        if self.with_everything and (default is None or is_none(default)):
+            return Param(root, name, at=at)
         return Param(root, name, default if default is not None else NONE, at=at)
 
     def set_item(self, base: Value, key: Value, value: Value) -> None:

@@ -42,9 +42,11 @@ class Program(Requests):
         headers: CheckpointHeaders | None = None,
         *,
         with_media: bool = False,
+        with_everything: bool = False,
     ) -> None:
         super().__init__(source)
-        self.with_media = with_media
+        self.with_media = with_media or with_everything
+        self.with_everything = with_everything
         self.target = target
         self.headers = headers
         self.cls = self._pipeline_class()
@@ -69,7 +71,7 @@ class Program(Requests):
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 12_000))
         try:
-            self._construct_pipeline()
+            self.construct()
             for name in ENTRY_METHODS:
                 found = self.cls.find_method(name)
                 if found is not None:
@@ -81,7 +83,8 @@ class Program(Requests):
         finally:
             sys.setrecursionlimit(limit)
 
-    def _construct_pipeline(self) -> None:
+    def construct(self) -> None:
+        """Execute ``__init__`` alone."""
         self.pipeline.ready = True
         init = self.cls.find_method("__init__")
         if init is None:

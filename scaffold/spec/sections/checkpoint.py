@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from scaffold.errors import ScaffoldError
-from scaffold.remap import infer_key_map, rendered_table
+from scaffold.remap import KeyMap, Rule, SourceRules, infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
 from scaffold.spec.configuration import ROOT
 from scaffold.spec.section import Section
@@ -25,7 +25,9 @@ _TEXT_FIELDS = (
 
 
 def fill(section: Section) -> None:
-    """Infer the key map from names and shapes alone; the preset words the reasons for what is left out.
+    """Infer the key map from names and shapes, and from upstream's loader where they do not suffice.
+
+    The preset words the reasons for what is left out.
 
     Raises:
         ScaffoldError: the checkpoint does not fill the training module.
@@ -33,18 +35,19 @@ def fill(section: Section) -> None:
     headers, origin = section.sources.headers, section.sources.headers_origin
     wanted = parameters(section.before["architecture"], section.before["latents"])
     reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
-    key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
+    source = SourceRules.of(section.sources.report)
+    _, loader = section.known("answers.checkpoint.renames")
+    key_map = infer_key_map(headers, wanted, source=source, drop_reasons=reasons)
     files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})
     if len(files) < len(headers.files):
         headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
-        key_map = infer_key_map(headers, wanted, drop_reasons=reasons)
-    section.put("rules", key_map.to_data(), f"{origin}; preset {section.sources.preset.name}" if reasons else origin)
-    layered = [rule.source for rule in key_map.rules if rule.source_pattern.placeholders]
-    if layered:
-        raise ScaffoldError(f"{headers.source}: the training module has no place for {layered[0]!r} of each layer")
+        key_map = infer_key_map(headers, wanted, source=source, drop_reasons=reasons)
+    key_map = KeyMap(tuple(replace(rule, origin=_origin(rule, section)) for rule in key_map.rules))
+    section.put("rules", key_map.to_data(), f"{origin}; {loader}; each rule says its own origin")
     rows = rendered_table(key_map, headers)
     table = [
-        {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason} for row in rows
+        {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason, "note": row.note}
+        for row in rows
     ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
     section.put("files", files, origin)
@@ -54,6 +57,16 @@ def fill(section: Section) -> None:
     )
     section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")
     section.put("root_config", _root_config(section), f"{_CONFIG_ORIGIN}; preset {section.sources.preset.name}")
+
+
+def _origin(rule: Rule, section: Section) -> str:
+    """Return who made a rule: the loader for what it cites, the preset for reasons that it words, else the headers."""
+    if rule.origin is not None:
+        return rule.origin
+    worded = (section.sources.preset.value("checkpoint", "drop_reasons") or {}).values()
+    if rule.op == "drop" and any(rule.reason == reason for reason in worded):
+        return f"{section.sources.headers_origin}; preset {section.sources.preset.name}"
+    return section.sources.headers_origin
 
 
 _CONFIG_ORIGIN = "fact detail.config_files"

@@ -23,22 +23,25 @@ def fill(section: Section) -> None:
 
 def _sync(section: Section) -> tuple[str | None, str]:
     """Return how the rollout gets the adapter: ``fold`` where verl-omni has a hook, the engine's own ``adapter``
-    manager where it can wrap every target, else ``none``.
+    manager where it can wrap every target, ``fold`` through a worker class of the package where the rollout takes
+    one, else ``none``.
 
     The manager looks modules up by name: weights that the loader puts into a module inside a packed one are out of
     its reach.
     """
+    profile = f"contract profile {section.sources.profile.name}"
     if section.before["target"]["lora_hook"]:
-        return "fold", f"contract profile {section.sources.profile.name}"
+        return "fold", profile
+    otherwise = "fold" if section.before["target"]["worker_extension"] else "none"
     stacked, origin = section.known("answers.checkpoint.stacked")
     renames, _ = section.known("answers.checkpoint.renames")
     if stacked is None or renames is None:
-        return "none", origin
+        return otherwise, f"{origin}; {profile}"
     sources = [source for _, source, _ in stacked] + [source for source, _ in renames]
     places = [target for target, _, _ in stacked] + [target for _, target in renames]
     suffix = section.before["architecture"]["experts"] or ""
     projections = [f"{name}_proj{suffix}" for name in "qkvo"]
     for source, place in zip(sources, places, strict=True):
         if source.strip(".") in projections and "." in place.strip("."):
-            return "none", origin
+            return otherwise, f"{origin}; {profile}"
     return "adapter", origin

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
 import torch
@@ -83,6 +84,20 @@ def to_checkpoint_key(name: str) -> str:
         if name.startswith(target):
             return source + name[len(target) :]
     raise KeyError(f"no rule of KEY_MAP leads to parameter {name!r}")
+
+
+def checkpoint_tensors(
+    weights: Iterable[tuple[str, Tensor]], training_name: Callable[[str], str | None] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Give weights of BagelForTraining the checkpoint's names.
+
+    Args:
+        weights: names and tensors.
+        training_name: the parameter behind a name, None for weights that are passed on as they are.
+    """
+    for sent, tensor in weights:
+        name = training_name(sent) if training_name is not None else sent
+        yield (sent if name is None else to_checkpoint_key(name)), tensor
 
 
 @dataclass
@@ -688,9 +703,10 @@ class BagelForTraining(NonDiffusersModelBase):
         if not safe_serialization:
             raise ValueError("BagelForTraining saves safetensors only")
         self._save_config(save_directory)
-        state = {
-            to_checkpoint_key(name.replace(".base_layer.", ".")): tensor.contiguous()
+        base = (
+            (name.replace(".base_layer.", "."), tensor)
             for name, tensor in self.state_dict().items()
             if ".lora_" not in name
-        }
+        )
+        state = {name: tensor.contiguous() for name, tensor in checkpoint_tensors(base)}
         save_file(state, os.path.join(save_directory, SAVED_FILE), metadata={"format": "pt"})

@@ -1,0 +1,97 @@
+"""Guidance constants of a package: where a value is written down for ``cfg_text_scale`` and the like."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.values import known
+
+_GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)|guidance", re.IGNORECASE)
+_READERS = {"get", "setdefault", "pop"}
+
+
+@dataclass(frozen=True)
+class GuidanceDefault:
+    """A literal that stands for a guidance option.
+
+    Attributes:
+        name: the option, in lower case.
+        file: where.
+        node: the node that holds the value.
+        value: the value.
+    """
+
+    name: str
+    file: PythonFile
+    node: ast.expr
+    value: object
+
+
+def is_guidance(name: object) -> bool:
+    """Whether a name is one of classifier-free guidance."""
+    return isinstance(name, str) and _GUIDANCE.search(name) is not None
+
+
+def guidance_defaults(file: PythonFile) -> Iterator[GuidanceDefault]:
+    """Yield the literals that a file gives to guidance options: constants, keys of dictionaries, defaults of
+    parameters and fields, arguments, and fall-backs of ``get``, ``setdefault`` and ``getattr``."""
+    for name, node in _pairs(file):
+        if is_guidance(name) and isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)):
+            value = file.value(node)
+            if known(value) and value is not None and not isinstance(value, bool):
+                yield GuidanceDefault(name.lower(), file, node, value)
+
+
+def _pairs(file: PythonFile) -> Iterator[tuple[str, ast.expr]]:
+    index = file.index
+    for table in index.nodes(ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
+    for statement in (*index.nodes(ast.Assign), *index.nodes(ast.AnnAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            if statement.value is None:
+                continue
+            if isinstance(target, ast.Name):
+                yield target.id, statement.value
+            elif isinstance(target, ast.Attribute):
+                yield target.attr, statement.value
+            elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                yield str(target.slice.value), statement.value
+    for call in index.nodes(ast.Call):
+        for item in call.keywords:
+            if item.arg is not None:
+                yield item.arg, item.value
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        places = call.args[1:3] if name == "getattr" else call.args[:2] if name in _READERS else []
+        if len(places) == 2 and isinstance(places[0], ast.Constant):
+            yield str(places[0].value), places[1]
+    for arguments in index.nodes(ast.arguments):
+        named = [*arguments.posonlyargs, *arguments.args]
+        yield from (
+            (argument.arg, default)
+            for argument, default in zip(reversed(named), reversed(arguments.defaults), strict=False)
+        )
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if default is not None:
+                yield argument.arg, default
+
+
+def shared_tables(package: Package) -> list[tuple[PythonFile, str, ast.expr]]:
+    """Return the constants at module level that hold guidance: dictionaries with guidance keys, and single values."""
+    found = []
+    for file in package.files:
+        for name, bindings in file.names.items():
+            if len(bindings) != 1 or bindings[0].kind != "variable" or bindings[0].value is None:
+                continue
+            value = file.value(bindings[0].value)
+            keys = value if isinstance(value, dict) else {}
+            if any(is_guidance(key) for key in keys) or (is_guidance(name) and isinstance(value, (int, float, tuple))):
+                found.append((file, name, bindings[0].value))
+    return found

@@ -1,0 +1,143 @@
+"""``forward`` of the training module does not return a tuple of one element.
+
+The trainer takes ``module(**inputs)[0]``. Of a bare tensor that is the first sample: shapes lose their batch
+dimension, broadcasting hides it, and the log-probs of the whole batch are computed from one sample's velocity.
+
+    return velocity
+
+Instead: ``return (velocity,)``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.editing import replace_expression
+from scaffold.check.example import Example
+from scaffold.check.model.follow import follow
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.streams import self_call
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC108"
+NAME = "bare-forward-result"
+SEVERITY = "error"
+CHECKLIST = ("M5", "pitfall 39")
+APPLIES = Applies(non_diffusers=True)
+HELP = "return a tuple of one element: (velocity,)"
+FIX_SAFETY = "safe"
+_TENSOR_METHODS = {
+    *(
+        "float",
+        "half",
+        "bfloat16",
+        "to",
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "contiguous",
+        "transpose",
+        "permute",
+    ),
+    *("squeeze", "unsqueeze", "type_as", "clone", "neg", "mul", "add", "sub", "div", "chunk_cat", "narrow"),
+}
+
+
+def check(package: Package) -> Hits:
+    """Look at every return statement of ``forward``."""
+    module = package.training_module
+    forward = module.method("forward") if module is not None else None
+    if module is None or forward is None or forward.file not in package.files or forward.is_abstract:
+        return
+    for statement in forward.returns:
+        value = statement.value
+        if value is None:
+            yield Hit(forward.file, statement, f"{module.name}.forward() returns nothing here", fixable=False)
+            continue
+        found = follow(forward.file, value)
+        if isinstance(found, ast.Tuple):
+            if len(found.elts) != 1 and not any(isinstance(item, ast.Starred) for item in found.elts):
+                text = f"{module.name}.forward() returns {len(found.elts)} values"
+                yield Hit(forward.file, value, text, fixable=False)
+        elif _is_tensor(forward, found):
+            yield Hit(forward.file, value, f"{module.name}.forward() returns a bare tensor", data=value)
+        elif isinstance(found, (ast.Dict, ast.List)) or (isinstance(found, ast.Constant) and found.value is None):
+            yield Hit(forward.file, value, f"{module.name}.forward() returns no tuple", fixable=False)
+
+
+def fix(hit: Hit) -> str:
+    """Put the value into a tuple."""
+    assert isinstance(hit.file, PythonFile)
+    return replace_expression(hit.file, hit.data, f"({ast.unparse(hit.data)},)")
+
+
+def _is_tensor(forward: FunctionModel, value: ast.expr) -> bool:
+    """Whether an expression is certainly a tensor."""
+    if isinstance(value, (ast.BinOp, ast.UnaryOp)):
+        inner = value.operand if isinstance(value, ast.UnaryOp) else value.left
+        return not isinstance(inner, (ast.Tuple, ast.List, ast.Constant))
+    if isinstance(value, ast.Subscript):
+        # Of a tuple one takes an element by number; slices and several indices belong to tensors.
+        return isinstance(value.slice, ast.Tuple)
+    if not isinstance(value, ast.Call):
+        return _annotated_tensor(forward) and isinstance(value, (ast.Name, ast.Attribute))
+    name = self_call(value)
+    if name is not None and forward.cls is not None:
+        built = [part for part in _built(forward, name) if part is not None]
+        return bool(built) and all(kind.startswith("torch.nn.") for kind in built)
+    qualified = forward.file.qualified(value.func)
+    if qualified is not None:
+        return qualified.startswith(("torch.nn.functional.", "torch.cat", "torch.stack", "torch.where"))
+    return isinstance(value.func, ast.Attribute) and value.func.attr in _TENSOR_METHODS
+
+
+def _built(forward: FunctionModel, name: str) -> list[str | None]:
+    from scaffold.check.model.submodules import submodules
+
+    assert forward.cls is not None
+    return [part.qualified for part in submodules(forward.cls) if part.name == name and not part.repeated]
+
+
+def _annotated_tensor(forward: FunctionModel) -> bool:
+    annotation = forward.node.returns
+    return annotation is not None and forward.file.qualified(annotation) == "torch.Tensor"
+
+
+_RETURN = "return (self.llm2vae(self.norm(latents)),)"
+FAILING = (
+    Example("the result of a layer", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents))»")]}),
+    Example(
+        "by name", {"model": [(_RETURN, "velocity = self.llm2vae(self.norm(latents))\n        return «velocity»")]}
+    ),
+    Example("converted", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)).float()»")]}),
+    Example("negated", {"model": [(_RETURN, "return «-self.llm2vae(self.norm(latents))»")]}),
+    Example("two values", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)), context»")]}),
+    Example("a dictionary", {"model": [(_RETURN, 'return «{"sample": self.llm2vae(self.norm(latents))}»')]}),
+    Example(
+        "declared as a tensor",
+        {
+            "model": [
+                (
+                    _RETURN,
+                    "velocity = self.llm2vae(self.norm(latents))\n        velocity = velocity * 1\n"
+                    "        return «velocity»",
+                ),
+                (
+                    "text_attention_mask: Tensor | None = None,\n    ) -> tuple[Tensor]:",
+                    "text_attention_mask: Tensor | None = None,\n    ) -> Tensor:",
+                ),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("a tuple"),
+    Example(
+        "a tuple by name", {"model": [(_RETURN, "result = (self.llm2vae(self.norm(latents)),)\n        return result")]}
+    ),
+    Example("made elsewhere", {"model": [(_RETURN, "return self._result(latents, self.llm2vae, self.norm)")]}),
+    Example("left to diffusers", base="diffusers"),
+)

@@ -1,0 +1,71 @@
+"""``from_model_path`` leaves a field out that the model uses.
+
+The field keeps its default whatever the checkpoint says. It fits the released model, and is wrong for the tiny model
+of the tests, the next size of the family, and every fine-tuned variant.
+
+    return cls(hidden_size=raw["hidden_size"])        # vocab_size is a field too, and the embedding uses it
+
+Instead: read every field that the model uses.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC114"
+NAME = "config-field-dropped"
+SEVERITY = "warning"
+CHECKLIST = ("M1", "pitfall 36")
+APPLIES = Applies(non_diffusers=True)
+HELP = "read the field from the checkpoint's configuration"
+
+
+def check(package: Package) -> Hits:
+    """Compare the fields of the dataclass with the arguments that the reader gives."""
+    config = package.config_class
+    read = config.method("from_model_path") if config is not None else None
+    if config is None or read is None or not config.is_dataclass or config.file not in package.files:
+        return
+    if any(isinstance(call.func, ast.Name) and call.func.id in ("setattr", "replace") for call in read.calls):
+        return
+    calls = [call for call in read.calls if isinstance(call.func, ast.Name) and call.func.id in ("cls", config.name)]
+    for call in calls:
+        if call.args or any(item.arg is None for item in call.keywords):
+            continue
+        given = {item.arg for item in call.keywords} | _assigned_later(read.node)
+        for name, field in config.fields.items():
+            if name not in given and field.value is not None and _used(package, config.node, name):
+                yield Hit(read.file, call.func, f"{config.name}.{name} keeps its default, and the model uses it")
+
+
+def _assigned_later(node: ast.AST) -> set[str]:
+    """Return attributes that are assigned to something in the reader: ``config.max_latent_size = …``."""
+    return {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)}
+
+
+def _used(package: Package, config: ast.ClassDef, name: str) -> bool:
+    for file in package.files:
+        for node in file.index.nodes(ast.Attribute):
+            if node.attr == name and isinstance(node.ctx, ast.Load) and not file.index.contains(config, node):
+                return True
+    return False
+
+
+_READ = "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n"
+_ALL = (
+    "        return {}(\n            hidden_size=raw['hidden_size'], num_hidden_layers=raw['num_hidden_layers'],\n"
+    "            num_attention_heads=raw['num_attention_heads'], vocab_size=raw['vocab_size'],\n"
+    "            latent_dim=raw['latent_dim'],{}\n"
+    "            start_of_image_id=raw['start_of_image_id'], end_of_image_id=raw['end_of_image_id'],\n        )\n"
+)
+FAILING = (Example("one is left out", {"model": [(_READ, _ALL.format("«cls»", ""))]}),)
+PASSING = (
+    Example("all of them, in a loop"),
+    Example(
+        "all of them, by name", {"model": [(_READ, _ALL.format("cls", " max_latent_size=raw['max_latent_size'],"))]}
+    ),
+)

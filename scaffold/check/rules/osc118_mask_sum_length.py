@@ -1,0 +1,142 @@
+"""A table or padding is as long as a mask has ones.
+
+``mask.sum()`` counts the real tokens of the whole batch, its maximum those of the longest sample. The sequence itself
+is as long as the padding made it. A RoPE table or an ``arange`` of the other length is too short, or shifts positions,
+as soon as tokens are masked anywhere but at the end.
+
+    positions = torch.arange(int(mask.sum()))
+
+Instead: sizes come from ``ids.shape[1]``; positions of a sample from its own ``mask.sum(dim=1)`` or ``cumsum``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.streams import derived
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC118"
+NAME = "mask-sum-length"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 14",)
+APPLIES = Applies(non_diffusers=True)
+HELP = "take sizes from the padded tensor: ids.shape[1]"
+_SIZED = {"arange", "zeros", "ones", "empty", "full", "new_zeros", "new_ones", "new_empty", "new_full", "pad"}
+_TABLES = ("rope", "rotary", "freqs")
+
+
+def check(package: Package) -> Hits:
+    """Follow sums of masks in the forward code to what they give a size to."""
+    for function in package.forward_functions:
+        if function.file not in package.files:
+            continue
+        counts = derived(function, (), lambda value, names: _is_count(value, names))
+        for call in function.calls:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if name not in _SIZED and not any(word in name.lower() for word in _TABLES):
+                continue
+            sizes = [
+                *call.args,
+                *(item.value for item in call.keywords if item.arg in ("size", "end", "pad", "length")),
+            ]
+            if name in ("full", "new_full", "pad"):
+                sizes = sizes[:1] if name != "pad" else sizes[1:2]
+            for size in sizes:
+                for part in size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size]:
+                    if _is_count(part, counts):
+                        yield Hit(function.file, part, f"the size given to {name}() counts the ones of a mask")
+
+
+def _is_count(value: ast.expr, names: set[str]) -> bool:
+    """Whether a value is the number of ones in a mask: of the whole batch, or of its longest sample."""
+    if isinstance(value, ast.Name):
+        return value.id in names
+    if isinstance(value, ast.BinOp):
+        return _is_count(value.left, names) or _is_count(value.right, names)
+    if not isinstance(value, ast.Call):
+        return False
+    function = value.func
+    if isinstance(function, ast.Name) and function.id in ("int", "max") and value.args:
+        return _is_count(value.args[0], names) or (function.id == "max" and _is_sum(value.args[0], None))
+    if not isinstance(function, ast.Attribute):
+        return False
+    if function.attr in ("item", "long", "int"):
+        return _is_count(function.value, names)
+    if function.attr in ("max", "amax") and not value.args:
+        return _is_sum(function.value, None)
+    return _is_sum(value, False)
+
+
+def _is_sum(value: ast.expr, dimension: bool | None) -> bool:
+    """Whether a value is ``mask.sum(…)``; with or without a dimension, or either."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr != "sum":
+        return False
+    of = value.func.value
+    text = ast.unparse(of).lower()
+    given = bool(value.args) or any(item.arg in ("dim", "axis") for item in value.keywords)
+    return "mask" in text and (dimension is None or dimension == given)
+
+
+_POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
+_LINE = "            key_mask = F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)\n"
+FAILING = (
+    Example(
+        "an arange over all samples",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE
+                    + "            latents = latents + torch.arange(«text_attention_mask.sum()», device=device)\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "through a name",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE
+                    + "            count = text_attention_mask.sum(dim=1).max()\n"
+                    + "            key_mask = key_mask & torch.arange(«count»)\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "a table",
+        {
+            "model": [
+                (_LINE, _LINE + "            latents = latents + self.rope_table(«text_attention_mask.sum() + 2»)\n")
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example(
+        "from the tensor",
+        {
+            "model": [
+                (_LINE, _LINE + "            key_mask = key_mask & torch.arange(key_mask.shape[1], device=device)\n")
+            ]
+        },
+    ),
+    Example(
+        "positions of each sample",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE
+                    + "            lengths = text_attention_mask.sum(dim=1, keepdim=True)\n"
+                    + "            latents = latents + lengths[:, None]\n",
+                )
+            ]
+        },
+    ),
+)

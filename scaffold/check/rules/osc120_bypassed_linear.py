@@ -1,0 +1,80 @@
+"""The weight of a linear layer is used without calling the layer.
+
+LoRA replaces the layer by one that adds an update when it is called. ``F.linear(x, self.proj.weight)`` still works and
+skips that update: the adapter gets no gradient and the rollout, which applies it, follows another model. Under FSDP
+the weight outside of the layer's own call may be a shard.
+
+    q = F.linear(x, self.q_proj.weight, self.q_proj.bias)
+
+Instead: ``self.q_proj(x)``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.submodules import submodules
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC120"
+NAME = "bypassed-linear"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 34",)
+APPLIES = Applies(non_diffusers=True)
+HELP = "call the layer"
+_ABOUT = {"dtype", "device", "shape", "size", "ndim", "requires_grad", "is_meta", "dim"}
+
+
+def check(package: Package) -> Hits:
+    """Look for weights of linear layers in the forward code."""
+    for function in package.forward_functions:
+        if function.file not in package.files or function.cls is None or function.name in ("__init__", "__post_init__"):
+            continue
+        linear = {
+            part.name for part in submodules(function.cls) if part.qualified == "torch.nn.Linear" and not part.repeated
+        }
+        for node in function.nodes(ast.Attribute):
+            if (
+                not isinstance(node, ast.Attribute)
+                or node.attr != "weight"
+                or not isinstance(node.value, ast.Attribute)
+            ):
+                continue
+            layer = node.value
+            if not (isinstance(layer.value, ast.Name) and layer.value.id == function.bound and layer.attr in linear):
+                continue
+            parent = function.file.index.parent(node)
+            if isinstance(parent, ast.Attribute) and parent.attr in _ABOUT:
+                continue
+            yield Hit(function.file, node, f"self.{layer.attr}.weight is used past the layer, and past its LoRA")
+
+
+_CALL = "self.q_proj_gen(latents)"
+FAILING = (
+    Example(
+        "F.linear",
+        {"model": [(_CALL, "F.linear(latents, «self.q_proj_gen.weight», self.q_proj_gen.bias)")]},
+        also=("OSC121",),
+    ),
+    Example("a product", {"model": [(_CALL, "latents @ «self.q_proj_gen.weight».T")]}, also=("OSC121",)),
+    Example(
+        "through a name",
+        {
+            "model": [
+                (
+                    "        q = torch.cat((self.q_proj(context), ",
+                    "        weight = «self.q_proj_gen.weight»\n        q = torch.cat((self.q_proj(context), ",
+                ),
+                (_CALL, "torch.matmul(latents, weight.t())"),
+            ]
+        },
+        also=("OSC121",),
+    ),
+)
+PASSING = (
+    Example("called"),
+    Example("its dtype", {"model": [(_CALL, "self.q_proj_gen(latents.to(self.q_proj_gen.weight.dtype))")]}),
+    Example("a norm's own weight"),
+)

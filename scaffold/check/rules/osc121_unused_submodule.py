@@ -1,0 +1,125 @@
+"""The training module builds a part that its forward code never uses.
+
+The weights are loaded, sharded and saved, and do nothing: the pathway that they belong to works with other weights or
+is missing. With LoRA on it the adapter's B stays zero although the loss is finite.
+
+    self.o_proj_gen = nn.Linear(…)            # forward() calls self.o_proj for both streams
+
+Instead: use every part where the rollout's model uses it, or do not build it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.submodules import Submodule, submodules
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC121"
+NAME = "unused-submodule"
+SEVERITY = "error"
+CHECKLIST = ("M7", "M8", "pitfall 19", "pitfall 22")
+APPLIES = Applies(non_diffusers=True)
+HELP = "use it where the rollout's model uses it, or do not build it"
+_DYNAMIC = {"getattr", "children", "named_children", "modules", "named_modules", "_modules", "__dict__", "vars"}
+
+
+def check(package: Package) -> Hits:
+    """Look for every sub-module and parameter in the code that ``forward`` gets to."""
+    module = package.training_module
+    if module is None or not module.resolved:
+        return
+    functions = [
+        function for function in package.forward_functions if function.name not in ("__init__", "__post_init__")
+    ]
+    if not functions:
+        return
+    elsewhere: set[str] = set()
+    inside: dict[ClassModel | None, set[str]] = {}
+    for function in functions:
+        for node in function.nodes(ast.Attribute):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            own = isinstance(node.value, ast.Name) and node.value.id == function.bound
+            if node.attr in _DYNAMIC:
+                return
+            inside.setdefault(function.cls, set()).add(node.attr) if own else elsewhere.add(node.attr)
+        if any(isinstance(call.func, ast.Name) and call.func.id in _DYNAMIC for call in function.calls):
+            return
+    reached = {function.cls for function in functions if function.name == "forward"}
+    classes = [module, *dict.fromkeys(part.cls for part in package.module_tree if part.cls is not None)]
+    for cls in classes:
+        forward = cls.method("forward")
+        if cls.file not in package.files or forward is None or forward.cls not in reached or not cls.resolved:
+            continue
+        read = {
+            name
+            for owner, names in inside.items()
+            if owner in cls.mro or (owner and cls in owner.mro)
+            for name in names
+        }
+        seen: set[str] = set()
+        for part in submodules(cls):
+            if part.owner is not cls or part.name in seen | read | elsewhere or not _has_weights(part):
+                continue
+            # What comes after the last layer may need only one of two streams.
+            if cls is not module or not any(name.startswith(f"{part.name}_") for name in read):
+                seen.add(part.name)
+                yield Hit(part.file, part.node, f"{cls.name} builds {part.name} and never uses it in its forward code")
+
+
+def _has_weights(part: Submodule) -> bool:
+    if part.cls is not None:
+        return bool(part.cls.derives_from("Module", "torch.nn.Module"))
+    return part.qualified is not None and part.qualified.startswith("torch.nn.")
+
+
+FAILING = (
+    Example(
+        "a twin that is not used",
+        {
+            "model": [
+                ("self.o_proj_gen(out[:, length:])", "self.o_proj(out[:, length:])"),
+                ("        self.o_proj_gen = nn.Linear", "        «self.o_proj_gen» = nn.Linear"),
+            ]
+        },
+    ),
+    Example(
+        "positions are left out",
+        {
+            "model": [
+                ("        latents = latents + self.latent_pos_embed(latent_pos_ids)\n", ""),
+                ("        self.latent_pos_embed = nn", "        «self.latent_pos_embed» = nn"),
+            ]
+        },
+    ),
+    Example(
+        "the timestep is left out",
+        {
+            "model": [
+                ("        latents = latents + self.time_embedder(timestep.to(context.dtype))[:, None]\n", ""),
+                ("        self.time_embedder = Time", "        «self.time_embedder» = Time"),
+            ]
+        },
+    ),
+    Example(
+        "one feed-forward block for both",
+        {
+            "model": [
+                ("latents + self.mlp_gen(latents)", "latents + self.mlp(latents)"),
+                ("        self.mlp_gen = ToyMLP", "        «self.mlp_gen» = ToyMLP"),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("all are used"),
+    Example(
+        "found by name",
+        {"model": [("self.o_proj_gen(out[:, length:])", 'getattr(self, "o_proj_gen")(out[:, length:])')]},
+    ),
+    Example("left to diffusers", base="diffusers"),
+)

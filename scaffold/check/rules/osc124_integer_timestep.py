@@ -1,0 +1,115 @@
+"""Timesteps or sigmas are made whole numbers.
+
+A schedule of flow matching has steps such as 833.33 or 0.8571. Rounded, the model is evaluated at another noise level
+than the rollout was, and the scheduler's look-up of the step fails or finds its neighbour.
+
+    timestep = timesteps[:, step].long()
+
+Instead: keep float32.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC124"
+NAME = "integer-timestep"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 33",)
+APPLIES = Applies(resolved=False)
+HELP = "keep timesteps and sigmas in float32"
+_METHODS = {"long", "int", "short", "round", "floor", "ceil", "trunc", "round_", "floor_"}
+_TYPES = {"torch.long", "torch.int", "torch.int64", "torch.int32", "torch.int16", "int"}
+_FUNCTIONS = {"int", "round", "math.floor", "math.ceil", "torch.round", "torch.floor", "torch.ceil"}
+
+
+def check(package: Package) -> Hits:
+    """Look at every conversion of something called a timestep or sigma."""
+    for file in package.files:
+        for call in file.index.nodes(ast.Call):
+            if _rounds(file, call):
+                yield Hit(file, call, "a timestep is made a whole number")
+        for division in file.index.nodes(ast.BinOp):
+            if isinstance(division.op, ast.FloorDiv) and _is_timestep(division.left):
+                yield Hit(file, division, "a timestep is made a whole number")
+
+
+def _rounds(file: PythonFile, call: ast.Call) -> bool:
+    function = call.func
+    types = [
+        file.qualified(value) for value in (*call.args, *(item.value for item in call.keywords if item.arg == "dtype"))
+    ]
+    if isinstance(function, ast.Attribute) and _is_timestep(function.value):
+        return function.attr in _METHODS or (function.attr in ("to", "type", "astype") and bool(_TYPES & set(types)))
+    name = file.qualified(function)
+    if name in _FUNCTIONS and call.args:
+        return _is_timestep(call.args[0])
+    if name in ("torch.tensor", "torch.as_tensor") and call.args and _TYPES & set(types[1:]):
+        return _is_timestep(call.args[0])
+    return False
+
+
+def _is_timestep(node: ast.expr) -> bool:
+    """Whether an expression is the value of timesteps, perhaps scaled: not their number, shape or index."""
+    if isinstance(node, ast.Subscript):
+        return _is_timestep(node.value)
+    if isinstance(node, ast.BinOp):
+        return _is_timestep(node.left) or (isinstance(node.op, ast.Mult) and _is_timestep(node.right))
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("item", "float", "flatten", "view", "reshape", "to", "mul")
+    ):
+        return _is_timestep(node.func.value)
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    words = name.lower().strip("_").split("_")
+    counts = {
+        "num",
+        "n",
+        "count",
+        "size",
+        "index",
+        "idx",
+        "dim",
+        "embedder",
+        "embed",
+        "number",
+        "len",
+        "id",
+        "ids",
+        "steps",
+    }
+    return bool({"timestep", "timesteps", "sigma", "sigmas"} & set(words)) and not counts & set(words)
+
+
+_LINE = '"timestep": timesteps[:, step],'
+FAILING = (
+    Example("long()", {"training": [(_LINE, '"timestep": «timesteps[:, step].long()»,')]}),
+    Example("to(torch.int64)", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(torch.int64)»,')]}),
+    Example("scaled and rounded", {"training": [(_LINE, '"timestep": «(timesteps[:, step] * 1000).round()»,')]}),
+    Example(
+        "int()", {"model": [("self.mlp(timestep[:, None])", "self.mlp(timestep[:, None] * 0 + «int(timestep[0])»)")]}
+    ),
+    Example(
+        "in the schedule",
+        {
+            "common": [
+                (
+                    "scheduler.set_begin_index(0)",
+                    "scheduler.timesteps = «scheduler.timesteps.int()»\n    scheduler.set_begin_index(0)",
+                )
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("floating point"),
+    Example(
+        "the number of steps", {"training": [(_LINE, '"timestep": timesteps[:, step] + 0 * int(timesteps.shape[1]),')]}
+    ),
+)

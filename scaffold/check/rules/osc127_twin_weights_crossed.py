@@ -1,0 +1,132 @@
+"""A stream of tokens goes through the other stream's weights.
+
+A layer with two sets of weights keeps one for text and a twin for what is generated. One call that takes the other
+set runs, fits in shape, and computes something else than the rollout; with LoRA on the twin only, that projection is
+not trained.
+
+    q = cat(self.q_proj(text), self.q_proj(latents))         # k and v use k_proj_gen, v_proj_gen
+
+Instead: give every stream its own weights, in every projection, norm and feed-forward block.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.streams import root_name, self_call
+from scaffold.check.model.submodules import submodules
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC127"
+NAME = "twin-weights-crossed"
+SEVERITY = "error"
+CHECKLIST = ("M8", "pitfall 23")
+APPLIES = Applies(non_diffusers=True)
+HELP = "give the stream its own weights"
+
+
+def check(package: Package) -> Hits:
+    """In classes with twins, look which stream each twin is applied to, and for the one call that differs."""
+    for function in package.forward_functions:
+        if function.cls is None or function.file not in package.files or function.name == "__init__":
+            continue
+        suffix = _suffix(function.cls)
+        if suffix is not None:
+            yield from _crossed(function, suffix)
+
+
+def _suffix(cls: ClassModel) -> str | None:
+    """Return what twins have at the end of their names: the ending that makes the most pairs, two at least."""
+    names = {part.name for part in submodules(cls)}
+    counts: Counter[str] = Counter()
+    for name in names:
+        for other in names:
+            if other != name and other.startswith(f"{name}_"):
+                counts[other[len(name) :]] += 1
+    if not counts:
+        return None
+    suffix, count = counts.most_common(1)[0]
+    return suffix if count >= 2 else None
+
+
+def _crossed(function: FunctionModel, suffix: str) -> Hits:
+    names = {part.name for part in submodules(function.cls)} if function.cls is not None else set()
+    uses = list(_uses(function, names, suffix))
+    votes: dict[str, Counter[bool]] = {}
+    for stream, twin, _ in uses:
+        votes.setdefault(stream, Counter())[twin] += 1
+    for stream, twin, call in uses:
+        mine, others = votes[stream][twin], votes[stream][not twin]
+        if mine < others and mine * 3 <= others + 1:
+            usual = f"weights {'without' if twin else 'with'} {suffix!r}"
+            text = f"{stream!r} goes through {self_call(call)}, {others} other calls give it {usual}"
+            yield Hit(function.file, call.func, text)
+
+
+def _uses(function: FunctionModel, names: set[str], suffix: str) -> Iterator[tuple[str, bool, ast.Call]]:
+    """Yield stream, whether the twin is used, and the call, for every call of one of a pair."""
+    for call in function.calls:
+        name = self_call(call)
+        if name is None or not call.args:
+            continue
+        twin = name.endswith(suffix) and name[: -len(suffix)] in names
+        if twin or name + suffix in names:
+            stream = root_name(call.args[0])
+            if stream is not None:
+                yield stream, twin, call
+
+
+FAILING = (
+    Example(
+        "the twin's stream through the plain weights",
+        {
+            "model": [
+                (
+                    "k = torch.cat((self.k_proj(context), self.k_proj_gen(latents)), dim=1)",
+                    "k = torch.cat((self.k_proj(context), «self.k_proj»(latents)), dim=1)",
+                ),
+            ]
+        },
+        also=("OSC121",),
+    ),
+    Example(
+        "the plain stream through the twin",
+        {
+            "model": [
+                ("v = torch.cat((self.v_proj(context), self", "v = torch.cat((«self.v_proj_gen»(context), self"),
+            ]
+        },
+        also=("OSC121",),
+    ),
+    Example(
+        "exchanged in one place",
+        {
+            "model": [
+                (
+                    "q = torch.cat((self.q_proj(context), self.q_proj_gen(latents)), dim=1)",
+                    "q = torch.cat((«self.q_proj_gen»(context), «self.q_proj»(latents)), dim=1)",
+                ),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("every stream has its own"),
+    Example(
+        "one set of weights for both",
+        {
+            "model": [
+                (
+                    "self.input_layernorm(context), self.input_layernorm_gen(latents)",
+                    "self.input_layernorm(context), self.input_layernorm_gen(latents * 1)",
+                )
+            ]
+        },
+    ),
+)

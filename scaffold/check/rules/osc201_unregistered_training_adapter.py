@@ -1,0 +1,77 @@
+"""The training adapter is not registered for training, or what is registered is no training adapter.
+
+The engine looks the adapter up by architecture and algorithm. A class without ``@DiffusionModelBase.register(…)`` is
+never found; the run stops with the list of the registered ones. A registered class that does not inherit the base
+fails at the first hook that it lacks.
+
+    class ToyDiffusion(DiffusionModelBase): …          # no decorator
+
+Instead: ``@DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")``.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import has_unpacking
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC201"
+NAME = "unregistered-training-adapter"
+SEVERITY = "error"
+CHECKLIST = ("T1",)
+APPLIES = Applies()
+HELP = 'decorate the class with @DiffusionModelBase.register("<architecture>", algorithm="<algorithm>")'
+BASES = ("DiffusionModelBase", "DiffusionI2IModelBase")
+
+
+def check(package: Package) -> Hits:
+    """Compare the heirs of the base with the registrations."""
+    registered = package.registered("training")
+    for adapter in package.training_adapters:
+        if not any(registration.cls == adapter for registration in registered) and adapter.derives_from(*BASES):
+            if not _registered_elsewhere(package, adapter.name):
+                yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for training")
+    for registration in registered:
+        cls = registration.cls
+        if registration.architecture is None or registration.algorithm is None:
+            if not has_unpacking(registration.call):
+                lacking = "architecture" if registration.architecture is None else "algorithm"
+                yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
+        if cls is not None and cls.derives_from(*BASES) is False:
+            yield Hit(cls.file, cls.node, f"{cls.name} is registered for training, but does not inherit DiffusionModelBase")
+
+
+def _registered_elsewhere(package: Package, name: str) -> bool:
+    """Whether ``register(…)`` is called in a way that does not say on which class."""
+    return any(registration.cls is None for registration in package.registered("training"))
+
+
+_DECORATOR = '@DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
+_CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
+FAILING = (
+    Example("no decorator", {"training": [(_DECORATOR, ""), _CLASS]}),
+    Example(
+        "registered for the rollout",
+        {
+            "training": [
+                (_DECORATOR, _DECORATOR.replace("DiffusionModelBase", "VllmOmniPipelineBase")),
+                ("from verl_omni.pipelines.model_base import DiffusionModelBase", "from verl_omni.pipelines.model_base import DiffusionModelBase, VllmOmniPipelineBase"),
+                _CLASS,
+            ]
+        },
+        also=("OSC302",),
+    ),
+    Example("no algorithm", {"training": [(_DECORATOR, '@«DiffusionModelBase.register("OmniToyForConditionalGeneration")»\n')]}, also=("OSC509",)),
+    Example("no heir of the base", {"training": [("class ToyDiffusion(DiffusionModelBase):", "class «ToyDiffusion»:")]}),
+    Example("of diffusers", {"verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py": [('@DiffusionModelBase.register("WheelPipeline", algorithm="flow_grpo")\n', ""), ("class WheelFlowGRPO(", "class «WheelFlowGRPO»(")]}, base="diffusers"),
+)
+PASSING = (
+    Example("registered"),
+    Example(
+        "registered by a call",
+        {"training": [(_DECORATOR, ""), ("    @classmethod\n    def build_module(", "    pass\n\n    @classmethod\n    def build_module(")],
+         "init": "from .diffusers_training_adapter import ToyDiffusion\nfrom .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\nfrom verl_omni.pipelines.model_base import DiffusionModelBase\n\nDiffusionModelBase.register(\"OmniToyForConditionalGeneration\", algorithm=\"flow_grpo\")(ToyDiffusion)\n__all__ = [\"ToyDiffusion\", \"ToyPipelineWithLogProb\"]\n"},
+    ),
+    Example("a base that another class inherits", {"training": [(_DECORATOR, "class _Shared(DiffusionModelBase):\n    pass\n\n\n" + _DECORATOR), ("class ToyDiffusion(DiffusionModelBase)", "class ToyDiffusion(_Shared)")]}),
+)

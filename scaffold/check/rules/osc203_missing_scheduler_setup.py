@@ -1,0 +1,133 @@
+"""The training adapter's scheduler is not set up, or is none that recomputes log-probs.
+
+The engine calls ``build_scheduler()`` once and then looks noise levels up by timestep. A scheduler without the
+recipe's timesteps finds none of the trajectory's, or those of its own default schedule; one without
+``sample_previous_step`` cannot recompute a log-prob at all.
+
+    @classmethod
+    def build_scheduler(cls, model_config):
+        return FlowMatchSDEDiscreteScheduler()          # set_timesteps() is never called
+
+Instead: build a ``FlowMatchSDEDiscreteScheduler``, call ``cls.set_timesteps()`` on it, and set the shared schedule
+there.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.follow import returned
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC203"
+NAME = "missing-scheduler-setup"
+SEVERITY = "error"
+CHECKLIST = ("T3",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "build the SDE scheduler in build_scheduler(), and give it the shared schedule in set_timesteps()"
+_ATTRIBUTES = ("timesteps", "sigmas")
+
+
+def check(package: Package) -> Hits:
+    """Look at the two methods."""
+    for adapter in package.training_adapters:
+        if not adapter.resolved:
+            continue
+        build, setter = _own(adapter, "build_scheduler"), _own(adapter, "set_timesteps")
+        for name, method in (("build_scheduler", build), ("set_timesteps", setter)):
+            if method is None and not _elsewhere(adapter):
+                yield Hit(adapter.file, adapter.node, f"{adapter.name} does not define {name}()")
+        if build is not None:
+            yield from _built(build, adapter)
+        if setter is not None and not _sets(setter, adapter):
+            yield Hit(setter.file, setter.node, f"{adapter.name}.set_timesteps() gives the scheduler no timesteps")
+
+
+def _own(adapter: ClassModel, name: str) -> FunctionModel | None:
+    method = adapter.method(name)
+    return None if method is None or _is_contract(method) else method
+
+
+def _is_contract(method: FunctionModel) -> bool:
+    return method.file.path == "verl_omni/pipelines/model_base.py" and method.is_abstract
+
+
+def _elsewhere(adapter: ClassModel) -> bool:
+    """Whether an ancestor that is not in the tree may define it."""
+    return any(not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external)
+
+
+def _built(build: FunctionModel, adapter: ClassModel) -> Hits:
+    values = returned(build)
+    if not values or any(isinstance(value, ast.Constant) and value.value is None for value in values):
+        yield Hit(build.file, build.node, f"{adapter.name}.build_scheduler() returns nothing")
+        return
+    for value in values:
+        made = value.func if isinstance(value, ast.Call) else None
+        if isinstance(made, ast.Attribute) and made.attr.startswith("from_"):
+            made = made.value
+        name = build.file.qualified(made) if made is not None else None
+        if name is not None and name.startswith("diffusers."):
+            yield Hit(build.file, value, f"{name.rpartition('.')[2]} of diffusers has no sample_previous_step()")
+    if not any(_sets(function, adapter) for function in [build]):
+        yield Hit(build.file, build.node, f"{adapter.name}.build_scheduler() returns a scheduler without timesteps")
+
+
+def _sets(start: FunctionModel, adapter: ClassModel) -> bool:
+    """Whether a scheduler gets timesteps in what a method calls."""
+    for function in reachable(start, adapter):
+        for call in function.calls:
+            target = call.func
+            if isinstance(target, ast.Attribute) and target.attr == "set_timesteps":
+                own = isinstance(target.value, ast.Name) and target.value.id in (function.bound, adapter.name)
+                # ``cls.set_timesteps(…)`` is followed; that of a class outside of the tree counts.
+                if not own or adapter.method("set_timesteps") is None:
+                    return True
+                if start.name == "build_scheduler":
+                    return True
+        for node in function.file.index.nodes(ast.Attribute, function.node):
+            if node.attr in _ATTRIBUTES and isinstance(node.ctx, ast.Store):
+                return True
+    return False
+
+
+_SET = "        cls.set_timesteps(scheduler, model_config, get_device_name())\n"
+_HEAD = "    def build_scheduler(cls"
+_MARKED = "    def «build_scheduler»(cls"
+_SETTER = """    @classmethod
+    def set_timesteps(cls, scheduler, model_config: DiffusionModelConfig, device: str) -> None:
+        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)
+
+"""
+_BODY = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n"
+_CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
+_WHEEL = "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py"
+FAILING = (
+    Example("set_timesteps is never called", {"training": [(_SET, ""), (_HEAD, _MARKED)]}),
+    Example("no set_timesteps", {"training": [(_SETTER, ""), _CLASS]}),
+    Example(
+        "set_timesteps does nothing",
+        {"training": [(_BODY, "        pass\n"), ("def set_timesteps(", "def «set_timesteps»(")]},
+    ),
+    Example("nothing is returned", {"training": [(_SET + "        return scheduler\n", _SET), (_HEAD, _MARKED)]}),
+    Example(
+        "a scheduler of diffusers",
+        {
+            "training": [
+                ("import torch\n", "import torch\nfrom diffusers import FlowMatchEulerDiscreteScheduler\n"),
+                ("        scheduler = FlowMatchSDEDiscreteScheduler()\n", "        scheduler = «FlowMatchEulerDiscreteScheduler()»\n"),
+            ]
+        },
+    ),
+    Example("in a model of diffusers", {_WHEEL: [(_SET, ""), (_HEAD, _MARKED)]}, base="diffusers"),
+)
+PASSING = (
+    Example("built and set up"),
+    Example("set up in build_scheduler itself", {"training": [(_SET, _BODY.replace("device=device", "device=get_device_name()"))]}),
+    Example("a model of diffusers", base="diffusers"),
+)

@@ -1,0 +1,177 @@
+"""Rollout and training compute their noise schedules apart from each other.
+
+A step's log-prob depends on its noise level and on the next one. Two computations of "the same" schedule differ by a
+shift, an end point, a rounding or the device sooner or later, and then training recomputes every step at another
+noise level than it was sampled at.
+
+    # rollout adapter                              # training adapter
+    sigmas = torch.linspace(1, 0, n + 1)[:-1]        sigmas = np.linspace(1, 1 / n, n)
+
+Instead: one function in ``common.py`` that sets a scheduler up, called by both adapters with the same arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.dataflow import arguments
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.schedules import Schedule, schedule_of
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.values import known
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC204"
+NAME = "duplicated-schedule"
+SEVERITY = "error"
+CHECKLIST = ("T3", "pitfall 30")
+APPLIES = Applies(non_diffusers=True, objective="policy_gradient")
+_NAMES = {"training": "training", "rollout": "the rollout"}
+HELP = "set the scheduler up in one shared function, and call it from both adapters with the same arguments"
+
+
+def check(package: Package) -> Hits:
+    """Compare where the two sides get their noise levels from."""
+    training, rollout = side_of(package, "training"), side_of(package, "rollout")
+    if not training.functions or not rollout.functions:
+        return
+    trained, sampled = schedule_of(training), schedule_of(rollout)
+    adapters = {cls.file for cls in (*training.adapters, *rollout.adapters)}
+    if trained.computed and sampled.computed:
+        apart = [*_only(trained, sampled, "training"), *_only(sampled, trained, "rollout")]
+        # What lies beside the adapters is where the schedule is to stay, if there is such a place.
+        elsewhere = [item for item in apart if item[0].file in adapters]
+        if len(elsewhere) == len(apart) and not trained.computed.keys() & sampled.computed.keys():
+            elsewhere = [item for item in apart if item[2] == "rollout"]
+        for function, node, which in elsewhere or apart:
+            yield Hit(function.file, node, f"{_NAMES[which]} computes a noise schedule of its own here")
+    elif trained.computed or sampled.computed:
+        own, other, which, than = (
+            (sampled, rollout, "rollout", "training") if trained.computed else (trained, training, "training", "rollout")
+        )
+        for function, call in own.plain:
+            yield Hit(function.file, call, f"{_NAMES[which]} takes the scheduler's default schedule here, {_NAMES[than]} a computed one")
+        if which == "rollout" and not own.set_up and not _delegates(other):
+            for adapter in other.adapters:
+                method = adapter.method("forward")
+                if method is not None:
+                    yield Hit(method.file, method.node, "the rollout never sets up the schedule that training computes")
+    yield from _different_arguments(training, rollout)
+
+
+def _only(one: Schedule, other: Schedule, which: str) -> list[tuple[FunctionModel, ast.AST, str]]:
+    return [(function, node, which) for function, node in one.computed.items() if function not in other.computed]
+
+
+def _delegates(side: Side) -> bool:
+    """Whether upstream may set the schedule up through one of the package's classes, or on a scheduler of its own."""
+    made = any(function.name in ("set_timesteps", "__getattr__") for function in side.functions)
+    return made or not any(function.name == "step" for function in side.functions)
+
+
+def _different_arguments(training: Side, rollout: Side) -> Hits:
+    """Compare the plain arguments with which both sides call what they share."""
+    for function in rollout.functions:
+        shared = function in training and function.cls is None and not _called_within(training, rollout, function)
+        if not shared or not _sets_up(function):
+            continue
+        for parameter in function.parameters:
+            values = []
+            for side in (training, rollout):
+                given = [(caller, value, caller.file.value(value)) for caller, value in arguments(side, function, parameter)]
+                default = function.default(parameter)
+                calls = side.callers.get(function, [])
+                if len(given) < len(calls) and default is not None:
+                    given += [(function, default, function.file.value(default))]
+                values.append(given)
+            plain = [{repr(value) for _, _, value in given if known(value)} for given in values]
+            certain = all(given and all(known(value) for _, _, value in given) for given in values)
+            if certain and plain[0] != plain[1] and not {"None"} & (plain[0] | plain[1]):
+                side_values = values[1] if any(caller is not function for caller, _, _ in values[1]) else values[0]
+                caller, node, value = next(item for item in side_values if item[0] is not function)
+                yield Hit(caller.file, node, f"{function.name}() gets {parameter}={value!r} here and another one on the other side")
+
+
+def _called_within(training: Side, rollout: Side, function: FunctionModel) -> bool:
+    return any(caller in training and caller in rollout for caller, _ in rollout.callers.get(function, []))
+
+
+def _sets_up(function: FunctionModel) -> bool:
+    return any(word in name for name in (function.name, *function.parameters) for word in ("sigma", "schedul", "timestep"))
+
+
+_TRAINING = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n"
+_OWN = (
+    "        steps = model_config.pipeline.num_inference_steps\n"
+    "        sigmas = «torch.linspace(1, 0, steps)»[:-1]\n"
+    "        scheduler.set_timesteps(sigmas=sigmas.tolist(), device=device)\n"
+)
+_ROLLOUT = "        count = len(setup_toy_sigmas(self.inner, num_inference_steps))\n"
+FAILING = (
+    Example("training computes its own", {"training": [(_TRAINING, _OWN)]}),
+    Example(
+        "the rollout computes its own",
+        {
+            "rollout": [
+                (
+                    _ROLLOUT,
+                    "        sigmas = «torch.linspace(1.0, 0.0, num_inference_steps)»\n"
+                    "        sigmas = 3.0 * sigmas / (1 + 2.0 * sigmas)\n"
+                    "        self.inner.set_timesteps(sigmas=sigmas[:-1].tolist())\n"
+                    "        count = len(sigmas) - 1\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "both compute",
+        {
+            "training": [(_TRAINING, _OWN.replace("«", "").replace("»", ""))],
+            "rollout": [
+                (
+                    _ROLLOUT,
+                    "        sigmas = «[1 - i / num_inference_steps for i in range(num_inference_steps)]»\n"
+                    "        self.inner.set_timesteps(sigmas=sigmas)\n        count = len(sigmas)\n",
+                )
+            ],
+        },
+    ),
+    Example(
+        "training takes the scheduler's default",
+        {"training": [(_TRAINING, "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n")]},
+    ),
+    Example(
+        "the rollout takes the scheduler's default",
+        {"rollout": [(_ROLLOUT, "        «self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps\n")]},
+    ),
+    Example(
+        "another shift on one side",
+        {
+            "common": [
+                ("def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, device=None)", "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, shift=3.0, device=None)"),
+                ("scheduler.set_shift(1.0)", "scheduler.set_shift(shift)"),
+            ],
+            "rollout": [(_ROLLOUT, _ROLLOUT.replace("num_inference_steps)", "num_inference_steps, shift=«5.0»)"))],
+        },
+    ),
+    Example(
+        "the rollout sets nothing up",
+        {"rollout": [(_ROLLOUT, "        count = num_inference_steps\n"), ("    def forward(self, req", "    def «forward»(self, req")]},
+    ),
+)
+PASSING = (
+    Example("one function for both"),
+    Example("packages of diffusers have their pipeline's schedule", base="diffusers"),
+    Example(
+        "the same shift on both sides",
+        {
+            "common": [
+                ("num_inference_steps: int, device=None)", "num_inference_steps: int, shift=3.0, device=None)"),
+                ("scheduler.set_shift(1.0)", "scheduler.set_shift(shift)"),
+            ],
+            "rollout": [(_ROLLOUT, _ROLLOUT.replace("num_inference_steps)", "num_inference_steps, shift=3.0)"))],
+        },
+    ),
+)

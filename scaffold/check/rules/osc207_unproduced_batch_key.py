@@ -1,0 +1,162 @@
+"""The training adapter reads a key of the micro-batch that nothing puts there.
+
+A micro-batch holds what the agent loop makes of every prompt, the columns that the preprocessor wrote, and what the
+rollout returns beside the media. A key that comes from none of them raises ``KeyError`` in the first training step,
+after the whole rollout has been paid for.
+
+    ids = micro_batch["prompt_ids"]          # the preprocessor writes "prompt_token_ids"
+
+Instead: read the column under the name that the preprocessor, or the rollout's result, gives it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.key_reads import keys_read
+from scaffold.check.model.package import Package
+from scaffold.check.model.project import PIPELINES
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.sides import side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC207"
+NAME = "unproduced-batch-key"
+SEVERITY = "error"
+CHECKLIST = ("D2", "pitfall 28")
+APPLIES = Applies(objective="policy_gradient")
+HELP = "read the name under which the preprocessor or the rollout's result gives it"
+# What verl's data loader, verl-omni's agent loop and its trainers put into every batch.
+STANDARD = {
+    "prompts", "responses", "attention_mask", "input_ids", "position_ids", "raw_prompt", "all_latents", "all_timesteps",
+    "all_log_probs", "rollout_log_probs", "old_log_probs", "ref_log_prob", "ref_prev_sample_mean", "advantages",
+    "old_prev_sample_mean", "returns", "rm_scores", "token_level_scores", "sample_level_scores", "sample_level_rewards",
+    "rollout_is_weights", "uid", "index", "data_source", "reward_model", "extra_info", "ability", "__num_turns__",
+    "agent_name", "tools_kwargs", "interaction_kwargs", "global_steps", "height", "width", "vae_scale_factor", "sp_size",
+    "loss_mask", "num_timesteps", "teacher_prev_sample_mean", "reward_extra_info", "multi_modal_inputs", "prompt",
+}  # fmt: skip
+_READING = {"prepare_model_inputs": "micro_batch", "prepare_condition": "micro_batch", "forward_and_sample_previous_step": "scheduler_inputs"}
+_ADDING = {"add_column": 0, "rename_column": 1}
+_TREES = ("examples/", "tests/")
+
+
+def check(package: Package) -> Hits:
+    """Compare the keys that are read with those of the preprocessors and of the rollout."""
+    makers = [file for file in package.preprocessors if _keys(file)]
+    if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
+        return
+    produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
+    groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
+    columns = [set.intersection(*(_missing_of(file) for file in group)) for group in groups if group]
+    for adapter in package.training_adapters:
+        seen: set[tuple[PythonFile, int]] = set()
+        for name, parameter in _READING.items():
+            method = adapter.method(name)
+            given = _parameter(method, parameter)
+            if method is None or given is None:
+                continue
+            for read in keys_read(method, given, adapter):
+                subscript = read.file.index.parent(read.node)
+                if read.key in produced or not isinstance(subscript, ast.Subscript):
+                    continue
+                place = (read.file, read.node.lineno)  # type: ignore[attr-defined]
+                if any(read.key not in keys for keys in columns) and place not in seen:
+                    seen.add(place)
+                    yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
+
+
+def _missing_of(file: PythonFile) -> set[str]:
+    return _keys(file) | {key for other in _imported(file) for key in _keys(other)}
+
+
+def _parameter(method: FunctionModel | None, name: str) -> str | None:
+    """Return a parameter by name, or by its place in the engine's call where it is called otherwise."""
+    if method is None:
+        return None
+    if name in method.parameters:
+        return name
+    at = {"prepare_model_inputs": 8, "prepare_condition": 0, "forward_and_sample_previous_step": 5}.get(method.name, 99)
+    return method.positional[at] if at < len(method.positional) else None
+
+
+def _rollout_files(package: Package) -> list[PythonFile]:
+    """The files that make the rollout's result: those of the rollout's side, and agent loops."""
+    files = {function.file: None for function in side_of(package, "rollout").functions}
+    trained = {cls.file for cls in package.training_adapters}
+    files.update({file: None for file in package.files if b"gent" in file.data and "agent" in file.name})
+    return [file for file in files if file not in trained]
+
+
+def _rollout_known(package: Package) -> bool:
+    """Whether the rollout is the package's own, or that of a package of the tree."""
+    return all(file.path.startswith(PIPELINES) for file in _rollout_files(package)) and bool(package.rollout_adapters)
+
+
+def _keys(file: PythonFile) -> set[str]:
+    """Return every key that a file gives to a dictionary, and every column that it adds."""
+    index = file.index
+    found: set[object] = set()
+    for table in index.nodes(ast.Dict):
+        found |= {key.value for key in table.keys if isinstance(key, ast.Constant)}
+        found |= {file.value(key) for key in table.keys if isinstance(key, ast.Name)}
+    for comprehension in index.nodes(ast.DictComp):
+        if isinstance(comprehension.key, ast.Constant):
+            found.add(comprehension.key.value)
+    for target in index.nodes(ast.Subscript):
+        if isinstance(target.ctx, ast.Store):
+            found.add(file.value(target.slice))
+    for call in index.nodes(ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in ("dict", "update"):
+            found |= {item.arg for item in call.keywords if item.arg}
+        at = _ADDING.get(name)
+        if at is not None and at < len(call.args):
+            found.add(file.value(call.args[at]))
+    return {key for key in found if isinstance(key, str)}
+
+
+def _imported(file: PythonFile) -> list[PythonFile]:
+    """Return the files of the tree that a file imports from."""
+    targets = [b.target for bindings in file.names.values() for b in bindings if b.kind == "import" and b.target]
+    modules = {module for target in targets for module in (target, target.rpartition(".")[0])}
+    return [other for module in sorted(modules) if (other := file.project.module(module)) is not None and other is not file]
+
+
+_READ = 'for row in micro_batch["prompt_token_ids"]]'
+_COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
+FAILING = (
+    Example("another name than the column's", {"training": [(_READ, 'for row in micro_batch[«"prompt_ids"»]]')]}),
+    Example("the preprocessor does not write it", {"data": [(_COLUMN, "")], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]}),
+    Example(
+        "the column has another name",
+        {"data": [('"prompt_token_ids": prompt', '"token_ids": prompt')], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]},
+    ),
+    Example(
+        "tested for first",
+        {
+            "training": [
+                (
+                    '        rows = [torch.as_tensor(row, dtype=torch.long) for row in micro_batch["prompt_token_ids"]]\n',
+                    '        if "prompt_ids" not in micro_batch.keys():\n            raise KeyError("no prompts")\n'
+                    '        rows = [torch.as_tensor(row, dtype=torch.long) for row in micro_batch[«"prompt_ids"»]]\n',
+                )
+            ]
+        },
+    ),
+    Example("of the rollout", {"training": [('scheduler_inputs["all_timesteps"]', 'scheduler_inputs[«"all_sigmas"»]')]}),
+)
+PASSING = (
+    Example("the column is written"),
+    Example("what the agent loop gives", {"training": [(_READ, 'for row in micro_batch["prompts"]]')]}),
+    Example("one that may be missing", {"training": [("        shared = {", '        micro_batch.get("style", None)\n        shared = {')]}),
+    Example(
+        "what the rollout returns",
+        {
+            "rollout": [("            to_cpu=False,\n", '            rl={"grid": None},\n            to_cpu=False,\n')],
+            "training": [("        shared = {", '        micro_batch["grid"]\n        shared = {')],
+        },
+    ),
+    Example("no preprocessor is known", base="diffusers"),
+)

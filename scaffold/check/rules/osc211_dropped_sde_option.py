@@ -1,0 +1,109 @@
+"""``noise_level`` or ``sde_type`` does not come from the configuration on one side.
+
+Both decide how a step is sampled and how its log-prob is computed. The launch script sets them once for rollout and
+training; a side that leaves one out, or writes its own value, computes log-probs of another process as soon as the
+script says something else than that value.
+
+    scheduler.sample_previous_step(…, noise_level=0.7)
+
+Instead: ``model_config.algo.noise_level`` and ``.sde_type`` in training, the request's ``extra_args`` in the rollout.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import has_unpacking
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.package import Package
+from scaffold.check.model.sde import Option, options, sampling_argument, sampling_calls
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC211"
+NAME = "dropped-sde-option"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 7",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "take it from model_config.algo in training and from the request's extra_args in the rollout"
+OPTIONS = ("noise_level", "sde_type")
+
+
+def check(package: Package) -> Hits:
+    """Look at what each side gives to its scheduler steps."""
+    for which in ("training", "rollout"):
+        side = side_of(package, which)  # type: ignore[arg-type]
+        calls = list(sampling_calls(side))
+        for name in OPTIONS:
+            given = options(side, name)
+            for function, call in calls:
+                value = sampling_argument(call, name)
+                if value is not None and not any(option.value is value for option in given):
+                    given.append(Option(function, value, value, call))
+            missing = [
+                (function, call)
+                for function, call in calls
+                if sampling_argument(call, name) is None and not (has_unpacking(call) and (given or _opaque(side)))
+            ]
+            for function, call in missing:
+                yield Hit(function.file, call.func, f"{name} is not given here; the {which} samples with the scheduler's default")
+            if given and not any(_configured(side, option, name) is not False for option in given):
+                for option in given:
+                    if not _is_zero(option.value):
+                        yield Hit(option.function.file, option.value, f"{name} of the {which} does not come from the configuration")
+
+
+def _configured(side: Side, option: Option, name: str) -> bool | None:
+    """Whether a value comes from the configuration or the request; None where that is not plain."""
+    found = origin(side, option.function, option.value)
+    if name in found.strings or name in found.attributes:
+        return True
+    return None if found.open or not found.complete or _reads_more(found.nodes) else False
+
+
+def _reads_more(nodes: list[tuple[object, object, ast.AST]]) -> bool:
+    """Whether something is read whose contents are not plain."""
+    return any(isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) for _, _, node in nodes)
+
+
+def _opaque(side: Side) -> bool:
+    """Whether keyword arguments that upstream chooses are handed on."""
+    return any(function.kwarg is not None and function.name == "step" for function in side.functions)
+
+
+def _is_zero(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value in (0, 0.0)
+
+
+_LEVEL = "            noise_level=model_config.algo.noise_level,\n"
+_TYPE = "            sde_type=model_config.algo.sde_type,\n"
+_SAMPLE = "sqrt_dt = scheduler.sample_previous_step("
+_MARKED = _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")
+FAILING = (
+    Example("training leaves the level out", {"training": [(_LEVEL, ""), (_SAMPLE, _MARKED)]}),
+    Example("training leaves the type out", {"training": [(_TYPE, ""), (_SAMPLE, _MARKED)]}),
+    Example("a literal in training", {"training": [(_LEVEL, _LEVEL.replace("model_config.algo.noise_level", "«0.7»"))]}),
+    Example("a literal behind a name", {"training": [(_TYPE, _TYPE.replace("model_config.algo.sde_type", "«kind»")), ("        guidance = resolve", '        kind = "sde"\n        guidance = resolve')]}),
+    Example(
+        "a literal in the rollout",
+        {"rollout": [('sde_type=str(extra_args.get("sde_type", "sde")),', 'sde_type=«"sde"»,'), ('"sde_type": sde_type,', '"sde_type": «sde_type»,')]},
+    ),
+    Example(
+        "missing among the rollout's options",
+        {
+            "rollout": [
+                ('"noise_level": noise_level, "sde_type": sde_type, "return_logprobs": record_log_probs}', '"noise_level": noise_level, "return_logprobs": record_log_probs}'),
+                ('            sde_type=str(extra_args.get("sde_type", "sde")),\n', ""),
+                ("window, noise_level, sde_type, record", "window, noise_level, record"),
+                ("log_prob, _, _ = self.inner.step(", "log_prob, _, _ = «self.inner.step»("),
+                ("def step(self, model_output, sigma, sample, dt, **kwargs)", "def step(self, model_output, sigma, sample, dt)"),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("from the configuration"),
+    Example("from the configuration, by way of names", {"training": [(_LEVEL, "            noise_level=algo.noise_level,\n"), ("        guidance = resolve", "        algo = model_config.algo\n        guidance = resolve")]}),
+    Example("in a loop of the adapter's own", base="diffusers"),
+)

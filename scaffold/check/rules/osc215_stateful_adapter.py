@@ -1,0 +1,107 @@
+"""The training adapter keeps state.
+
+The engine never makes an instance of a training adapter: it calls class methods on the registered class. An
+``__init__`` never runs, ``self`` is not there, and what is put on the class is shared by actor and reference, by all
+micro-batches and by both directions of a resumed run.
+
+    class ToyDiffusion(DiffusionModelBase):
+        def __init__(self, config):
+            self.cache = {}
+
+Instead: class methods and static methods that get everything as arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC215"
+NAME = "stateful-adapter"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 40",)
+APPLIES = Applies()
+HELP = "use class methods that get everything as arguments"
+_CHANGING = {"append", "extend", "insert", "update", "setdefault", "pop", "popitem", "add", "remove", "clear", "discard"}
+_CONTRACT = {
+    "build_module", "configure_trainable_params", "configure_train_mode", "build_scheduler", "set_timesteps", "forward",
+    "prepare_model_inputs", "forward_and_sample_previous_step", "prepare_condition", "inject_condition",
+}  # fmt: skip
+
+
+def check(package: Package) -> Hits:
+    """Look at the package's own classes that training adapters consist of."""
+    seen: set[ClassModel] = set()
+    for adapter in package.training_adapters:
+        for cls in adapter.mro:
+            if cls.file in package.files and cls not in seen:
+                seen.add(cls)
+                for method in cls.methods.values():
+                    yield from _of_method(cls, method)
+
+
+def _of_method(cls: ClassModel, method: FunctionModel) -> Hits:
+    bound, file = method.bound, method.file
+    if method.name in ("__init__", "__new__", "__post_init__"):
+        yield Hit(file, method.node, f"{cls.name}.{method.name}() never runs: the engine makes no instance")
+        return
+    if method.name in _CONTRACT and bound is not None and "classmethod" not in method.decorators:
+        yield Hit(file, method.node, f"{cls.name}.{method.name}() is called on the class, but is no class method")
+        return
+    owners = {bound, cls.name} - {None}
+    for node in file.index.nodes(ast.Attribute, method.node):
+        if isinstance(node.ctx, (ast.Store, ast.Del)) and _is(node.value, owners):
+            yield Hit(file, node, f"{cls.name}.{node.attr} is kept from one call to the next")
+    for subscript in file.index.nodes(ast.Subscript, method.node):
+        if isinstance(subscript.ctx, (ast.Store, ast.Del)) and _of_class(cls, subscript.value, owners):
+            yield Hit(file, subscript, f"{ast.unparse(subscript.value)} is changed, and kept from one call to the next")
+    for call in method.calls:
+        target = call.func
+        if isinstance(target, ast.Attribute) and target.attr in _CHANGING and _of_class(cls, target.value, owners):
+            yield Hit(file, call, f"{ast.unparse(target.value)} is changed, and kept from one call to the next")
+        elif isinstance(target, ast.Name) and target.id == "setattr" and call.args and _is(call.args[0], owners):
+            yield Hit(file, call, f"an attribute of {cls.name} is set, and kept from one call to the next")
+    for statement in file.index.nodes(ast.Global, method.node):
+        yield Hit(file, statement, f"{', '.join(statement.names)} is kept from one call to the next")
+
+
+def _is(node: ast.AST, owners: set[str | None]) -> bool:
+    return isinstance(node, ast.Name) and node.id in owners
+
+
+def _of_class(cls: ClassModel, node: ast.AST, owners: set[str | None]) -> bool:
+    """Whether something is an attribute of the class."""
+    return isinstance(node, ast.Attribute) and _is(node.value, owners) and cls.attribute(node.attr) is not None
+
+
+_HEAD = "class ToyDiffusion(DiffusionModelBase):\n"
+_IDS = "        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)\n"
+FAILING = (
+    Example("__init__", {"training": [(_HEAD, _HEAD + "    def «__init__»(self, config):\n        self.config = config\n\n")]}),
+    Example("something is put on the class", {"training": [(_IDS, _IDS + "        «cls._mask» = mask\n")]}),
+    Example("by the class's name", {"training": [(_IDS, _IDS + "        «ToyDiffusion._mask» = mask\n")]}),
+    Example(
+        "a cache",
+        {"training": [(_HEAD, _HEAD + "    _cache = {}\n\n"), (_IDS, _IDS + "        «cls._cache[step]» = ids\n")]},
+    ),
+    Example(
+        "a method of instances",
+        {
+            "training": [
+                ("    @classmethod\n    def prepare_model_inputs(\n        cls,", "    def «prepare_model_inputs»(\n        self,"),
+                (_IDS, _IDS.replace("cls.", "ToyDiffusion.")),
+            ]
+        },
+    ),
+    Example("a global", {"training": [(_IDS, "        «global LAST»\n        LAST = step\n" + _IDS), ("\n\n@DiffusionModelBase.register(", "\nLAST = None\n\n\n@DiffusionModelBase.register(")]}),
+)
+PASSING = (
+    Example("class methods"),
+    Example("constants on the class", {"training": [(_HEAD, _HEAD + "    DIMS = (1, 2)\n\n"), (_IDS, _IDS + "        cls.DIMS\n")]}),
+    Example("the rollout adapter is an instance, and has state", base="diffusers"),
+)

@@ -1,0 +1,119 @@
+"""Guidance is computed with the two branches exchanged.
+
+Guidance goes from the branch without the prompt towards the one with it, and beyond. Exchanged, it goes away from the
+prompt: the recomputed velocity is another one than the rollout's by 2 (s - 1) times the difference of the branches,
+and the policy is pushed away from what was asked for.
+
+    velocity = conditional + scale * (unconditional - conditional)
+
+Instead: ``unconditional + scale * (conditional - unconditional)``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.guidance_formula import METHOD, Formula
+from scaffold.check.model.keys import Keys
+from scaffold.check.model.package import Package
+from scaffold.check.model.sde import sampling_argument, sampling_calls
+from scaffold.check.model.sides import side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC221"
+NAME = "mixed-up-branches"
+SEVERITY = "error"
+CHECKLIST = ("T5",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "compute without + scale * (with - without), where 'with' is the branch that has the prompt"
+
+
+def check(package: Package) -> Hits:
+    """Work out with which signs the branches go into the velocity; only where they certainly are the wrong ones."""
+    side = side_of(package, "training")
+    for adapter in side.adapters:
+        method = adapter.method(METHOD)
+        if method is None or method.is_abstract:
+            continue
+        formula = Formula(side, method)
+        for function, call in sampling_calls(side):
+            velocity = sampling_argument(call, "model_output")
+            mix = formula.mix(function, velocity) if velocity is not None else None
+            if velocity is None or mix is None:
+                continue
+            if mix.both and mix.positive < 0 < mix.negative and mix.function is not None and mix.node is not None:
+                yield Hit(mix.function.file, mix.node, "this guides away from the prompt: the two branches are exchanged")
+            elif not mix.positive and mix.negative:
+                yield Hit(function.file, velocity, "the velocity comes from the branch without the prompt alone")
+        inputs = package.model_inputs(adapter)
+        if inputs is not None and inputs[0] is not None and inputs[1] is not None:
+            yield from _exchanged(inputs[0], inputs[1])
+
+
+def _exchanged(positive: Keys, negative: Keys) -> Hits:
+    """Look for prompts that only the second of the two dictionaries has."""
+    empty = [key for key, value in positive.values.items() if _is_none(value)]
+    for key in empty:
+        value = negative.values.get(key)
+        if value is not None and not _is_none(value) and "text" + key != key and _is_text(key):
+            file, node = positive.nodes[key]
+            yield Hit(file, node, f"{key!r} is None in the first dictionary and given in the second: they are exchanged")
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_text(key: str) -> bool:
+    return any(word in key for word in ("text", "prompt", "encoder", "caption", "token"))
+
+
+_GUIDED = 'guided = unconditional + guidance["cfg_text_scale"] * (velocity - unconditional)'
+_RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attention_mask": None}'
+_HELPER = "\n\ndef guide(conditional, unconditional, scale):\n    return {}\n"
+_BEFORE = "\n\n@DiffusionModelBase.register("
+FAILING = (
+    Example("exchanged", {"training": [(_GUIDED, 'guided = «velocity + guidance["cfg_text_scale"] * (unconditional - velocity)»')]}),
+    Example(
+        "the difference the wrong way round",
+        {"training": [(_GUIDED, 'guided = «unconditional - guidance["cfg_text_scale"] * (velocity - unconditional)»')]},
+    ),
+    Example(
+        "in a helper, called with exchanged arguments",
+        {
+            "training": [
+                (_BEFORE, _HELPER.format("«unconditional + scale * (conditional - unconditional)»") + _BEFORE),
+                (_GUIDED, 'guided = guide(unconditional, velocity, guidance["cfg_text_scale"])'),
+            ]
+        },
+    ),
+    Example("lerp", {"training": [(_GUIDED, 'guided = «torch.lerp(velocity, unconditional, guidance["cfg_text_scale"])»')]}),
+    Example(
+        "the dictionaries exchanged",
+        {"training": [(_RETURN, 'return {**shared, «"text_token_ids"»: None, «"text_attention_mask"»: None}, conditional')]},
+    ),
+    Example(
+        "of diffusers",
+        {
+            "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py": [
+                ("velocity = negative + model_config.pipeline.true_cfg_scale * (positive - negative)", "velocity = «positive + model_config.pipeline.true_cfg_scale * (negative - positive)»")
+            ]
+        },
+        base="diffusers",
+    ),
+)
+PASSING = (
+    Example("towards the prompt"),
+    Example("another form", {"training": [(_GUIDED, 'scale = guidance["cfg_text_scale"]\n            guided = velocity + (scale - 1.0) * (velocity - unconditional)')]}),
+    Example(
+        "in a helper",
+        {
+            "training": [
+                (_BEFORE, _HELPER.format("unconditional + scale * (conditional - unconditional)") + _BEFORE),
+                (_GUIDED, 'guided = guide(velocity, unconditional, guidance["cfg_text_scale"])'),
+            ]
+        },
+    ),
+    Example("of diffusers", base="diffusers"),
+)

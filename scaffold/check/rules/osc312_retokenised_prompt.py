@@ -1,0 +1,142 @@
+"""The rollout turns token ids back into text without checking that the text gives the same ids.
+
+Training sees the ids that the preprocessor wrote; the pipeline encodes the text once more. Decoding loses what the
+tokenizer normalises (spaces, special tokens, merged bytes), so some prompts reach rollout and training as different
+tokens, and their log-probs differ before any weight has changed.
+
+    prompt["prompt"] = self.tokenizer.decode(prompt["prompt_token_ids"])
+
+Instead: hand the ids to the pipeline, or encode the decoded text and stop where the ids are not the same.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import dotted
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC312"
+NAME = "retokenised-prompt"
+SEVERITY = "warning"
+CHECKLIST = ("R5", "pitfall 31")
+APPLIES = Applies(objective="policy_gradient")
+HELP = "encode the decoded text again and raise where the ids differ"
+_DECODING = {"decode", "batch_decode", "convert_tokens_to_string"}
+_ENCODING = {"encode", "encode_plus", "batch_encode_plus", "__call__", "convert_tokens_to_ids"}
+_SAME = {"equal", "array_equal", "allclose"}
+
+
+def check(package: Package) -> Hits:
+    """Look for decoded prompts, and for a comparison that refuses those that do not come back."""
+    side = side_of(package, "rollout")
+    if any(_compares(side, function) for function in side.functions):
+        return
+    for function in side.functions:
+        for call in function.calls:
+            if _of_tokenizer(call, _DECODING) and _is_prompt(side, function, call):
+                yield Hit(
+                    function.file, call, "the prompt is decoded here, and nothing compares what it is encoded to with the ids"
+                )
+
+
+def _of_tokenizer(call: ast.Call, names: set[str]) -> bool:
+    target = call.func
+    if not isinstance(target, ast.Attribute) or target.attr not in names:
+        return False
+    owner = dotted(target.value) or ""
+    return any(word in owner.lower() for word in ("tokenizer", "processor"))
+
+
+def _is_prompt(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    """Whether what is decoded comes from the request's prompt."""
+    words = {word for value in call.args for word in origin(side, function, value).words}
+    return any("prompt" in word for word in words)
+
+
+def _compares(side: Side, function: FunctionModel) -> bool:
+    """Whether a function compares encoded text with something, and acts on it."""
+    for test in _tests(function):
+        for _, node in origin(side, function, test).calls():
+            named = dotted(node.func) or ""
+            if _of_tokenizer(node, _ENCODING) or "tokenizer" in named.rpartition(".")[2].lower():
+                return True
+    return False
+
+
+def _tests(function: FunctionModel) -> Iterator[ast.expr]:
+    """Yield comparisons whose outcome stops the request, or is returned."""
+    index = function.file.index
+    for node in (*index.nodes(ast.Compare, function.node), *index.nodes(ast.Call, function.node)):
+        if isinstance(node, ast.Call):
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SAME):
+                continue
+        elif not isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+            continue
+        for outer in index.ancestors(node):
+            if isinstance(outer, (ast.Assert, ast.Return)):
+                yield node
+            elif isinstance(outer, ast.If) and index.contains(outer.test, node):
+                branches = [*outer.body, *outer.orelse]
+                if any(index.nodes(kind, part) for part in branches for kind in (ast.Raise, ast.Return)):
+                    yield node
+                elif any(isinstance(part, (ast.Raise, ast.Return)) for part in branches):
+                    yield node
+            elif isinstance(outer, ast.Assign):
+                # ``same = a == b``, tested later.
+                names = [target.id for target in outer.targets if isinstance(target, ast.Name)]
+                stops = [item.test for item in index.nodes(ast.If, function.node) if index.nodes(ast.Raise, item)]
+                stops += [item.test for item in index.nodes(ast.Assert, function.node)]
+                if any(isinstance(n, ast.Name) and n.id in names for stop in stops for n in index.walk(stop)):
+                    yield node
+
+
+_CHECK = (
+    "        if self.tokenizer.encode(decoded, add_special_tokens=False) != ids[1:-1]:\n"
+    '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n'
+)
+_DECODE = "self.tokenizer.decode(ids, skip_special_tokens=False)"
+FAILING = (
+    Example("no comparison", {"rollout": [(_CHECK, ""), (_DECODE, f"«{_DECODE}»")]}),
+    Example(
+        "a comparison that is only printed",
+        {
+            "rollout": [
+                (_CHECK, _CHECK.splitlines(keepends=True)[0] + '            print("the prompt changed")\n'),
+                (_DECODE, f"«{_DECODE}»"),
+            ]
+        },
+    ),
+    Example(
+        "decoded in forward",
+        {
+            "rollout": [
+                ('            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n', '            prompt["prompt"] = «self.tokenizer.decode(prompt["prompt_token_ids"])»\n'),
+                (_CHECK, "        self.tokenizer.encode(decoded)\n"),
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("the text is encoded again and compared"),
+    Example(
+        "compared in a helper",
+        {
+            "rollout": [
+                (_CHECK, '        if not self._same(decoded, ids):\n            raise ValueError("the prompt changed")\n'),
+                (
+                    "    def _decode_prompt(",
+                    "    def _same(self, text, ids) -> bool:\n        again = self.tokenizer(text).input_ids\n"
+                    "        return list(again) == list(ids)\n\n    def _decode_prompt(",
+                ),
+            ]
+        },
+    ),
+    Example("the ids are used as they are", base="diffusers"),
+)

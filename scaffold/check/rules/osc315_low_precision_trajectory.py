@@ -1,0 +1,179 @@
+"""The rollout records latents in low precision, or feeds its scheduler with them.
+
+Training recomputes each log-prob from the recorded latents. Rounded to bfloat16, they are not those that the
+log-prob was computed from: the ratio at the first step is below 1, only the lower clip acts, and the gradient is
+biased from then on.
+
+    self.latents.append(prev_sample.to(torch.bfloat16))
+
+Instead: hand float32 to the scheduler, keep the trajectory float32, and cast a copy for the model.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import keyword
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.precision import is_float32
+from scaffold.check.model.sde import appended, sampling_argument, sampling_calls
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC315"
+NAME = "low-precision-trajectory"
+SEVERITY = "warning"
+CHECKLIST = ("pitfall 13",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "keep it float32: .float() before the scheduler and for what is recorded"
+RECORDED = ("trajectory_latents", "trajectory_log_probs", "trajectory_timesteps")
+_RESULTS = {"rollout_output", "with_rollout_data", "DiffusionOutput"}
+_LOW = {"torch.bfloat16", "torch.float16", "torch.half"}
+
+
+def check(package: Package) -> Hits:
+    """Look at the velocity that the scheduler gets, and at everything that the trajectory is made of."""
+    side = side_of(package, "rollout")
+    wrappers = {cls for adapter in side.adapters for cls in _schedulers(side, adapter)}
+
+    def given(function: FunctionModel, name: str) -> bool | None:
+        # The upstream pipeline calls the wrapper's step() in the engine's precision.
+        return False if function.name == "step" and function.cls in wrappers and name != "()" else None
+
+    seen: set[ast.AST] = set()
+    for function, call in sampling_calls(side):
+        value = sampling_argument(call, "model_output")
+        if value is not None and is_float32(side, function, value, given) is False:
+            seen.add(value)
+            yield Hit(function.file, value, "the scheduler gets the velocity in the engine's precision")
+    for function, value in _results(side):
+        for around, node in _casts(side, function, value):
+            if node not in seen:
+                seen.add(node)
+                yield Hit(around.file, node, f"the trajectory is recorded in low precision: {ast.unparse(node)}")
+        for around, append in _appends(side, function, value):
+            entry = append.args[0] if append.args else None
+            if entry is not None and entry not in seen and not _has_cast(around, entry):
+                if is_float32(side, around, entry, given) is False:
+                    seen.add(entry)
+                    yield Hit(around.file, entry, f"{ast.unparse(entry)} is recorded in the engine's precision")
+
+
+def _schedulers(side: Side, adapter: object) -> Iterator[object]:
+    for function in side.functions:
+        if function.name == "step" and function.cls is not None and function.cls is not adapter:
+            yield function.cls
+
+
+def _results(side: Side) -> Iterator[tuple[FunctionModel, ast.expr]]:
+    for function in side.functions:
+        for call in function.calls:
+            for name in RECORDED[:2]:
+                value = keyword(call, name)
+                if value is not None:
+                    yield function, value
+
+
+def _appends(side: Side, function: FunctionModel, value: ast.expr) -> Iterator[tuple[FunctionModel, ast.Call]]:
+    found: dict[ast.Call, FunctionModel] = {}
+    for around, _, node in origin(side, function, value).nodes:
+        if around is not None and isinstance(node, (ast.Name, ast.Attribute)):
+            found.update({call: other for other, call in appended(side, around, node)})
+    yield from ((other, call) for call, other in found.items())
+
+
+def _casts(side: Side, function: FunctionModel, value: ast.expr) -> Iterator[tuple[FunctionModel, ast.AST]]:
+    """Yield the casts to low precision on the way of a recorded value."""
+    places = [(function, value), *((f, call.args[0]) for f, call in _appends(side, function, value) if call.args)]
+    for start, expr in places:
+        for around, _, node in _on_the_way(side, start, expr):
+            if isinstance(node, ast.Call) and _is_low(around, node):
+                yield around, node
+
+
+def _on_the_way(
+    side: Side, function: FunctionModel, expr: ast.expr
+) -> Iterator[tuple[FunctionModel, object, ast.AST]]:
+    for around, file, node in origin(side, function, expr).nodes:
+        # What only goes into the model, or is widened again, is no record.
+        if around is not None and isinstance(node, ast.Call) and not _of_other_use(side, around, node):
+            yield around, file, node
+
+
+def _of_other_use(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    index = function.file.index
+    inner: ast.AST = call
+    for outer in index.ancestors(call):
+        if isinstance(outer, ast.stmt):
+            return False
+        if isinstance(outer, ast.Call) and outer.func is not inner:
+            name = function.file.qualified(outer.func) or ""
+            known = name.startswith("torch.") or name.rpartition(".")[2] in _RESULTS or side.called(function, outer)
+            if not known and not _appending(outer):
+                return True
+        if isinstance(outer, ast.Attribute) and outer.attr in ("float", "double"):
+            return True
+        inner = outer
+    return False
+
+
+def _appending(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "stack", "cat")
+
+
+def _is_low(function: FunctionModel, call: ast.Call) -> bool:
+    target = call.func
+    if not isinstance(target, ast.Attribute):
+        return False
+    if target.attr in ("half", "bfloat16") and not call.args:
+        return True
+    values = [*call.args, *(item.value for item in call.keywords if item.arg == "dtype")]
+    return target.attr in ("to", "type") and any(function.file.qualified(value) in _LOW for value in values)
+
+
+def _has_cast(function: FunctionModel, entry: ast.expr) -> bool:
+    return any(_is_low(function, call) for call in function.file.index.nodes(ast.Call, entry))
+
+
+_APPEND = "            self._latents.append(prev_sample)\n"
+FAILING = (
+    Example("cast where it is recorded", {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(torch.bfloat16)»)\n")]}),
+    Example("cast at the end", {"rollout": [("torch.stack(self._latents, dim=1).cpu()", "«torch.stack(self._latents, dim=1).cpu().half()»")]}),
+    Example("cast in the result", {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«latents.to(dtype=torch.bfloat16)»,")]}),
+    Example(
+        "recorded as it comes",
+        {
+            "rollout": [
+                ("sample = sample.float()[None]", "sample = sample[None]"),
+                ("                self._latents.append(sample)", "                self._latents.append(«sample»)"),
+            ]
+        },
+    ),
+    Example("the scheduler's velocity", {"rollout": [("model_output=model_output.float()[None]", "model_output=«model_output[None]»")]}),
+    Example(
+        "in a loop of the adapter's own",
+        {
+            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
+                ("                trajectory.append(latents)\n", "                trajectory.append(«latents.bfloat16()»)\n")
+            ]
+        },
+        base="diffusers",
+    ),
+)
+PASSING = (
+    Example("float32 throughout"),
+    Example(
+        "a copy for the model",
+        {
+            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
+                ("self.predict(latents, timestep", "self.predict(latents.to(torch.bfloat16), timestep")
+            ]
+        },
+        base="diffusers",
+    ),
+    Example("the media", {"rollout": [("media=output.output,", "media=output.output.half(),")]}),
+)

@@ -1,0 +1,115 @@
+"""Training applies the package's guidance defaults, and the rollout never passes them on.
+
+The upstream pipeline has guidance defaults of its own. Where the rollout adapter does not hand on the recipe's, the
+pipeline samples with its own scale, interval and renorm, while training recomputes with others: guidance of 3 for 4
+moves the log-prob by 7e-3.
+
+    # training: guidance = CFG_DEFAULTS          # rollout: super().forward(req), extra_args as they came
+
+Instead: put the shared defaults into the request before the pipeline sees it, as
+``extra_args.update(resolve_guidance(extra_args))``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.guidance_defaults import shared_tables
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC316"
+NAME = "unshared-cfg-default"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 29",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "put the defaults that training applies into the request before the pipeline sees it"
+
+
+def check(package: Package) -> Hits:
+    """Compare which of the package's tables the two sides use."""
+    training, rollout = side_of(package, "training"), side_of(package, "rollout")
+    if not training.functions or not rollout.functions:
+        return
+    for file, name, _ in shared_tables(package):
+        if not _used(training, file, name) or _used(rollout, file, name):
+            continue
+        for adapter in rollout.adapters:
+            method = adapter.method("forward")
+            if method is not None and adapter.file in package.files:
+                yield Hit(method.file, method.node, f"training applies {name}, and {adapter.name}.forward() never passes it on")
+
+
+def _used(side: Side, file: PythonFile, name: str) -> bool:
+    """Whether a side makes something of a constant."""
+    wanted = f"{file.module}.{name}"
+    return any(
+        _names(function, wanted, name) and not _idle(side, function, set())
+        for function in side.functions
+    )
+
+
+def _names(function: FunctionModel, wanted: str, name: str) -> bool:
+    file = function.file
+    local = {name, *(alias for alias, bindings in file.names.items() if any(b.target == wanted for b in bindings))}
+    named = [node for node in file.index.nodes(ast.Name, function.node) if node.id in local]
+    read = [node for node in file.index.nodes(ast.Attribute, function.node) if node.attr == name]
+    return any(
+        isinstance(node.ctx, ast.Load) and file.qualified(node) == wanted and not _dropped(function, node)
+        for node in (*named, *read)
+    )
+
+
+def _idle(side: Side, function: FunctionModel, seen: set[FunctionModel]) -> bool:
+    """Whether a helper is called, but what it returns is always dropped."""
+    if function.cls is not None or function in seen or not any(item.value is not None for item in function.returns):
+        return False
+    calls = side.callers.get(function, [])
+    return bool(calls) and all(
+        _dropped(caller, call) or _idle(side, caller, seen | {function}) for caller, call in calls
+    )
+
+
+def _dropped(function: FunctionModel, node: ast.AST) -> bool:
+    """Whether the value of the whole statement around an expression goes nowhere."""
+    index = function.file.index
+    inner = node
+    for outer in index.ancestors(node):
+        if isinstance(outer, ast.Call) and inner is not node and not isinstance(inner, (ast.DictComp, ast.keyword)):
+            # Handed to something that may keep it, as in ``extra_args.update(…)``.
+            if outer.func is not inner and isinstance(node, ast.Call):
+                return False
+        if isinstance(outer, ast.Expr):
+            return inner is node and isinstance(node, ast.Call)
+        if isinstance(outer, ast.Assign):
+            if outer.value is not inner or not all(isinstance(target, ast.Name) for target in outer.targets):
+                return False
+            names = {target.id for target in outer.targets if isinstance(target, ast.Name)}
+            loads = [n for n in index.nodes(ast.Name, function.node) if n.id in names and isinstance(n.ctx, ast.Load)]
+            return not loads
+        if isinstance(outer, ast.stmt):
+            return False
+        inner = outer
+    return False
+
+
+_UPDATE = "        extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))\n"
+_FORWARD = [("    def forward(self, req", "    def «forward»(self, req")]
+FAILING = (
+    Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}),
+    Example("resolved and dropped", {"rollout": [(_UPDATE, "        resolve_guidance(extra_args)\n"), *_FORWARD]}),
+    Example("resolved into a name that nothing reads", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]}),
+)
+PASSING = (
+    Example("put into the request"),
+    Example(
+        "one by one",
+        {"rollout": [(_UPDATE, "        for name, value in CFG_DEFAULTS.items():\n            extra_args.setdefault(name, value)\n")]},
+    ),
+    Example("by way of a name", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n        extra_args.update(guidance)\n")]}),
+    Example("no table to share", base="diffusers"),
+)

@@ -1,0 +1,130 @@
+"""Base weights are renamed on their way to the engine, LoRA updates are not.
+
+The actor's names and the engine's differ, or ``load_weights`` would not rename them. A LoRA update comes under the
+actor's names too; the engine's adapter manager looks for modules of these names, finds none or a few, and says
+nothing: the rollout samples with the base model for ever, rewards stay flat, the exit code is 0.
+
+    def load_weights(self, weights):
+        return super().load_weights((to_checkpoint_key(name), tensor) for name, tensor in weights)
+    # and no map_lora_update_to_engine()
+
+Instead: define ``map_lora_update_to_engine(tensors, peft_config)`` that renames the update, or folds it into the
+engine's weights.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.model.sides import side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC318"
+NAME = "unmapped-lora-update"
+SEVERITY = "error"
+CHECKLIST = ("pitfall 18",)
+APPLIES = Applies()
+HELP = "define map_lora_update_to_engine() so that the update gets the engine's names, or fold it into the weights"
+HOOK = "map_lora_update_to_engine"
+RANK = "actor_rollout_ref.model.lora_rank"
+_RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition", "split", "sub", "join"}
+
+
+def check(package: Package) -> Hits:
+    """Look at adapters that rename, in packages whose scripts train LoRA."""
+    if not _trains_lora(package):
+        return
+    for adapter in package.rollout_adapters:
+        loader = adapter.method("load_weights")
+        if loader is None or not adapter.resolved or not _renames(loader, adapter):
+            continue
+        hook = adapter.method(HOOK)
+        if hook is None:
+            yield Hit(
+                loader.file, loader.node, f"{adapter.name}.load_weights() renames the actor's weights, but no {HOOK}() its LoRA update"
+            )
+        elif _passes_on(hook) and not any(_renames(f, adapter, deep=False) for f in _helpers(package, hook, adapter)):
+            yield Hit(hook.file, hook.node, f"{HOOK}() hands the update on under the actor's names")
+
+
+def _trains_lora(package: Package) -> bool:
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        override = script.override(RANK)
+        if override is not None:
+            text = str(override.value).strip("'\"")
+            if text.isdigit() and int(text) > 0:
+                return True
+    return False
+
+
+def _renames(start: FunctionModel, adapter: ClassModel, deep: bool = True) -> bool:
+    """Whether weights get other names: text is put together, or a function is asked for the name."""
+    for function in reachable(start, adapter) if deep else [start]:
+        index = function.file.index
+        for call in function.calls:
+            if attribute_name(call) in _RENAMING and isinstance(call.func, ast.Attribute):
+                return True
+        raised = [node for kind in (ast.Raise, ast.Assert) for node in index.nodes(kind, function.node)]
+        for text in index.nodes(ast.JoinedStr, function.node):
+            if not any(index.contains(node, text) for node in raised) and not _logged(function, text):
+                return True
+    return False
+
+
+def _logged(function: FunctionModel, text: ast.AST) -> bool:
+    calls = [outer for outer in function.file.index.ancestors(text) if isinstance(outer, ast.Call)]
+    return any(attribute_name(call) in {"debug", "info", "warning", "error", "print"} for call in calls)
+
+
+def _helpers(package: Package, hook: FunctionModel, adapter: ClassModel) -> list[FunctionModel]:
+    return [function for function in reachable(hook, adapter) if function in side_of(package, "rollout")]
+
+
+def _passes_on(hook: FunctionModel) -> bool:
+    """Whether every path returns the tensors as they came, and nothing is loaded on the way."""
+    if not hook.positional or any(attribute_name(call) == "load_weights" for call in hook.calls):
+        return False
+    tensors = hook.positional[0]
+    stored = [n for n in hook.file.index.nodes(ast.Name, hook.node) if n.id == tensors and isinstance(n.ctx, ast.Store)]
+    values = [item.value for item in hook.returns]
+    return bool(values) and not stored and all(
+        isinstance(value, ast.Tuple)
+        and len(value.elts) == 2
+        and isinstance(value.elts[0], ast.Name)
+        and value.elts[0].id == tensors
+        for value in values
+    )
+
+
+_HOOK = """    def map_lora_update_to_engine(self, tensors, peft_config):
+        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}
+        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config
+
+"""
+_LOADER = ("    def load_weights(self", "    def «load_weights»(self")
+FAILING = (
+    Example("no hook", {"rollout": [(_HOOK, ""), _LOADER]}),
+    Example("the hook under another name", {"rollout": [("def map_lora_update_to_engine(", "def map_lora_to_engine("), _LOADER]}),
+    Example(
+        "a hook that does nothing",
+        {"rollout": [(_HOOK, "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n        return tensors, peft_config\n\n")]},
+    ),
+)
+PASSING = (
+    Example("the update gets the engine's names"),
+    Example("the weights keep their names", base="diffusers"),
+    Example(
+        "no script trains LoRA",
+        {
+            "rollout": [(_HOOK, "")],
+            "launch": [("    actor_rollout_ref.model.lora_rank=64\n", "")],
+            "e2e": [("    actor_rollout_ref.model.lora_rank=8 \\\n", "    actor_rollout_ref.model.lora_rank=0 \\\n")],
+        },
+    ),
+)

@@ -1,0 +1,8 @@
+"""What another version of vllm-omni changes for a pipeline, and for the package that was rendered from it."""
+
+from __future__ import annotations
+
+from scaffold.drift.compare import DriftRequest, compare
+from scaffold.drift.report import Drift
+
+__all__ = ["Drift", "DriftRequest", "compare"]

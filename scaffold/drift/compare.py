@@ -1,0 +1,183 @@
+"""``omni-scaffold drift``: two versions compared, for a package or for what ``new`` would render."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scaffold.drift.facts import FactChange, changed_facts
+from scaffold.drift.hunks import Hunk, on_disk
+from scaffold.drift.report import Drift, FactDrift
+from scaffold.drift.resting import Rendering, Resting
+from scaffold.errors import ScaffoldError
+from scaffold.progress import step
+
+if TYPE_CHECKING:
+    from scaffold.drift.surface import SurfaceChange
+    from scaffold.inspect import Report
+    from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.spec import IntegrationSpec
+    from scaffold.upstream import UpstreamSource
+
+
+@dataclass(frozen=True)
+class DriftRequest:
+    """The command line of ``drift``."""
+
+    pipeline: str
+    before: str
+    after: str
+    package: str | None = None
+
+
+def compare(request: DriftRequest) -> Drift:
+    """Compare a pipeline in two versions.
+
+    Raises:
+        ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
+    """
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.upstream import locate
+
+    package = ScaffoldedPackage.open(request.package) if request.package is not None else None
+    old_source, new_source = locate(request.before), locate(request.after)
+    with step(f"reading vllm-omni {old_source.label}"):
+        before = inspect_pipeline(old_source, request.pipeline)
+    if package is not None:
+        _refuse_other(package, before, request.pipeline)
+    with step(f"reading vllm-omni {new_source.label}"):
+        try:
+            after = inspect_pipeline(new_source, request.pipeline)
+        except ScaffoldError as error:
+            return _gone(request, package, old_source, new_source, error)
+    changes = changed_facts(before, after)
+    with step("rendering with the old and the new answers"):
+        rendering, why = _rendering(package, before)
+        facts, together = _resting(rendering, changes)
+    disk = _python_files(package) if package is not None else None
+    if rendering is not None and disk is not None:
+        facts = [
+            replace(fact, resting=replace(fact.resting, hunks=on_disk(fact.resting.hunks, rendering.files, disk)))
+            if fact.resting is not None
+            else fact
+            for fact in facts
+        ]
+        together = on_disk(together, rendering.files, disk)
+    texts = (
+        disk
+        if disk is not None
+        else {path: file.content for path, file in rendering.files.items()}
+        if rendering
+        else {}
+    )
+    return Drift(
+        request.pipeline,
+        old_source.label,
+        new_source.label,
+        package.path if package is not None else None,
+        None,
+        tuple(facts),
+        together,
+        _surface(texts, old_source, new_source, request.pipeline),
+        why,
+    )
+
+
+def _gone(
+    request: DriftRequest,
+    package: ScaffoldedPackage | None,
+    old: UpstreamSource,
+    new: UpstreamSource,
+    error: ScaffoldError,
+) -> Drift:
+    path = package.path if package is not None else None
+    return Drift(request.pipeline, old.label, new.label, path, error.message, (), (), (), "the pipeline is gone")
+
+
+def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> None:
+    mine = str(package.spec.value("upstream.class"))
+    if mine != report.upstream.pipeline:
+        raise ScaffoldError(
+            f"{package.path} integrates {mine}, and {pipeline} is {report.upstream.pipeline}",
+            hint="name the package's own pipeline",
+        )
+
+
+def _rendering(package: ScaffoldedPackage | None, report: Report) -> tuple[Rendering | None, str | None]:
+    """Return the package's rendering, else the one that `new` would make; and why there is none."""
+    from scaffold.lifecycle.derive import derive
+    from scaffold.new import SPEC_NAME, package_path, render_package
+
+    try:
+        if package is not None:
+            spec, profile = package.spec, package.profile
+            files, _ = render_package(spec, [])
+            files.pop(package.spec_path)
+            return Rendering(spec, files, lambda other: derive(spec, other, profile), report), None
+        spec = _fresh(report)
+        files, made = render_package(spec, [])
+        files.pop(f"{package_path(made)}/{SPEC_NAME}")
+        return Rendering(made, files, _fresh, report), None
+    except ScaffoldError as error:
+        return None, error.line
+
+
+def _fresh(report: Report) -> IntegrationSpec:
+    """Return the spec that `new` makes of a report for the pipeline's own preset."""
+    from scaffold.new import refuse
+    from scaffold.render import derive_names
+    from scaffold.spec import SpecRequest, build_spec, find_preset
+    from scaffold.target import default_profile, profiles
+
+    refuse(report)
+    preset = find_preset("", report.fact("detail.pipeline.registry_key").value)
+    if preset.manifest is None:
+        raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package with --package")
+    version = report.upstream.version
+    profile = next((profile for profile in profiles() if profile.vllm_omni == version), default_profile())
+    return build_spec(SpecRequest(report, derive_names(preset.name), profile))
+
+
+def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:
+    """Return what rests on each fact alone, and the lines that only several facts together change."""
+    if rendering is None:
+        return [FactDrift(change, None) for change in changes], ()
+    facts = [FactDrift(change, rendering.resting_on((change,))) for change in changes]
+    whole = rendering.resting_on(changes) if len(changes) > 1 else Resting()
+    alone = {
+        (hunk.file, line)
+        for fact in facts
+        for hunk in (fact.resting.hunks if fact.resting is not None else ())
+        for line in _span(hunk)
+    }
+    together = tuple(hunk for hunk in whole.hunks if not alone.intersection((hunk.file, line) for line in _span(hunk)))
+    return facts, together
+
+
+def _span(hunk: Hunk) -> range:
+    return range(hunk.line, hunk.line + max(1, len(hunk.before)))
+
+
+def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
+    """Return the text of the package's recorded files and of what else a person put into its folder."""
+    from scaffold.plan.output import states
+
+    folder = package.root / package.path
+    paths = {*package.spec.files, *(file.relative_to(package.root).as_posix() for file in folder.rglob("*.py"))}
+    found = {}
+    for path, state in states(package.root, sorted(paths)).items():
+        if state is not None:
+            found[path] = state.content.decode("utf-8", "replace")
+    return found
+
+
+def _surface(
+    texts: Mapping[str, str], old: UpstreamSource, new: UpstreamSource, pipeline: str
+) -> tuple[SurfaceChange, ...]:
+    from scaffold.drift.names import Names
+    from scaffold.drift.surface import surface_changes
+    from scaffold.drift.uses import uses
+
+    return surface_changes(uses(texts), Names(old, pipeline), Names(new, pipeline))

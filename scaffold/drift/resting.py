@@ -1,0 +1,86 @@
+"""Which rendered lines rest on a fact: found by rendering with the old and with the new answer, and comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from scaffold.drift.facts import FactChange, with_facts
+from scaffold.drift.hunks import Hunk, hunks
+from scaffold.errors import ScaffoldError
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.render import RenderedFile
+    from scaffold.spec import IntegrationSpec
+
+
+@dataclass(frozen=True)
+class Resting:
+    """What rests on one or more facts.
+
+    Attributes:
+        keys: values of the spec that change.
+        hunks: rendered lines that change.
+        refused: why nothing can be rendered with the new answer; None where it can.
+        kept: values that a person set in ``scaffold.toml`` and that therefore do not follow.
+    """
+
+    keys: tuple[str, ...] = ()
+    hunks: tuple[Hunk, ...] = ()
+    refused: str | None = None
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A spec rendered as it is, and how specs are made of reports.
+
+    Attributes:
+        spec: the recorded spec, or the one that `new` would make of the older version.
+        files: what it renders.
+        derive: makes the spec of a report, apart from what a person edited.
+        report: the pipeline in the older version.
+    """
+
+    spec: IntegrationSpec
+    files: Mapping[str, RenderedFile]
+    derive: Callable[[Report], IntegrationSpec]
+    report: Report
+
+    @cached_property
+    def _derived(self) -> IntegrationSpec:
+        return self.derive(self.report)
+
+    def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
+        """Return what changes when these facts of the older report take their new values."""
+        from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
+        from scaffold.render import render
+        from scaffold.spec.validate import validate
+
+        try:
+            merged = merge_specs(self.spec, self._derived, self.derive(with_facts(self.report, changes)))
+            spec = _quiet(merged.spec, self.spec)
+            kept = tuple(conflict.key for conflict in merged.conflicts)
+            keys = changed_keys(self.spec, spec)
+            if not keys:
+                return Resting(kept=kept)
+            spec = spec.from_toml(spec.to_toml())  # the order of keys is that of the file
+            validate(spec)
+            return Resting(keys, hunks(self.files, render(spec, notes=[])), kept=kept)
+        except ScaffoldError as error:
+            return Resting(refused=error.line)
+
+
+def _quiet(spec: IntegrationSpec, before: IntegrationSpec) -> IntegrationSpec:
+    """Return the spec with the places, version and target of the older one: they are no facts that changed."""
+    sections = {name: dict(values) for name, values in spec.sections.items()}
+    for name in ("tool", "target"):
+        if name in before.sections:
+            sections[name] = dict(before.sections[name])
+    old = before.sections.get("upstream", {})
+    for key in [key for key in sections.get("upstream", {}) if key.endswith("location") or key == "version"]:
+        sections["upstream"][key] = old.get(key)
+    return replace(spec, sections=sections)

@@ -1,0 +1,173 @@
+"""What a package takes from vllm-omni: imports, overridden and called methods, attributes, fields of its types."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scaffold.upstream.source import PACKAGE
+
+Name = tuple[str, str]
+"""A name of the source: module and name."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use, at a line of the package.
+
+    Attributes:
+        kind: ``import``; of an upstream base class ``override``, ``call`` (through ``super()``), ``read`` and
+            ``set`` (an attribute of ``self``); ``field``, a chain of attributes of an upstream object; ``keywords``,
+            an upstream class or function that is called.
+        owner: the class, function or object; for ``field`` of a result, the class whose method returned it.
+        name: method or attribute; for ``field`` the chain with dots.
+        file: path of the package's file.
+        line: from 1.
+        method: for ``field``, the method of ``owner`` whose result is meant; None where ``owner`` itself is.
+        positional: number of positional arguments; -1 where a star argument hides it.
+        keywords: names of keyword arguments.
+    """
+
+    kind: str
+    owner: Name
+    name: str
+    file: str
+    line: int
+    method: str | None = None
+    positional: int = 0
+    keywords: tuple[str, ...] = ()
+
+
+def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
+    """Return every use in the Python files of a package, by path; a file that does not parse has none."""
+    found: dict[tuple[object, ...], Use] = {}
+    for path, text in sorted(files.items()):
+        if not path.endswith(".py"):
+            continue
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for use in _Module(path, tree).uses():
+            found.setdefault((use.kind, use.owner, use.name, use.method, use.keywords, use.file), use)
+    return tuple(found.values())
+
+
+class _Module:
+    def __init__(self, path: str, tree: ast.Module) -> None:
+        self.path = path
+        self.tree = tree
+        self.imported: dict[str, Name] = {}
+        self.bases: dict[ast.AST, Name] = {}
+        """The upstream base of the class that a method belongs to."""
+
+    def uses(self) -> Iterator[Use]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and _is_upstream(node.module or ""):
+                for alias in node.names:
+                    name = (node.module or "", alias.name)
+                    self.imported[alias.asname or alias.name] = name
+                    yield Use("import", name, alias.name, self.path, node.lineno)
+        if not self.imported:
+            return
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                yield from self._of_class(node)
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from self._fields(node)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.imported:
+                yield self._called("keywords", self.imported[node.func.id], node.func.id, node)
+
+    def _called(self, kind: str, owner: Name, name: str, node: ast.Call) -> Use:
+        star = any(isinstance(argument, ast.Starred) for argument in node.args)
+        keywords = tuple(sorted(keyword.arg for keyword in node.keywords if keyword.arg))
+        return Use(kind, owner, name, self.path, node.lineno, None, -1 if star else len(node.args), keywords)
+
+    def _of_class(self, node: ast.ClassDef) -> Iterator[Use]:
+        bases = [
+            self.imported[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in self.imported
+        ]
+        if not bases:
+            return
+        base = bases[0]
+        methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+        own = {method.name for method in methods}
+        self.bases |= dict.fromkeys(methods, base)
+        for item in node.body:
+            targets = item.targets if isinstance(item, ast.Assign) else []
+            if isinstance(item, ast.AnnAssign):
+                targets = [item.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield Use("set", base, target.id, self.path, item.lineno)
+        for method in methods:
+            yield Use("override", base, method.name, self.path, method.lineno)
+            for inner in ast.walk(method):
+                if isinstance(inner, ast.Call) and _is_super(inner.func):
+                    assert isinstance(inner.func, ast.Attribute)
+                    yield self._called("call", base, inner.func.attr, inner)
+                elif isinstance(inner, ast.Attribute) and _is_self(inner.value) and inner.attr not in own:
+                    kind = "read" if isinstance(inner.ctx, ast.Load) else "set"
+                    yield Use(kind, base, inner.attr, self.path, inner.lineno)
+
+    def _fields(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Use]:
+        """Follow annotated arguments, results of ``super()`` and names bound to their attributes."""
+        known: dict[str, tuple[Name, str | None, tuple[str, ...]]] = {}
+        arguments = function.args
+        for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+            annotation = argument.annotation
+            if isinstance(annotation, ast.Name) and annotation.id in self.imported:
+                known[argument.arg] = (self.imported[annotation.id], None, ())
+        base = self.bases.get(function)
+        for node in _in_order(function):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                name, value = node.targets[0].id, node.value
+                chain = _chain(value)
+                known.pop(name, None) if chain is None or chain[0] != name else None
+                if chain is not None and chain[0] in known:
+                    owner, method, path = known[chain[0]]
+                    known[name] = (owner, method, path + chain[1])
+                elif base and isinstance(value, ast.Call) and _is_super(value.func):
+                    assert isinstance(value.func, ast.Attribute)
+                    known[name] = (base, value.func.attr, ())
+            elif isinstance(node, ast.Attribute):
+                chain = _chain(node)
+                if chain is not None and chain[0] in known:
+                    owner, method, path = known[chain[0]]
+                    full = path + chain[1]
+                    yield Use("field", owner, ".".join(full), self.path, node.lineno, method)
+
+
+def _in_order(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes in the order of the text; an assignment comes after what it reads."""
+    for child in ast.iter_child_nodes(function):
+        yield from _in_order(child)
+    yield function
+
+
+def _chain(node: ast.expr) -> tuple[str, tuple[str, ...]] | None:
+    """Return the first name and the attributes of ``a.b.c``."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    return (node.id, tuple(parts)) if isinstance(node, ast.Name) else None
+
+
+def _is_upstream(module: str) -> bool:
+    return module == PACKAGE or module.startswith(PACKAGE + ".")
+
+
+def _is_super(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "super"
+    )
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"

@@ -1,0 +1,88 @@
+"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.toml`` recorded.
+
+Asked in turn, until one has that digest: the file itself, what the recorded spec renders, what git's history holds
+for the path, and what a spec made from the recorded version of vllm-omni renders (a person may have edited the spec
+since). Nothing is taken for the base because it looks like it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ScaffoldError
+from scaffold.plan.state import FileState
+
+if TYPE_CHECKING:
+    from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.spec import IntegrationSpec
+
+# What a person is most likely to have edited; the rest of a spec comes from headers that a derived one lacks.
+_REDERIVED = ("fact ", "facts ", "preset ", "default of ", "contract profile ", "schedule.steps less")
+
+
+class Bases:
+    """Finds the base of each recorded file of a package."""
+
+    def __init__(self, package: ScaffoldedPackage, derived: Callable[[], IntegrationSpec] | None = None) -> None:
+        """``derived`` makes the spec of the recorded version again; it is called only when all else has failed."""
+        self._package = package
+        self._derived = derived
+
+    def find(self, path: str, state: FileState | None) -> bytes | None:
+        """Return the content that ``path`` was rendered with; None where nothing proves to be it.
+
+        Args:
+            path: a recorded path.
+            state: what stands there now.
+        """
+        digest = self._package.spec.files[path]
+        if state is not None and state.content_sha256 == digest:
+            return state.content
+        for content in self._candidates(path):
+            if hashlib.sha256(content).hexdigest() == digest:
+                return content
+        return None
+
+    def _candidates(self, path: str) -> Iterator[bytes]:
+        from scaffold.plan.git import versions
+
+        if path in self._rendered:
+            yield self._rendered[path]
+        yield from versions(self._package.root, path)
+        if path in self._rederived:
+            yield self._rederived[path]
+
+    @cached_property
+    def _rendered(self) -> Mapping[str, bytes]:
+        return _render(self._package.spec)
+
+    @cached_property
+    def _rederived(self) -> Mapping[str, bytes]:
+        if self._derived is None:
+            return {}
+        try:
+            derived = self._derived()
+        except ScaffoldError:
+            return {}  # the old vllm-omni cannot be had; there are other candidates
+        spec = self._package.spec
+        sections = {name: dict(values) for name, values in spec.sections.items()}
+        for key, origin in spec.provenance.items():
+            section, _, name = key.partition(".")
+            if origin.startswith(_REDERIVED) and section in sections and name in derived.sections.get(section, {}):
+                sections[section][name] = derived.sections[section][name]
+        sections["upstream"]["version"] = spec.value("upstream.version")
+        return _render(replace(spec, sections=sections))
+
+
+def _render(spec: IntegrationSpec) -> dict[str, bytes]:
+    from scaffold.new import render_package
+
+    try:
+        files, _ = render_package(spec, [])
+    except ScaffoldError:
+        return {}
+    return {path: FileState.of(file).content for path, file in files.items()}

@@ -1,0 +1,27 @@
+"""The spec that the tool would make of a pipeline now, with the names and the checkpoint of a recorded one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.spec import IntegrationSpec
+    from scaffold.target import ContractProfile
+
+
+def derive(recorded: IntegrationSpec, report: Report, profile: ContractProfile) -> IntegrationSpec:
+    """Return the spec of a report for a recorded package.
+
+    Raises:
+        ScaffoldError: the pipeline and the recorded checkpoint do not go together.
+        RefusedError: the pipeline has become something that no template renders.
+    """
+    from scaffold.lifecycle.spec_headers import headers_of
+    from scaffold.new import refuse
+    from scaffold.render import derive_names
+    from scaffold.spec import SpecRequest, build_spec
+
+    refuse(report)
+    names = derive_names(str(recorded.value("names.model")))
+    return build_spec(SpecRequest(report, names, profile, headers_of(recorded, report)))

@@ -1,0 +1,178 @@
+"""The rendered files of a package, merged with what a person made of the earlier ones."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from scaffold.lifecycle.merge_text import has_markers, merge_text
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.state import FileState
+
+if TYPE_CHECKING:
+    from scaffold.lifecycle.base import Bases
+
+NO_BASE = "edited, and what it was before cannot be reproduced"
+SIMILAR = 0.6
+
+
+@dataclass
+class FileMerge:
+    """Planned changes of the rendered files, and the paths at which a person must decide.
+
+    Attributes:
+        changes: one for each path.
+        marked: paths with conflict markers.
+        broken: Python files that merged without conflict and do not parse any more.
+        kept: edited files that are no longer rendered, and deleted ones that are rendered differently now.
+        merged: edited files into which the new state went without conflict.
+    """
+
+    changes: list[PlannedChange] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+
+
+def merge_files(
+    recorded: Mapping[str, str],
+    there: Mapping[str, FileState | None],
+    new: Mapping[str, FileState],
+    bases: Bases,
+    *,
+    labels: tuple[str, str, str],
+    force: bool = False,
+) -> FileMerge:
+    """Plan the change from what is on disk to ``new``.
+
+    Args:
+        recorded: path to digest of each file as it was last rendered.
+        there: what stands at each recorded and each new path.
+        new: what is rendered now.
+        bases: finds what an edited file was.
+        labels: what conflict markers call the file on disk, its base and the new state.
+        force: an edited file without a base is merged without one, and a file in the way is overwritten.
+    """
+    result = FileMerge()
+    renames = _renames(recorded, there, new, bases)
+    sources = {target: source for source, target in renames.items()}
+    for path in sorted(recorded.keys() | new.keys()):
+        if path in renames:
+            result.changes.append(PlannedChange(path, there[path], None, note=f"renamed to {renames[path]}"))
+        elif path not in new:
+            _gone(result, path, there[path], recorded[path])
+        elif path in recorded or path in sources:
+            source = sources.get(path, path)
+            _merge(
+                result, path, there[path], there[source], new[path], bases, (source, recorded[source]), labels, force
+            )
+        else:
+            _added(result, path, there[path], new[path])
+    return result
+
+
+def _gone(result: FileMerge, path: str, state: FileState | None, digest: str) -> None:
+    """A file that is no longer rendered goes, unless somebody has edited it."""
+    if state is None:
+        return
+    if state.content_sha256 == digest:
+        result.changes.append(PlannedChange(path, state, None))
+    else:
+        result.kept.append(path)
+        result.changes.append(PlannedChange(path, state, state, note="edited, no longer rendered, kept"))
+
+
+def _added(result: FileMerge, path: str, state: FileState | None, new: FileState) -> None:
+    conflict = "in the way of a new file" if state is not None and state != new else None
+    result.changes.append(PlannedChange(path, state, new, conflict))
+
+
+def _merge(
+    result: FileMerge,
+    path: str,
+    before: FileState | None,
+    mine: FileState | None,
+    new: FileState,
+    bases: Bases,
+    source: tuple[str, str],
+    labels: tuple[str, str, str],
+    force: bool,
+) -> None:
+    origin, digest = source
+    if mine is None:
+        # Deleted by hand: it stays away, and is worth a word where it would look different now.
+        if new.content_sha256 != digest:
+            result.kept.append(path)
+            result.changes.append(PlannedChange(path, None, None, note="deleted here, rendered differently now"))
+        return
+    if mine.content_sha256 == digest or mine.content == new.content:
+        result.changes.append(PlannedChange(path, before, new))
+        return
+    if new.content_sha256 == digest:
+        kept = mine if mine.link else FileState(mine.content, mine.executable)
+        result.changes.append(PlannedChange(path, before, kept, note="edited, kept"))
+        return
+    if mine.link or new.link:
+        result.kept.append(path)
+        result.changes.append(PlannedChange(path, before, mine, note="a link that leads elsewhere now, kept"))
+        return
+    base = bases.find(origin, mine)
+    if base is None and not force:
+        result.changes.append(PlannedChange(path, before, mine, NO_BASE))
+        return
+    merged = merge_text(mine.content, base or b"", new.content, labels=labels)
+    note = "merged with your edits"
+    if merged.conflicts:
+        result.marked.append(path)
+        note = "conflict markers"
+    elif path.endswith(".py") and _parses(mine.content) and not _parses(merged.content):
+        result.broken.append(path)
+        note = "merged, and no longer Python"
+    else:
+        result.merged.append(path)
+    result.changes.append(PlannedChange(path, before, FileState(merged.content, new.executable), note=note))
+
+
+def _renames(
+    recorded: Mapping[str, str], there: Mapping[str, FileState | None], new: Mapping[str, FileState], bases: Bases
+) -> dict[str, str]:
+    """Return old path to new path of the edited files that are rendered elsewhere now.
+
+    An unedited one needs no care: it goes at the one place and comes at the other.
+    """
+    added = [path for path in new if path not in recorded and there[path] is None and not new[path].link]
+    found: dict[str, str] = {}
+    for path in sorted(recorded.keys() - new.keys()):
+        mine = there[path]
+        if not added or mine is None or mine.link or mine.content_sha256 == recorded[path]:
+            continue
+        base = bases.find(path, mine)
+        if base is None:
+            continue
+        ratios = {target: _similarity(base, new[target].content) for target in added}
+        best = max(ratios, key=lambda target: ratios[target])
+        if ratios[best] >= SIMILAR:
+            found[path] = best
+            added.remove(best)
+    return found
+
+
+def _similarity(first: bytes, second: bytes) -> float:
+    return SequenceMatcher(None, first.splitlines(), second.splitlines(), autojunk=False).ratio()
+
+
+def _parses(content: bytes) -> bool:
+    try:
+        ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def unresolved(there: Mapping[str, FileState | None]) -> list[str]:
+    """Return the paths in which an earlier merge left conflict markers."""
+    return sorted(path for path, state in there.items() if state and not state.link and has_markers(state.content))

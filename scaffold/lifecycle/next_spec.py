@@ -1,0 +1,112 @@
+"""The spec that a package shall be rendered from next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.progress import step
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.spec import IntegrationSpec
+
+
+@dataclass(frozen=True)
+class NextSpec:
+    """The spec, and lines for the user about how it came to be."""
+
+    spec: IntegrationSpec
+    notes: tuple[str, ...]
+
+
+def edited_spec(package: ScaffoldedPackage) -> NextSpec:
+    """Return ``scaffold.toml`` as it is on disk, made by this version of the tool.
+
+    Raises:
+        ScaffoldError: a value cannot be rendered.
+    """
+    from scaffold import __version__
+    from scaffold.spec.validate import validate
+
+    validate(package.spec, package.spec_path)
+    sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
+    return NextSpec(replace(package.spec, sections=sections), ())
+
+
+def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str | None, *, force: bool) -> NextSpec:
+    """Return the recorded spec with what changed between two versions of vllm-omni.
+
+    Args:
+        package: what is updated.
+        vllm_omni: version, wheel or folder to go to; by default the checkout's pin, else the recorded version.
+        base: the version, wheel or folder that the package was rendered from, where the recorded one cannot be had.
+        force: a value that a person edited stays although it changed upstream.
+
+    Raises:
+        ScaffoldError: a version cannot be had.
+        RefusedError: the new version cannot be integrated this way.
+        ConflictError: a person edited a value that changed upstream too.
+    """
+    from scaffold.lifecycle.derive import derive
+    from scaffold.lifecycle.merge_spec import merge_specs
+
+    pin = package.checkout.vllm_omni_pin if package.checkout is not None else None
+    recorded = recorded_version(package.spec)
+    new_report = read(package.spec, vllm_omni or pin or base or recorded)
+    old_report = read_recorded(package.spec, base)
+    profile = package.checkout.profile if package.checkout is not None else package.profile
+    old = derive(package.spec, old_report, package.profile)
+    new = derive(package.spec, new_report, profile)
+    merged = merge_specs(package.spec, old, new)
+    if merged.conflicts and not force:
+        listed = "; ".join(map(str, merged.conflicts))
+        raise ConflictError(
+            f"{package.spec_path}: edited here and changed upstream: {listed}; nothing was written",
+            hint="set the new value there, or keep yours with --force",
+        )
+    notes = [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
+    return NextSpec(merged.spec, tuple(notes))
+
+
+def recorded_version(spec: IntegrationSpec) -> str | None:
+    """Return the version that a spec was made from; None where that was a folder without one."""
+    version = str(spec.value("upstream.version"))
+    return None if version.startswith("from ") else version
+
+
+def read_recorded(spec: IntegrationSpec, base: str | None = None) -> Report:
+    """Inspect the pipeline in the version that the spec was made from.
+
+    Raises:
+        ScaffoldError: that version cannot be had.
+    """
+    recorded = recorded_version(spec)
+    if base is None and recorded is None:
+        raise ScaffoldError(
+            f"the package was rendered from a folder without a version ({spec.value('upstream.version')})",
+            hint="name that source with --from VERSION|WHEEL|DIR",
+        )
+    return read(spec, base or recorded)
+
+
+def read(spec: IntegrationSpec, selector: str | None) -> Report:
+    """Inspect the spec's pipeline in some version.
+
+    Raises:
+        ScaffoldError: the version cannot be had, or has no such pipeline.
+    """
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.upstream import locate
+
+    source = locate(selector)
+    with step(f"reading vllm-omni {source.label}"):
+        return inspect_pipeline(source, pipeline_of(spec))
+
+
+def pipeline_of(spec: IntegrationSpec) -> str:
+    """Return the pipeline as `inspect` takes it: the registry key, else ``module:Class``."""
+    key = spec.value("upstream.registry_key")
+    return str(key) if key else f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"

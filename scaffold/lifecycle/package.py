@@ -1,0 +1,137 @@
+"""A rendered package on disk: where it is, the spec it was rendered from, what it was wired into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.new import SPEC_NAME, package_path
+from scaffold.render.rendered import RenderedFile
+
+if TYPE_CHECKING:
+    from scaffold.plan.edits import FileEdit
+    from scaffold.spec import IntegrationSpec
+    from scaffold.target import Checkout, ContractProfile
+
+PIPELINES = "verl_omni/pipelines"
+REGISTRY = f"{PIPELINES}/__init__.py"
+
+
+@dataclass(frozen=True)
+class ScaffoldedPackage:
+    """A package that ``new`` wrote.
+
+    Attributes:
+        root: the checkout, or the folder given to ``--out``.
+        spec: its ``scaffold.toml``.
+        text: the text of that file.
+        checkout: the checkout, or None for a folder of its own.
+    """
+
+    root: Path
+    spec: IntegrationSpec
+    text: str
+    checkout: Checkout | None
+
+    @classmethod
+    def open(cls, given: str | Path) -> ScaffoldedPackage:
+        """Open a package by its folder, its ``scaffold.toml``, or the tree that holds it alone.
+
+        What an interrupted run left is not looked at here; see `recover`.
+
+        Raises:
+            ScaffoldError: nothing there that ``new`` wrote, more than one package, or a spec that is not its folder's.
+        """
+        from scaffold.spec import IntegrationSpec
+        from scaffold.target import Checkout
+
+        folder = _find(Path(given).expanduser())
+        root = folder.parents[2]
+        try:
+            text = (folder / SPEC_NAME).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ScaffoldError(f"cannot read {folder / SPEC_NAME}: {error}") from None
+        spec = IntegrationSpec.from_toml(text, str(folder / SPEC_NAME))
+        if spec.value("names.package") != folder.name:
+            raise ScaffoldError(
+                f"{folder / SPEC_NAME} is the spec of {spec.value('names.package')!r}, and stands in {folder.name}",
+                hint="`new MODEL` renders under another name",
+            )
+        return cls(root, spec, text, Checkout.open(root) if (root / REGISTRY).is_file() else None)
+
+    @property
+    def path(self) -> str:
+        """The package's folder, relative to the root."""
+        return package_path(self.spec)
+
+    @property
+    def spec_path(self) -> str:
+        """Its ``scaffold.toml``, relative to the root."""
+        return f"{self.path}/{SPEC_NAME}"
+
+    @property
+    def spec_edited(self) -> bool:
+        """Whether ``scaffold.toml`` is not what the tool wrote."""
+        from scaffold.spec.seal import is_sealed
+
+        return not is_sealed(self.text)
+
+    @property
+    def profile(self) -> ContractProfile:
+        """The contract profile that the package was rendered for, as the spec recorded it."""
+        from scaffold.target import profile_by_name
+
+        profile, target = profile_by_name(str(self.spec.value("target.profile"))), self.spec.sections["target"]
+        # Paths with the model's name in them stay the profile's; all else is what the checkout really showed.
+        own = {field.name for field in fields(profile)} - {"example_readme", "docs_link"}
+        seen: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in target.items() if key in own
+        }
+        return replace(profile, **seen)
+
+    def edits(self) -> tuple[FileEdit, ...]:
+        """Return the edits of the target's own files that ``new`` made for the recorded files."""
+        from scaffold.plan import wiring_edits
+        from scaffold.plan.edits import DOCS
+
+        # Only links are rendered below docs/; where they lead does not matter here.
+        files: Mapping[str, RenderedFile] = {
+            path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.spec.files
+        }
+        return wiring_edits(files, self.spec.context())
+
+
+def recover_around(given: str | Path) -> str | None:
+    """Undo or finish what an interrupted run left in the tree of a package, and say which.
+
+    A run that was killed may have taken the package itself away, so that the tree is looked for by its shape.
+    """
+    from scaffold.plan import recover
+
+    path = Path(given).expanduser().absolute()
+    for candidate in (path, *path.parents):
+        if (candidate / PIPELINES).is_dir():
+            return recover(candidate)
+    return None
+
+
+def _find(given: Path) -> Path:
+    """Return the absolute folder of the package that is meant."""
+    path = given.absolute()
+    if path.name == SPEC_NAME:
+        path = path.parent
+    found = (
+        [path] if (path / SPEC_NAME).is_file() else sorted(p.parent for p in path.glob(f"{PIPELINES}/*/{SPEC_NAME}"))
+    )
+    if len(found) > 1:
+        names = ", ".join(folder.relative_to(path).as_posix() for folder in found)
+        raise ScaffoldError(f"{given} holds several packages: {names}", hint="name one of them")
+    if not found:
+        hint = f"name the folder of a package that `new` wrote, {PIPELINES}/<package>"
+        raise ScaffoldError(f"{given} holds no {SPEC_NAME}", hint=hint)
+    if found[0].parent.as_posix().endswith(f"/{PIPELINES}"):
+        return found[0]
+    raise ScaffoldError(f"{given} is not below {PIPELINES}/", hint="a package is updated and removed in its tree")

@@ -1,0 +1,152 @@
+"""``omni-scaffold remove``: the inverse of ``new``, as a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.folder import Folder, contained
+from scaffold.plan.output import PATCH
+from scaffold.plan.plan import Plan
+from scaffold.plan.state import FileState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scaffold.plan.edits import FileEdit
+
+_CACHE = "__pycache__"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A planned removal.
+
+    Attributes:
+        package: what is removed.
+        plan: files that go and edits that are undone.
+        kept: files that stay because they were edited.
+        notes: what else the user should know.
+    """
+
+    package: ScaffoldedPackage
+    plan: Plan
+    kept: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def check_complete(self) -> None:
+        """Raise `ConflictError` where edited files stay."""
+        if self.kept:
+            raise ConflictError(
+                f"edited since they were rendered and kept: {', '.join(self.kept)}",
+                hint="delete them yourself when you need them no more; --force would have taken them too",
+            )
+
+
+def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
+    """Plan the removal of a package.
+
+    Files that still have their recorded digest go, the edits of the target's files are undone, and the folders that
+    ``new`` made go where nothing is left in them. A file that was edited stays, unless ``force`` is given.
+
+    Raises:
+        ScaffoldError: there is no such package, or the target's files have a shape in which an edit cannot be undone.
+    """
+    from scaffold.plan.output import states
+
+    unfinished = recover_around(given)
+    package = ScaffoldedPackage.open(given)
+    recorded = {**package.spec.files, package.spec_path: ""}
+    for path in recorded:
+        _refuse_foreign(package, path)
+    there = states(package.root, [*recorded, PATCH])
+    changes, kept = [], []
+    for path, digest in recorded.items():
+        state = there[path]
+        if state is None:
+            continue
+        edited = package.spec_edited if path == package.spec_path else state.content_sha256 != digest
+        if edited and not force:
+            kept.append(path)
+            continue
+        changes.append(PlannedChange(path, state, None))
+        changes += _compiled(package.root, path)
+    notes = [unfinished] if unfinished else []
+    if package.checkout is not None:
+        changes += _unwired(package, notes)
+    else:
+        changes += _patch(package, there[PATCH], kept, force=force)
+    changes.sort(key=lambda change: change.path)
+    gone = [change.path for change in changes if change.after is None]
+    return Removal(
+        package, Plan(package.root, tuple(changes), emptied=_emptied(package, gone)), tuple(sorted(kept)), tuple(notes)
+    )
+
+
+def _refuse_foreign(package: ScaffoldedPackage, path: str) -> None:
+    """A spec may be anybody's: it must not get a file removed that no template of the package makes."""
+    model = str(package.spec.value("names.model"))
+    if not any(model in part for part in contained(path).split("/")):
+        raise ScaffoldError(f"{package.spec_path} lists {path}, which is no file of {package.path}")
+
+
+def _unwired(package: ScaffoldedPackage, notes: list[str]) -> Iterator[PlannedChange]:
+    from scaffold.plan.output import states
+    from scaffold.plan.rewire import rewired
+
+    grouped: dict[str, list[FileEdit]] = {}
+    for edit in package.edits():
+        grouped.setdefault(edit.path, []).append(edit)
+    for path, state in states(package.root, grouped).items():
+        if state is None:
+            notes.append(f"{path} is gone, nothing to undo in it")
+        else:
+            yield rewired(path, state, made=grouped[path])
+
+
+def _patch(
+    package: ScaffoldedPackage, state: FileState | None, kept: list[str], *, force: bool
+) -> Iterator[PlannedChange]:
+    """Plan the patch beside a tree of its own: it goes where it is what ``new`` writes."""
+    from scaffold.plan.sketch import patch
+
+    if state is None:
+        return
+    if force or state == FileState.text(patch(package.profile, package.edits())):
+        yield PlannedChange(PATCH, state, None)
+    else:
+        kept.append(PATCH)
+
+
+def _compiled(root: Path, path: str) -> Iterator[PlannedChange]:
+    """Plan what Python compiled from a module."""
+    module = PurePosixPath(path)
+    if module.suffix != ".py":
+        return
+    cache = root / module.parent / _CACHE
+    if cache.is_symlink() or not cache.is_dir():
+        return
+    with Folder(root) as folder:
+        for file in sorted(cache.glob(f"{module.stem}.*.pyc")):
+            relative = file.relative_to(root).as_posix()
+            state = folder.state(relative)
+            if state is not None and not state.link:
+                yield PlannedChange(relative, state, None)
+
+
+def _emptied(package: ScaffoldedPackage, gone: list[str]) -> tuple[str, ...]:
+    """Return the folders that go when they are empty: those that ``new`` made, and Python's caches."""
+    parents = {parent.as_posix() for path in gone for parent in PurePosixPath(path).parents}
+    if package.checkout is None:
+        return tuple(sorted(parents))
+    mine = set(package.spec.folders)
+    if not mine:
+        # Copied into the checkout by hand: only folders named after the package are its own for sure.
+        names = {package.spec.value("names.model"), package.spec.value("names.package")}
+        mine = {parent for parent in parents if PurePosixPath(parent).name in names}
+    caches = {parent for parent in parents if PurePosixPath(parent).name == _CACHE}
+    return tuple(sorted((mine & parents) | caches))

@@ -1,0 +1,74 @@
+"""What ``update`` and ``remove`` print: the tree, what the user should know, what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scaffold.lifecycle.remove import Removal
+    from scaffold.lifecycle.update import UpdateResult
+    from scaffold.plan import Plan
+
+
+def print_update(result: UpdateResult, *, written: tuple[str, ...] | None) -> None:
+    """Print an update; ``written`` is None after a dry run."""
+    old, new = result.package.spec, result.spec
+    console = _console()
+    console.print(
+        f"[bold]{new.value('names.display')}[/]  from vllm-omni {old.value('upstream.version')} to "
+        f"{new.value('upstream.version')}, for verl-omni {new.value('target.profile')}"
+    )
+    _plan(console, result.plan, result.notes)
+    merge = result.merge
+    if merge.marked or merge.broken or merge.kept:
+        return  # the error that follows says what is left to do
+    console.print(_updated(result, written))
+
+
+def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
+    count = len(result.plan.pending)
+    if written is None:
+        return f"dry run: {count} files would change; leave out --dry-run to write them"
+    if not written:
+        return "nothing to do: the package is in this state already"
+    merged = f", {len(result.merge.merged)} of them merged with your edits" if result.merge.merged else ""
+    package = result.package
+    patch = "" if package.checkout is not None else "; in a checkout that has the older patch, compare both"
+    return (
+        f"updated {len(written)} files{merged}{patch}; next: run `omni-scaffold check {package.path}` and the tests in "
+        "tests/pipelines"
+    )
+
+
+def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:
+    """Print a removal; ``written`` is None after a dry run."""
+    console = _console()
+    console.print(f"[bold]{removal.package.spec.value('names.display')}[/]  {removal.package.path}")
+    _plan(console, removal.plan, removal.notes)
+    count = len(removal.plan.pending)
+    if written is None:
+        console.print(f"dry run: {count} files would change; leave out --dry-run to remove the package")
+    elif not removal.kept:
+        console.print(f"removed {removal.package.path}: {len(written)} files changed; {_after_removal(removal)}")
+
+
+def _after_removal(removal: Removal) -> str:
+    if removal.package.checkout is not None:
+        return "next: look at `git status` and commit it"
+    return "next: where verl_omni.patch was applied, undo it with `git apply --reverse`"
+
+
+def _plan(console: Console, plan: Plan, notes: Iterable[str]) -> None:
+    console.print()
+    console.print(plan.tree(), end="", markup=False)
+    for note in notes:
+        console.print(f"[yellow]note:[/] {note}")
+    console.print()
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

@@ -1,0 +1,168 @@
+"""``omni-scaffold update``: the package in its next state, merged with a person's edits, as a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
+from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.plan import Plan
+from scaffold.plan.state import FileState
+
+if TYPE_CHECKING:
+    from scaffold.plan.edits import FileEdit
+    from scaffold.render import RenderedFile
+    from scaffold.spec import IntegrationSpec
+
+
+@dataclass(frozen=True)
+class UpdateRequest:
+    """The command line of ``update``."""
+
+    package: str
+    vllm_omni: str | None = None
+    base: str | None = None
+    spec: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """A planned update."""
+
+    package: ScaffoldedPackage
+    spec: IntegrationSpec
+    plan: Plan
+    merge: FileMerge
+    notes: tuple[str, ...]
+
+    def check_complete(self, *, written: bool) -> None:
+        """Raise `ConflictError` where a person has to decide.
+
+        Args:
+            written: whether the plan was committed, or only shown.
+        """
+        parts = [
+            f"{what}: {', '.join(paths)}"
+            for what, paths in (
+                ("conflict markers in", self.merge.marked),
+                ("merged, but no longer Python", self.merge.broken),
+                ("not merged, look at", self.merge.kept),
+            )
+            if paths
+        ]
+        if not parts:
+            return
+        if not written:
+            raise ConflictError(f"would need you: {'; '.join(parts)}; nothing was written", hint=None)
+        raise ConflictError(
+            f"not done: {'; '.join(parts)}",
+            hint=f"resolve them, then run `omni-scaffold check {self.package.path}`; `git diff` shows what came in",
+        )
+
+
+def plan_update(request: UpdateRequest) -> UpdateResult:
+    """Plan an update; nothing is written.
+
+    Raises:
+        ScaffoldError: no such package, a version that cannot be had, or wiring that has no place (exit 2).
+        RefusedError: the new version cannot be integrated this way (3).
+        ConflictError: markers of an earlier merge, or a value that was edited and changed upstream (4).
+    """
+    from scaffold.lifecycle.base import Bases
+    from scaffold.lifecycle.derive import derive
+    from scaffold.lifecycle.next_spec import edited_spec, read_recorded, upstream_spec
+    from scaffold.new import render_package, uncommitted_notes
+    from scaffold.plan.output import PATCH, states
+    from scaffold.progress import step
+
+    if request.spec and (request.vllm_omni or request.base):
+        raise ScaffoldError("--spec renders scaffold.toml as it is", hint="leave out --vllm-omni and --from")
+    unfinished = recover_around(request.package)
+    notes = [unfinished] if unfinished else []
+    package = ScaffoldedPackage.open(request.package)
+    _refuse_unresolved(package)
+    found = (
+        edited_spec(package)
+        if request.spec
+        else upstream_spec(package, request.vllm_omni, request.base, force=request.force)
+    )
+    notes += found.notes
+    with step("rendering"):
+        files, spec = render_package(found.spec, notes, package.root if package.checkout is not None else None)
+    own = files.pop(package.spec_path)
+    new = {path: FileState.of(file) for path, file in files.items()}
+    recorded = dict(package.spec.files)
+    there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
+    bases = Bases(package, lambda: derive(package.spec, read_recorded(package.spec, request.base), package.profile))
+    labels = (
+        "edited here",
+        f"rendered from vllm-omni {package.spec.value('upstream.version')}",
+        f"rendered from vllm-omni {spec.value('upstream.version')}",
+    )
+    with step("merging"):
+        merge = merge_files(recorded, there, new, bases, labels=labels, force=request.force)
+    changes = [*merge.changes, PlannedChange(package.spec_path, there[package.spec_path], FileState.of(own))]
+    changes += _wired(package, spec, files, there[PATCH], merge)
+    changes.sort(key=lambda change: change.path)
+    plan = Plan(
+        package.root,
+        tuple(changes),
+        request.force,
+        ConflictError,
+        "these files cannot be merged",
+        "move your edits away, or use --force: new files overwrite, edited ones get conflict markers",
+    )
+    if package.checkout is not None:
+        notes += uncommitted_notes(plan)
+    return UpdateResult(package, spec, plan, merge, tuple(notes))
+
+
+def _refuse_unresolved(package: ScaffoldedPackage) -> None:
+    from scaffold.plan.output import states
+
+    left = unresolved(states(package.root, package.spec.files))
+    if left:
+        raise ConflictError(
+            f"conflict markers of an earlier merge are still in {', '.join(left)}; nothing was written",
+            hint="resolve them first",
+        )
+
+
+def _wired(
+    package: ScaffoldedPackage,
+    spec: IntegrationSpec,
+    files: dict[str, RenderedFile],
+    patch: FileState | None,
+    merge: FileMerge,
+) -> list[PlannedChange]:
+    """Plan the target's own files: in a checkout edited in place, beside a tree of its own as the patch."""
+    from scaffold.plan import wiring_edits
+    from scaffold.plan.output import PATCH, states
+    from scaffold.plan.rewire import rewired
+    from scaffold.plan.sketch import patch as sketched
+
+    made, wanted = package.edits(), wiring_edits(files, spec.context())
+    if package.checkout is None:
+        old = FileState.text(sketched(package.profile, made))
+        new = FileState.text(sketched(package.profile, wanted))
+        if patch is None or old == new:
+            return []
+        if patch == old:
+            return [PlannedChange(PATCH, patch, new)]
+        merge.kept.append(PATCH)
+        return [PlannedChange(PATCH, patch, patch, note="edited, kept")]
+    grouped: dict[str, tuple[list[FileEdit], list[FileEdit]]] = {}
+    for index, edits in enumerate((made, wanted)):
+        for edit in edits:
+            grouped.setdefault(edit.path, ([], []))[index].append(edit)
+    there = states(package.root, grouped)
+    return [
+        rewired(path, there[path], made=before, wanted=after)
+        for path, (before, after) in grouped.items()
+        # What a file that is gone was edited for has gone with it.
+        if after or there[path] is not None
+    ]

@@ -1,0 +1,33 @@
+"""A file of the target with some edits taken back and others made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scaffold.errors import ScaffoldError
+from scaffold.plan.change import PlannedChange
+from scaffold.plan.edits import FileEdit
+from scaffold.plan.state import FileState
+
+
+def rewired(
+    path: str, before: FileState | None, *, made: Iterable[FileEdit] = (), wanted: Iterable[FileEdit] = ()
+) -> PlannedChange:
+    """Plan one file of the target: edits that were ``made`` and are not ``wanted`` any more are undone.
+
+    Raises:
+        ScaffoldError: there is no such text file, or it has a shape in which an edit has no place.
+    """
+    if before is None or before.link:
+        raise ScaffoldError(f"{path}: expected a file of the checkout, found {'a link' if before else 'nothing'}")
+    try:
+        text = before.content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ScaffoldError(f"{path}: is not UTF-8 text") from error
+    keep = list(wanted)
+    for edit in made:
+        if edit not in keep:
+            text = edit.revert(text)
+    for edit in keep:
+        text = edit.apply(text)
+    return PlannedChange(path, before, FileState.text(text, executable=before.executable))

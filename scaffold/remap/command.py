@@ -1,0 +1,204 @@
+"""``omni-scaffold remap``: the map of a package or pipeline on a checkpoint, and its proof."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
+from scaffold.checkpoint.quoting import quoted
+from scaffold.errors import ScaffoldError
+from scaffold.remap.exchange import unstated
+from scaffold.remap.infer import infer_key_map
+from scaffold.remap.key_map import KeyMap
+from scaffold.remap.package import Package
+from scaffold.remap.proof import Offender, Proof, prove
+from scaffold.remap.rendered import differing, rendered_rules
+from scaffold.remap.sourced import SourceRules
+from scaffold.remap.third_side import third_side
+from scaffold.spec.preset import EMPTY, Preset, find_preset
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.upstream import UpstreamSource
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class RemapRequest:
+    """The command line of ``remap``."""
+
+    target: str
+    checkpoint: str | None = None
+    vllm_omni: str | None = None
+    meta: bool = False
+
+
+@dataclass(frozen=True)
+class RemapResult:
+    """The proof, what it is about, and what the reader should know."""
+
+    title: str
+    proof: Proof
+    notes: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+
+
+def remap(request: RemapRequest) -> RemapResult:
+    """Prove the map of a package, or the one inferred for a pipeline.
+
+    Raises:
+        ScaffoldError: wrong use, an unreadable checkpoint or package (exit 2), a pipeline that is refused (3).
+    """
+    for flag, value in {"--checkpoint": request.checkpoint, "--vllm-omni": request.vllm_omni}.items():
+        if value is not None and not value.strip():
+            raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
+    package = Package.find(request.target)
+    return _of_package(package, request) if package is not None else _of_pipeline(request)
+
+
+def _of_package(package: Package, request: RemapRequest) -> RemapResult:
+    from scaffold.remap.parameters import parameters_of
+    from scaffold.remap.parameters.configuration import configured, decided_by_tensors
+
+    names = package.spec.sections.get("names", {})
+    preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"))
+    headers, notes = _headers(request, preset)
+    headers = _own_files(package, headers, notes)
+    key_map = package.key_map()
+    tree = package.module_tree()
+    module, config = package.value("names.module_class"), package.value("names.config_class")
+    values, note = configured(package.spec.sections["checkpoint"], headers, config)
+    notes += [note] if note else []
+    table = package.spec.value("architecture.position_embedding")
+    values |= decided_by_tensors(tree, module, f"{table}.pos_embed" if table else None, key_map, headers)
+    if request.meta:
+        from scaffold.remap.parameters.meta import parameters_on_meta
+
+        shapes = parameters_on_meta(package.module_path, module, config, values)
+        notes.append("the module was built on the meta device")
+    else:
+        shapes = parameters_of(tree, module, config, values, package.module_path.name)
+    source, report, why = _upstream(package, request)
+    rules = SourceRules.of(report) if report is not None else SourceRules()
+    proof = prove(key_map, headers, shapes, stacked=rules.stacked)
+    proof = _with_module_tables(proof, tree, package, shapes)
+    notes += [f"the order of the parts of {label} is the rule's own word" for label in unstated(key_map, rules.stacked)]
+    if source is None or report is None:
+        notes.append(f"engine and lora unknown: {why}")
+    else:
+        proof, more = third_side(
+            proof,
+            source,
+            _pipeline_of(report),
+            shapes,
+            targets=package.spec.value("lora.targets") or (),
+            package=package.modules(),
+            sync=package.spec.value("lora.sync"),
+        )
+        notes += more
+    unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
+    return RemapResult(f"package {package.folder.name}", proof, tuple(notes), tuple(unused))
+
+
+def _of_pipeline(request: RemapRequest) -> RemapResult:
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.new import refuse
+    from scaffold.render import derive_names
+    from scaffold.spec import SpecRequest, build_spec
+    from scaffold.spec.architecture import parameters
+    from scaffold.target import default_profile
+    from scaffold.upstream import locate
+
+    given = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
+    source = locate(request.vllm_omni)
+    report = inspect_pipeline(source, request.target, given)
+    refuse(report)
+    preset = find_preset(request.target, report.facts["detail.pipeline.registry_key"].value)
+    headers, notes = (given, []) if given is not None else _headers(request, preset)
+    name = request.target if request.target.isidentifier() and request.target.islower() else "model"
+    spec_request = SpecRequest(report, derive_names(name), default_profile(), given)
+    sections = build_spec(spec_request, until="architecture").sections
+    shapes = parameters(sections["architecture"], sections["latents"])
+    rules = SourceRules.of(report)
+    reasons = preset.value("checkpoint", "drop_reasons") or {}
+    key_map = infer_key_map(headers, shapes, source=rules, drop_reasons=reasons, partial=True)
+    files = sorted({headers.tensors[key].file for key in key_map.apply_all(headers).targets})
+    if files and len(files) < len(headers.files):
+        headers = headers.select(files)
+        notes.append(f"read {', '.join(files)} only: training takes nothing from the other files")
+        key_map = infer_key_map(headers, shapes, source=rules, drop_reasons=reasons, partial=True)
+    proof = prove(key_map, headers, shapes, stacked=rules.stacked)
+    proof, more = third_side(proof, source, _pipeline_of(report), shapes)
+    more.append("lora: whether adapters take effect depends on the package; give its folder instead of the pipeline")
+    unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
+    title = f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
+    return RemapResult(title, proof, tuple(notes + more), tuple(unused))
+
+
+def _headers(request: RemapRequest, preset: Preset) -> tuple[CheckpointHeaders, list[str]]:
+    if request.checkpoint is not None:
+        return read_checkpoint(request.checkpoint), []
+    if preset is EMPTY or preset.manifest_path is None:
+        raise ScaffoldError(f"no checkpoint is known for {request.target}", hint="name one with --checkpoint")
+    return read_manifest(preset.manifest_path), [
+        f"no --checkpoint: names and shapes are those of the packaged manifest {preset.manifest}"
+    ]
+
+
+def _own_files(package: Package, headers: CheckpointHeaders, notes: list[str]) -> CheckpointHeaders:
+    """Return the part that the package reads; the whole where its files have other names."""
+    wanted = package.spec.value("checkpoint.files") or []
+    present = {file.name for file in headers.files}
+    if wanted and set(wanted) < present:
+        notes.append(f"read {', '.join(wanted)} only, as the package does")
+        return headers.select(wanted)
+    if wanted and not set(wanted) <= present:
+        notes.append(f"the package reads {', '.join(wanted)}, the checkpoint has {', '.join(sorted(present)[:5])}")
+    return headers
+
+
+def _with_module_tables(proof: Proof, tree: ast.Module, package: Package, shapes: Shapes) -> Proof:
+    """Return the proof with what is wrong where the module's own tables are not those of the spec."""
+    rules = rendered_rules(tree)
+    where = package.module_path.name
+    if rules is None:
+        message = f"{where} has no tables of rules that can be read; render the package again"
+        return proof.with_offenders([Offender("covers", where, message)])
+    found = differing(rules, proof.key_map.rules)
+    if not found:
+        return proof
+    message = f"{where} and scaffold.toml have other rules for {quoted(found[0])}; render with `new --spec`"
+    other = prove(KeyMap(rules), proof.headers, shapes)
+    known = {(offender.check, offender.message) for offender in proof.offenders}
+    more = [
+        replace(offender, message=f"{where}: {offender.message}")
+        for offender in other.offenders
+        if (offender.check, offender.message) not in known
+    ]
+    return proof.with_offenders([Offender("covers", where, message), *more])
+
+
+def _upstream(package: Package, request: RemapRequest) -> tuple[UpstreamSource | None, Report | None, str]:
+    """Return vllm-omni as the package was made for; nothing, and why, where it cannot be had."""
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.upstream import locate
+
+    version = package.spec.value("upstream.version")
+    module, name = package.value("upstream.module"), package.value("upstream.class")
+    if request.vllm_omni is None and not isinstance(version, str):
+        return None, None, "the spec names no version of vllm-omni"
+    try:
+        source = locate(request.vllm_omni or version)
+        return source, inspect_pipeline(source, f"{module}:{name}"), ""
+    except ScaffoldError as error:
+        if request.vllm_omni is not None:
+            raise
+        return None, None, error.line
+
+
+def _pipeline_of(report: Report) -> str:
+    return f"{report.upstream.module}:{report.upstream.pipeline}"

@@ -1,0 +1,123 @@
+"""Names that changed places: a map whose shapes agree and that still fills parameters with each other's weights.
+
+Shapes cannot tell ``gate_proj`` from ``up_proj``. Names can: where another key bears a parameter's name and is sent
+somewhere else, two weights were exchanged. The order of the parts of a fused weight is held against upstream's own
+table of packed parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from scaffold.checkpoint import CheckpointHeaders
+from scaffold.checkpoint.quoting import quoted
+from scaffold.remap.key_map import AppliedMap, KeyMap
+from scaffold.remap.rule import Rule
+
+Stacked = Sequence[tuple[str, str, str | int]]
+_LETTERS = {"q": 0, "k": 1, "v": 2}
+
+
+def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) -> Iterator[tuple[str, str]]:
+    """Yield each key that fills a parameter which another key of its shape is named after, and what to say of it.
+
+    A rename that states a reason is taken at its word.
+    """
+    moved: dict[str, tuple[str, ...]] = {}
+    for name, mapped in applied.targets.items():
+        rule = key_map.rules[mapped.rule]
+        parts = tuple(name.split("."))
+        words = tuple(mapped.target.split("."))
+        if rule.op == "rename" and not rule.reason and parts[-len(words) :] != words:
+            moved[name] = parts
+    endings: dict[tuple[str, ...], list[str]] = {}
+    for name, parts in moved.items():
+        for start in range(max(0, len(parts) - 32), len(parts)):
+            endings.setdefault(parts[start:], []).append(name)
+    for name, parts in moved.items():
+        target = applied.targets[name].target
+        words = tuple(target.split("."))
+        own = _shared(parts, words)
+        for length in range(len(words), own, -1):
+            namesakes = [other for other in endings.get(words[-length:], ()) if other != name]
+            if not namesakes:
+                continue
+            other = namesakes[0]
+            there = applied.targets[other].target
+            if _shared(moved[other], tuple(there.split("."))) < length and (
+                headers.tensors[other].shape == headers.tensors[name].shape
+            ):
+                yield (
+                    name,
+                    f"{quoted(name)} becomes {quoted(target)}, whose name {quoted(other)} bears, and that becomes "
+                    f"{quoted(there)}: they look exchanged",
+                )
+            break
+
+
+def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+    """Return how many components two names have in common at their ends."""
+    count = 0
+    for one, other in zip(reversed(first), reversed(second), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def part_words(rule: Rule) -> list[str]:
+    """Return what tells the parts of a split or join from one another: ``q_proj``, ``k_proj``, ``v_proj``."""
+    split = [tuple(part.split(".")) for part in rule.parts]
+    if len({len(words) for words in split}) == 1:
+        places = [place for place, words in enumerate(zip(*split, strict=True)) if len(set(words)) > 1]
+        if len(places) == 1:
+            return [words[places[0]] for words in split]
+    return ["" for _ in split]
+
+
+def stated_order(rule: Rule, stacked: Stacked) -> list[str] | None:
+    """Return the parts' words in upstream's order; None where its table says nothing of them together.
+
+    Args:
+        rule: a split or join.
+        stacked: rows ``(packed parameter, part, shard)`` of upstream's loader; shards are numbers or ``q``, …
+    """
+    words = part_words(rule)
+    packed: dict[str, dict[str, str | int]] = {}
+    for target, source, shard in stacked:
+        packed.setdefault(target, {})[source.strip(".").rpartition(".")[2]] = shard
+    for shards in packed.values():
+        if all(word in shards for word in words):
+            return sorted(words, key=lambda word: shard_rank(shards[word]))
+    return None
+
+
+def shard_rank(shard: str | int) -> tuple[int, str]:
+    """Return a sort key that puts a packed parameter's shards in the order in which it holds them."""
+    return (shard, "") if isinstance(shard, int) else (_LETTERS.get(shard, len(_LETTERS)), shard)
+
+
+def misordered(key_map: KeyMap, stacked: Stacked) -> Iterator[tuple[str, str]]:
+    """Yield the source of each split or join whose parts stand in another order than upstream's, and what to say."""
+    for rule in key_map.rules:
+        order = stated_order(rule, stacked) if rule.op in ("split", "join") else None
+        words = part_words(rule)
+        if order is not None and order != words:
+            yield (
+                rule.label,
+                f"the parts of {quoted(rule.label)} are {', '.join(words)}, upstream packs {', '.join(order)}",
+            )
+
+
+def unstated(key_map: KeyMap, stacked: Stacked) -> list[str]:
+    """Return the sources of splits and joins whose order nothing but the rule itself says."""
+    return [
+        rule.label for rule in key_map.rules if rule.op in ("split", "join") and stated_order(rule, stacked) is None
+    ]
+
+
+def duplicates(stacked: Mapping[tuple[str, str], set[str | int]]) -> Iterator[str]:
+    """Yield what to say of each part that upstream's tables place twice in one packed parameter."""
+    for (target, source), shards in stacked.items():
+        if len(shards) > 1:
+            yield f"upstream's tables place {quoted(source)} of {quoted(target)} at {sorted(map(str, shards))}"

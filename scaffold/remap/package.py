@@ -1,0 +1,113 @@
+"""A rendered package on disk: its spec, its training module and rollout adapter as text."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaffold.checkpoint.quoting import quoted
+from scaffold.errors import ScaffoldError
+from scaffold.remap.key_map import KeyMap
+from scaffold.spec import IntegrationSpec
+
+SPEC_NAME = "scaffold.toml"
+MAX_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Package:
+    """A folder with ``scaffold.toml`` and the files that were rendered from it."""
+
+    folder: Path
+    spec: IntegrationSpec
+
+    @classmethod
+    def find(cls, target: str) -> Package | None:
+        """Return the package that a command's argument names; None where it can only be a pipeline.
+
+        Args:
+            target: the package's folder, its ``scaffold.toml``, or a tree with one such package below
+                ``verl_omni/pipelines/``.
+
+        Raises:
+            ScaffoldError: a folder without a package, or with several.
+        """
+        path = Path(target)
+        if path.name == SPEC_NAME and path.is_file():
+            return cls.open(path.parent)
+        if not path.is_dir():
+            if "/" in target or target in (".", ".."):
+                raise ScaffoldError(f"there is no package at {target}", hint=f"give the folder that has {SPEC_NAME}")
+            return None
+        if (path / SPEC_NAME).is_file():
+            return cls.open(path)
+        found = sorted(path.glob(f"verl_omni/pipelines/*/{SPEC_NAME}"))
+        if len(found) == 1:
+            return cls.open(found[0].parent)
+        if found:
+            names = ", ".join(spec.parent.name for spec in found[:5])
+            raise ScaffoldError(f"{target} holds several packages ({names})", hint="name the folder of one")
+        if "/" in target or target in (".", ".."):
+            raise ScaffoldError(f"{target} has no {SPEC_NAME}", hint="give a package that `new` rendered")
+        return None
+
+    @classmethod
+    def open(cls, folder: Path) -> Package:
+        """Return the package in a folder.
+
+        Raises:
+            ScaffoldError: its spec cannot be read.
+        """
+        path = folder / SPEC_NAME
+        return cls(folder, IntegrationSpec.from_toml(_text(path), str(path)))
+
+    def value(self, path: str) -> Any:
+        """Return a value of the spec.
+
+        Raises:
+            ScaffoldError: the spec does not have it.
+        """
+        found = self.spec.value(path)
+        if found is None:
+            raise ScaffoldError(f"{self.folder / SPEC_NAME} has no {path}", hint="render the package again")
+        return found
+
+    @property
+    def module_path(self) -> Path:
+        """The file of the training module."""
+        return self.folder / f"{self.value('names.model')}_model.py"
+
+    def module_tree(self) -> ast.Module:
+        """Return the training module, parsed."""
+        return _parsed(self.module_path)
+
+    def modules(self) -> dict[str, ast.Module]:
+        """Return every module of the package by name, parsed."""
+        return {path.stem: _parsed(path) for path in sorted(self.folder.glob("*.py")) if path.is_file()}
+
+    def key_map(self) -> KeyMap:
+        """Return the rules of the spec."""
+        return KeyMap.from_data(self.value("checkpoint.rules"))
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(_text(path), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise ScaffoldError(f"{path}{line} is not Python: {quoted(str(error))}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ScaffoldError(f"{path} is larger than {MAX_BYTES} bytes")
+        return raw.decode("utf-8")
+    except OSError as error:
+        raise ScaffoldError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ScaffoldError(f"{path} is no UTF-8 text") from None

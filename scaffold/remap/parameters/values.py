@@ -1,0 +1,78 @@
+"""What an expression of a module's constructor can be, apart from plain Python values."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+class Opaque:
+    """A value that the text does not tell."""
+
+    def __repr__(self) -> str:
+        return "an unknown value"
+
+
+UNKNOWN = Opaque()
+
+
+@dataclass(frozen=True)
+class TensorValue:
+    """A tensor of known shape; ``parameter`` says that it is an ``nn.Parameter``."""
+
+    shape: Shape
+    parameter: bool = False
+
+
+@dataclass(frozen=True)
+class Callee:
+    """Something that can be called, by its dotted name."""
+
+    name: str
+
+
+@dataclass
+class Record:
+    """An instance of a plain class, such as the configuration: its fields."""
+
+    cls: ast.ClassDef
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ModuleValue:
+    """An ``nn.Module``: parameters, persistent buffers and submodules in the order of definition, other attributes."""
+
+    tensors: dict[str, Shape] = field(default_factory=dict)
+    children: dict[str, ModuleValue] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    cls: ast.ClassDef | None = None
+
+    def put(self, name: str, value: Any) -> None:
+        """Assign an attribute as ``nn.Module`` does."""
+        for table in (self.tensors, self.children, self.attributes):
+            table.pop(name, None)
+        if isinstance(value, ModuleValue):
+            self.children[name] = value
+        elif isinstance(value, TensorValue) and value.parameter:
+            self.tensors[name] = value.shape
+        else:
+            self.attributes[name] = value
+
+    def get(self, name: str) -> Any:
+        """Return an attribute; ``UNKNOWN`` where it has none of that name."""
+        if name in self.children:
+            return self.children[name]
+        if name in self.tensors:
+            return TensorValue(self.tensors[name], parameter=True)
+        return self.attributes.get(name, UNKNOWN)
+
+    def shapes(self, prefix: str = "") -> dict[str, Shape]:
+        """Return every entry of the module's state dict."""
+        found = {f"{prefix}{name}": shape for name, shape in self.tensors.items()}
+        for name, child in self.children.items():
+            found |= child.shapes(f"{prefix}{name}.")
+        return found

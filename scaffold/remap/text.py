@@ -1,0 +1,110 @@
+"""The map and its proof for a person: rows folded by layer, a line for each check, the first offenders."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from scaffold.remap.command import RemapResult
+from scaffold.remap.proof import CHECKS, Offender, Proof
+from scaffold.remap.table import rendered_table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+SHOWN = 10
+WIDTH = 160  # of what is piped
+SAID = {
+    "covers": "every key is mapped, or ignored for a stated reason",
+    "fills": "every parameter is filled",
+    "injective": "no two keys become one parameter",
+    "no_dead_rule": "every rule matches a key",
+    "invertible": "the inverse gives back the checkpoint's names",
+    "shapes": "shapes and dtypes agree",
+    "engine": "what the actor sends lands where the checkpoint's own key does",
+    "lora": "every LoRA target takes effect in the engine",
+}
+
+
+def print_result(result: RemapResult, console: Console | None = None) -> None:
+    """Print the map, the proof and what is wrong."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+    proof, counts = result.proof, result.proof.counts
+    console.print(f"{result.title} on {proof.headers.source}", style="bold", markup=False)
+    console.print(
+        f"{counts['checkpoint']} keys: {counts['mapped']} mapped, {counts['ignored']} ignored, "
+        f"{counts['unexplained']} unexplained; {counts['parameters']} parameters, {counts['unfilled']} unfilled"
+    )
+    for note in result.notes:
+        console.print(f"note: {printable(note)}", markup=False)
+    console.print(_rows(proof))
+    console.print(_checks(proof))
+    if result.unused:
+        console.print(f"\nrules of upstream's loader that match no key here ({len(result.unused)}):")
+        for rule in result.unused:
+            console.print(f"  {printable(rule)}", markup=False)
+    for line in offender_lines(proof.offenders, SHOWN):
+        console.print(line, style="red", markup=False)
+    console.print(_verdict(proof), style="bold")
+
+
+def offender_lines(offenders: tuple[Offender, ...], limit: int) -> list[str]:
+    """Return the first offenders as lines, those of each check in turn, with the name that was probably meant."""
+    queues: dict[str, list[Offender]] = {}
+    for offender in offenders:
+        queues.setdefault(offender.check, []).append(offender)
+    ordered = [queue[i] for i in range(limit) for queue in queues.values() if i < len(queue)][:limit]
+    lines = []
+    for offender in ordered:
+        meant = f"; the nearest unmatched name of that shape is {offender.suggestion!r}" if offender.suggestion else ""
+        lines.append(printable(f"{offender.check}: {offender.message}{meant}"))
+    if len(offenders) > len(ordered):
+        lines.append(f"and {len(offenders) - len(ordered)} more")
+    return lines
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _verdict(proof: Proof) -> str:
+    failed = [check for check in CHECKS if not proof.passes(check)]
+    failed += [side for side in ("engine", "lora") if getattr(proof, side) is False]
+    unknown = [side for side in ("engine", "lora") if getattr(proof, side) is None]
+    if failed:
+        return f"the map does not hold: {', '.join(failed)}"
+    return f"nothing speaks against the map; unknown: {', '.join(unknown)}" if unknown else "the map is proved"
+
+
+def _rows(proof: Proof) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("In the checkpoint", overflow="fold")
+    table.add_column("In training", overflow="fold")
+    table.add_column("Tensors", justify="right")
+    for row in rendered_table(proof.key_map, proof.headers):
+        note = f" ({row.note})" if row.note else ""
+        target = f"{row.target}{note}" if row.target is not None else f"ignored: {row.reason}"
+        source = row.source + ("…" if row.target is None and row.source.endswith(".") else "")
+        style = "" if row.target is not None else "dim"
+        table.add_row(Text(printable(source)), Text(printable(target)), f"{row.count:,}", style=style)
+    return table
+
+
+def _checks(proof: Proof) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    outcomes: dict[str, bool | None] = {check: proof.passes(check) for check in CHECKS}
+    outcomes |= {"engine": proof.engine, "lora": proof.lora}
+    marks = {True: Text("holds", "green"), False: Text("FAILS", "bold red"), None: Text("unknown", "yellow")}
+    for check, outcome in outcomes.items():
+        table.add_row(check, marks[outcome], SAID[check])
+    return table

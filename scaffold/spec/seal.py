@@ -1,0 +1,27 @@
+"""The digest that ``scaffold.toml`` carries of itself: whether a person has edited it since it was written."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_LINE = re.compile(r'^digest = "([0-9a-f]{64})"\n', re.MULTILINE)
+_SCHEMA = re.compile(r"^schema = \d+\n", re.MULTILINE)
+
+
+def seal(text: str) -> str:
+    """Return the text with the SHA-256 of all its other lines behind the line of the schema."""
+    bare = _LINE.sub("", text, count=1)
+    schema = _SCHEMA.search(bare)
+    end = schema.end() if schema else 0
+    return f'{bare[:end]}digest = "{_digest(bare)}"\n{bare[end:]}'
+
+
+def is_sealed(text: str) -> bool:
+    """Whether the text is exactly what `seal` returned."""
+    found = _LINE.search(text)
+    return found is not None and found[1] == _digest(_LINE.sub("", text, count=1))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

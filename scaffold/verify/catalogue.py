@@ -1,0 +1,52 @@
+"""Which contracts there are, read as text: the modules themselves import torch and run in children only."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+CONTRACTS = Path(__file__).resolve().parent / "contracts"
+
+
+@dataclass(frozen=True)
+class ContractEntry:
+    """One contract module.
+
+    Attributes:
+        module: its name in ``scaffold.verify.contracts``.
+        id: stable name of the contract.
+        title: the contract as a sentence.
+        pitfalls: numbers in the list of known bugs that a failure may mean.
+        seconds: time limit.
+        megabytes: limit of additional address space, or None for none (accelerator drivers map far more).
+        diffusers: release of diffusers that it must run on, or None for the installed one.
+    """
+
+    module: str
+    id: str
+    title: str
+    pitfalls: tuple[int, ...] = ()
+    seconds: float = 60.0
+    megabytes: int | None = 4096
+    diffusers: str | None = None
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> tuple[ContractEntry, ...]:
+    """Every contract, sorted by id."""
+    entries = [_entry(path) for path in sorted(CONTRACTS.glob("*.py")) if path.stem != "__init__"]
+    return tuple(sorted(entries, key=lambda entry: entry.id))
+
+
+def _entry(path: Path) -> ContractEntry:
+    values = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+            try:
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    optional = {name: values[name.upper()] for name in ("seconds", "megabytes", "diffusers") if name.upper() in values}
+    return ContractEntry(path.stem, values["ID"], values["TITLE"], tuple(values.get("PITFALLS", ())), **optional)

@@ -1,0 +1,150 @@
+"""The child process: imports torch and the package once, then forks each contract.
+
+Started by its path, with the job as JSON on stdin and the number of a pipe for results; nothing of the user's is on
+``sys.path`` but what ``imports.prepare`` puts there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Read the job and run it."""
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    run_job(json.loads(sys.stdin.read()), int(sys.argv[1]))
+
+
+def run_job(job: dict[str, Any], descriptor: int) -> None:
+    """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
+    channel = os.fdopen(descriptor, "w", encoding="utf-8")
+
+    def say(**event: Any) -> None:
+        channel.write(json.dumps({"token": job["token"], **event}) + "\n")
+        channel.flush()
+
+    os.environ.update(
+        {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"}
+    )
+    os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    origins: dict[str, str] = {}
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        from scaffold.verify.child.imports import import_package, prepare
+
+        origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+        package = import_package(job["module"])
+        if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
+            import peft  # noqa: F401  # once here instead of in every fork
+    except BaseException as error:
+        missing = error.name if isinstance(error, ImportError) else None
+        say(event="import", error=one_line(error, job["root"]), missing=missing, origins=origins)
+        return
+    say(event="import", error=None, origins=origins, environment=environment())
+    _contracts(job, package, say)
+
+
+def environment() -> dict[str, str]:
+    """Versions of what was imported."""
+    from importlib import metadata
+    from platform import machine, python_version
+
+    found = {"python": python_version(), "machine": machine()}
+    for name in ("torch", "diffusers", "peft", "transformers", "tensordict", "vllm-omni"):
+        module = sys.modules.get(name.replace("-", "_"))
+        version = getattr(module, "__version__", None)
+        if version is None:
+            try:
+                version = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+        found[name] = str(version)
+    return found
+
+
+def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
+    from scaffold.verify.child import isolation
+
+    waiting = list(job["contracts"])
+    running: dict[int, tuple[dict[str, Any], isolation.Forked]] = {}
+    with selectors.DefaultSelector() as selector:
+        while waiting or running:
+            while waiting and len(running) < job["processes"]:
+                contract = waiting.pop(0)
+                process = isolation.fork(
+                    partial(_measure, job, contract, package),
+                    contract["seconds"],
+                    contract["megabytes"],
+                    Path(job["logs"], f"{contract['id']}.log"),
+                )
+                running[process.reader] = (contract, process)
+                selector.register(process.reader, selectors.EVENT_READ)
+            first = min(process.deadline for _, process in running.values())
+            for key, _ in selector.select(max(0.0, first - time.monotonic())):
+                contract, process = running[key.fd]
+                if not isolation.receive(process):
+                    selector.unregister(key.fd)
+                    del running[key.fd]
+                    seconds = time.monotonic() - process.started
+                    say(event="result", id=contract["id"], seconds=seconds, **isolation.finish(process))
+            for _, process in running.values():
+                if time.monotonic() >= process.deadline and not process.timed_out:
+                    process.timed_out = True
+                    isolation.kill(process)
+
+
+def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dict[str, Any]:
+    """Run one contract in the forked process."""
+    import importlib
+    import random
+
+    import torch
+
+    from scaffold.verify.measured import NotDrivableError
+    from scaffold.verify.subject import Subject
+
+    random.seed(0)
+    torch.manual_seed(0)
+    try:
+        module = importlib.import_module(f"scaffold.verify.contracts.{contract['module']}")
+        measured = module.run(Subject(job, package))
+    except NotDrivableError as reason:
+        return {"status": "skip", "reason": str(reason)}
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return {"status": "fail", "reason": one_line(error, job["root"])}
+    return {
+        "status": "pass" if measured.holds else "fail",
+        "reason": measured.reason,
+        "value": measured.shown,
+        "limit": measured.limit,
+        "unit": measured.unit,
+        "floor": measured.floor,
+        "series": None if measured.series is None else {k: list(v) for k, v in measured.series.items()},
+    }
+
+
+def one_line(error: BaseException, root: str) -> str:
+    """Type, message and the last place in the package's own tree."""
+    message = " ".join(str(error).split())[:400]
+    place = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(root + os.sep):
+            place = f" ({os.path.relpath(frame.filename, root)}:{frame.lineno})"
+            break
+    return f"{type(error).__name__}: {message}{place}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Makes the package importable: on the real ``verl_omni`` where there is one, else on the kit."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Modules of verl-omni whose own imports need all of verl; the kit has what a package reads of them.
+_NEED_VERL = ("verl_omni.workers", "verl_omni.workers.config", "verl_omni.workers.config.diffusion")
+
+
+def prepare(root: str, checkout: bool, kit: str, diffusers: str | None) -> dict[str, str]:
+    """Set ``sys.path`` up before anything of the package is imported.
+
+    Package ``__init__`` files of ``verl_omni`` and ``verl_omni.pipelines`` are not run: they import every other
+    package, whose dependencies need not be here and whose faults are not this package's.
+
+    Args:
+        root: the folder that holds the package's ``verl_omni/``.
+        checkout: whether that is a checkout of verl-omni.
+        kit: folder of the contract kit.
+        diffusers: folder with another release of diffusers, put first; None for the installed one.
+
+    Returns:
+        Where ``verl_omni``, ``verl`` and ``vllm_omni`` come from: ``real`` or ``kit``.
+    """
+    if diffusers is not None:
+        sys.path.insert(0, diffusers)
+    installed = None if checkout else _folder_of("verl_omni")
+    folders = [root] if checkout else [root, *([str(Path(installed).parent)] if installed else [])]
+    real = checkout or installed is not None
+    sys.path.append(kit)
+    origins = {"verl_omni": "real" if real else "kit"}
+    for name in ("verl", "vllm_omni"):
+        folder = _folder_of(name)
+        origins[name] = "real" if folder is not None and Path(folder).parent != Path(kit) else "kit"
+    if origins["vllm_omni"] == "real":
+        try:
+            importlib.import_module("vllm_omni.diffusion.data")
+        except Exception:
+            # An installation without its engine or without an accelerator cannot be imported; the kit stands in.
+            _forget("vllm_omni")
+            _from_kit("vllm_omni", kit)
+            origins["vllm_omni"] = "kit"
+    if not real:
+        sys.path.insert(0, root)
+        sys.path.insert(0, kit)
+        return origins
+    for name in ("verl_omni", "verl_omni.pipelines"):
+        _bare(name, [str(Path(folder, *name.split("."))) for folder in folders])
+    if origins["verl"] == "kit":
+        for name in _NEED_VERL:
+            _from_kit(name, kit)
+    return origins
+
+
+def _folder_of(name: str) -> str | None:
+    """Folder of a package that could be imported, without importing it."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    return locations[0] if locations and spec is not None and spec.origin is not None else None
+
+
+def _bare(name: str, folders: list[str]) -> None:
+    """Put a package into ``sys.modules`` that has its folders and nothing of its ``__init__``."""
+    module = ModuleType(name)
+    module.__path__ = folders
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__spec__.submodule_search_locations = folders
+    _install(name, module)
+
+
+def _from_kit(name: str, kit: str) -> None:
+    folder = Path(kit, *name.split("."))
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    places = [str(folder)] if folder.is_dir() else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _install(name, module)
+    spec.loader.exec_module(module)
+
+
+def _install(name: str, module: ModuleType) -> None:
+    sys.modules[name] = module
+    parent, _, leaf = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], leaf, module)
+
+
+def _forget(name: str) -> None:
+    for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[known]
+
+
+def import_package(name: str) -> Any:
+    """Import the package; whatever it raises goes to the caller."""
+    return importlib.import_module(name)

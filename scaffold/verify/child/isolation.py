@@ -1,0 +1,141 @@
+"""Runs one function in a forked process with limits, and says in one line how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_RESULT_BYTES = 4 << 20
+
+
+@dataclass
+class Forked:
+    """A process under way.
+
+    Attributes:
+        pid: its id, and that of its process group.
+        reader: pipe on which its result comes.
+        deadline: ``time.monotonic()`` at which it is ended.
+        log: file that has its output.
+    """
+
+    pid: int
+    reader: int
+    started: float
+    deadline: float
+    seconds: float
+    log: Path
+    received: bytes = b""
+    timed_out: bool = False
+
+
+def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path) -> Forked:
+    """Run ``task`` in a fork, in a process group of its own; it returns what JSON can say."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _run(task, seconds, megabytes, log, writer)
+    os.close(writer)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    now = time.monotonic()
+    return Forked(pid, reader, now, now + seconds, seconds, log)
+
+
+def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path, writer: int) -> None:
+    status = 1
+    try:
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        _die_with_parent()
+        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for stream in (1, 2):
+            os.dup2(target, stream)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+        cpu = int(seconds) * max(os.cpu_count() or 1, 1) + 5
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+        if megabytes is not None:
+            _limit_memory(megabytes)
+        text = json.dumps(task())
+        data = text.encode("utf-8")
+        while data:
+            data = data[os.write(writer, data) :]
+        status = 0
+    except MemoryError:
+        with contextlib.suppress(BaseException):
+            os.write(writer, json.dumps({"error": f"out of memory: more than {megabytes} MB"}).encode())
+            status = 0
+    finally:
+        # Nothing of the host's clean-up may run twice.
+        os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Linux: end when the host ends, however it ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Allow ``megabytes`` of address space beyond what is mapped now; a system that cannot say gets no limit."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def receive(process: Forked) -> bool:
+    """Read what is there; False at the end of the pipe."""
+    chunk = os.read(process.reader, 1 << 16)
+    if len(process.received) <= MAX_RESULT_BYTES:
+        process.received += chunk
+    return bool(chunk)
+
+
+def kill(process: Forked) -> None:
+    """End the process and everything it started."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def finish(process: Forked) -> dict[str, Any]:
+    """Reap the process and return its result, or ``{"error": line}``."""
+    kill_late = process.timed_out
+    _, status = os.waitpid(process.pid, 0)
+    kill(process)  # what it may have left behind
+    os.close(process.reader)
+    if kill_late:
+        return {"error": f"did not end within {process.seconds:g} s"}
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
+        return {"error": f"the process died of {name}{last_words(process.log)}"}
+    try:
+        result = json.loads(process.received)
+    except ValueError:
+        code = os.WEXITSTATUS(status)
+        return {"error": f"the process ended with status {code} and no result{last_words(process.log)}"}
+    return result if isinstance(result, dict) else {"error": "the process gave no result"}
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log, led by a colon; empty where there is none."""
+    with contextlib.suppress(OSError):
+        lines = [line for line in log.read_text("utf-8", errors="replace")[-4000:].splitlines() if line.strip()]
+        if lines:
+            return f": {' '.join(lines[-1].split())[:300]}"
+    return ""

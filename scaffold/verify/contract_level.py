@@ -1,0 +1,244 @@
+"""Level ``contract``: starts a host process for each release of diffusers that is needed, and reads its results."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.resources import kit_root
+from scaffold.verify.catalogue import ContractEntry, catalogue
+from scaffold.verify.child.devices import hidden
+from scaffold.verify.child.isolation import last_words
+from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
+from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult, Library
+from scaffold.verify.upstream_loop import upstream_loop
+
+IMPORT = "import"
+# Libraries that the kit stands in for, and the distributions that bring them.
+_ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
+IMPORT_SECONDS = 120.0
+HOST = Path(__file__).resolve().parent / "child" / "host.py"
+
+
+@dataclass
+class Outcome:
+    """What the level found, in the order of the contracts' ids."""
+
+    checks: list[CheckResult] = field(default_factory=list)
+    contract: Library = "kit"
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
+    """Run the selected contracts; each gets a result, whatever happens to its process."""
+    from scaffold.verify.run import require_torch
+
+    entries = [entry for entry in catalogue() if not request.select or entry.id in request.select]
+    outcome = Outcome()
+    if not entries:
+        return outcome
+    require_torch()
+    job = {
+        "module": package.module,
+        "root": str(package.root),
+        "checkout": package.checkout,
+        "folder": str(package.folder),
+        "kit": str(kit_root()),
+        "profile": package.spec.get("target", {}).get("profile") or _profile(package),
+        "spec": _plain(package.spec),
+        "declared": declared_lists(package),
+        "upstream": upstream_loop(package),
+        "checkpoint": None if request.checkpoint is None else str(request.checkpoint),
+        "processes": max(1, min(4, os.cpu_count() or 1)),
+    }
+    installed = installed_diffusers()
+    results: dict[str, CheckResult] = {}
+    groups: dict[str | None, list[ContractEntry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
+        groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
+    for release, group in groups.items():
+        path, known = None, {entry.id: entry for entry in group}
+        if release is not None:
+            try:
+                path = str(other_diffusers(release))
+            except ScaffoldError as error:
+                results |= {entry.id: _result(entry, "skip", error.line) for entry in group}
+                continue
+        for event in _host({**job, "diffusers_path": path}, group):
+            if event["event"] == IMPORT:
+                _imported(event, group, results, outcome)
+            elif event["id"] in known:
+                results[event["id"]] = _from_event(known[event["id"]], event)
+        for entry in group:
+            results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
+    outcome.checks = [results[entry.id] for entry in entries]
+    return outcome
+
+
+def _profile(package: Package) -> str:
+    """Release of verl-omni that the kit imitates where the package does not say."""
+    if package.checkout:
+        with suppress(ScaffoldError):
+            from scaffold.target import profile_for_checkout
+
+            return profile_for_checkout(package.root).name
+    return "main"
+
+
+def _plain(value: Any) -> Any:
+    """Sections of the spec as JSON can say them."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _imported(
+    event: dict[str, Any], group: Sequence[ContractEntry], results: dict[str, CheckResult], outcome: Outcome
+) -> None:
+    origins = event.get("origins") or {}
+    if origins.get("verl_omni") == "real":
+        outcome.contract = "verl_omni"
+    if not outcome.environment:
+        outcome.environment = {**event.get("environment", {}), **{f"{k} is": v for k, v in origins.items()}}
+    if event["error"] is None:
+        return
+    line = f"the package cannot be imported: {event['error']}"
+    library = str(event.get("missing") or "").partition(".")[0]
+    if library in _ENGINE and origins.get(library) != "real":
+        # Not the package's fault: the kit has what a training module of its own needs, not all of the engine.
+        line = f"the package needs {event['missing']}, which the contract kit does not have; install {_ENGINE[library]}"
+        results |= {entry.id: _result(entry, "skip", line) for entry in group}
+        return
+    results |= {entry.id: _result(entry, "skip", line) for entry in group}
+    if not any(check.status == "fail" for check in results.values()):
+        # In every selection one failure must show: that of registration where it was asked for.
+        shown = next((entry for entry in group if entry.id == "registration"), group[0])
+        results[shown.id] = _result(shown, "fail", line)
+
+
+def _result(entry: ContractEntry, status: Any, reason: str) -> CheckResult:
+    return CheckResult(entry.id, "contract", entry.title, status, None, None, None, reason, pitfalls=entry.pitfalls)
+
+
+def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
+    if "error" in event:
+        return _result(entry, "fail", str(event["error"]))
+    return CheckResult(
+        entry.id,
+        "contract",
+        entry.title,
+        event["status"],
+        event.get("value"),
+        event.get("limit"),
+        event.get("unit"),
+        " ".join(str(event["reason"]).split())[:1000],
+        event.get("floor"),
+        event.get("series"),
+        float(event.get("seconds", 0.0)),
+        entry.pitfalls,
+    )
+
+
+def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[dict[str, Any]]:
+    """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
+    token = secrets.token_hex(8)
+    with tempfile.TemporaryDirectory(prefix="omni-scaffold-verify-") as folder:
+        contracts = [asdict(entry) for entry in entries]
+        log = Path(folder, "host.log")
+        process = start_host({**job, "token": token, "logs": folder, "contracts": contracts}, log)
+        budget = IMPORT_SECONDS + sum(entry.seconds for entry in entries)
+        seen = False
+        try:
+            for line in _lines(process.reader, time.monotonic() + IMPORT_SECONDS, time.monotonic() + budget):
+                with suppress(ValueError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and event.pop("token", None) == token:
+                        seen = True
+                        yield event
+        finally:
+            os.close(process.reader)
+            process.end()
+        if not seen:
+            yield {"event": IMPORT, "error": f"the host process ended or hung{last_words(log)}", "origins": {}}
+
+
+@dataclass(frozen=True)
+class HostProcess:
+    """A host under way: the pipe its events come on, and what ends it."""
+
+    reader: int
+    end: Callable[[], None]
+
+
+def start_host(job: dict[str, Any], log: Path) -> HostProcess:
+    """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
+    reader, writer = os.pipe()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(HOST), str(writer)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env=_environment(),
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+    os.close(writer)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(job).encode())
+        process.stdin.close()
+
+    def end() -> None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    return HostProcess(reader, end)
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+    path = os.environ.get("PYTHONPATH", "")
+    # A relative entry would mean another folder where the host runs.
+    entries = [str(Path(entry).resolve()) for entry in path.split(os.pathsep) if entry]
+    return hidden(
+        {
+            **inherited,
+            "PYTHONPATH": os.pathsep.join(entries),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+    )
+
+
+def _lines(reader: int, first_by: float, all_by: float) -> Iterator[str]:
+    """Lines of a pipe until its end; the first must come by ``first_by``, the last by ``all_by`` (monotonic)."""
+    pending, deadline = b"", first_by
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(reader, 1 << 16)
+            if not chunk:
+                return
+            pending += chunk
+            *lines, pending = pending.split(b"\n")
+            if lines:
+                deadline = all_by
+            for line in lines:
+                yield line.decode("utf-8", errors="replace")

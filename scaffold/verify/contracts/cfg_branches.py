@@ -1,0 +1,41 @@
+"""The branch without the prompt is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.formulas import relative
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.subject import PROMPTS
+
+ID = "cfg-branches"
+TITLE = "the unconditional branch sees no prompt and differs from the conditional one"
+
+
+def run(subject: Any) -> Measured:
+    """The unconditional velocity must not follow the prompt, its length or its padding."""
+    module = subject.new_module()
+    inputs, negative = subject.inputs(module)
+    if negative is None:
+        raise NotDrivableError("prepare_model_inputs builds no unconditional branch")
+    other = [(*(token + 20 for token in prompt), 3, 4) for prompt in PROMPTS]
+    with torch.no_grad():
+        conditional = subject.velocity(module, inputs)
+        unconditional = subject.velocity(module, negative)
+        elsewhere = subject.velocity(module, subject.inputs(module, other)[1])
+    value = relative(elsewhere, unconditional)
+    problems = []
+    if not relative(conditional, unconditional) > 1e-5:
+        problems.append("both branches predict the same velocity: guidance does nothing")
+    floor = noise_floor(subject, module)
+    return Measured(
+        f"another prompt moves the unconditional velocity by {value:.1e} relative",
+        problems,
+        value,
+        limit_for(floor),
+        "relative",
+        floor,
+    )

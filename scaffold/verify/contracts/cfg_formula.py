@@ -1,0 +1,80 @@
+"""Guidance and each renorm against the formula in float64."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from scaffold.verify.formulas import guided, relative, transition
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.guidance import Guidance, guidance, step
+
+ID = "cfg-formula"
+TITLE = "guidance, its interval and each renorm follow the formula, per sample"
+PITFALLS = (29, 41)
+# Float32 against float64: 2e-7 measured; a wrong scale, clamp or norm gives 1e-3 and more.
+LIMIT = 1e-5
+RENORMS = ("global", "channel", "text_channel")
+
+
+def run(subject: Any) -> Measured:
+    """Every renorm under several scales, clamps, intervals and steps; the mean of the step shows the velocity."""
+    found = guidance(subject)
+    worst, where, tried, refused = 0.0, "", set(), set()
+    for changes, index in _cases(found):
+        values = found.values(**changes)
+        settings = subject.settings(**found.settings(**changes))
+        try:
+            module, latents, timesteps, result = step(subject, settings, index)
+        except (NotImplementedError, ValueError) as error:
+            if "renorm" not in str(error):
+                raise
+            refused.add(str(values["renorm_type"]))
+            continue
+        difference = _difference(subject, settings, module, latents, timesteps, result, values, index)
+        tried.add(str(values["renorm_type"]))
+        if difference > worst or difference != difference:
+            worst, where = difference, f" with {changes} at step {index}"
+    if not tried:
+        raise NotDrivableError(f"the training adapter refuses every renorm of {', '.join(RENORMS)}")
+    left = f"; refused: {', '.join(sorted(refused))}" if refused else ""
+    return Measured(
+        f"renorms {', '.join(sorted(tried))}: {worst:.1e} from the formula{where if worst > LIMIT else ''}{left}",
+        (),
+        worst,
+        LIMIT,
+        "relative",
+        2e-7,
+    )
+
+
+def _cases(found: Guidance) -> list[tuple[dict[str, Any], int]]:
+    cases: list[dict[str, Any]] = [{}, {"text_scale": 1.0}, {"text_scale": 1.7}]
+    if "interval" in found.names:
+        cases += [
+            {"interval": (0.9, 1.0)},
+            {"interval": [0.9, 1.0]},
+            {"interval": [0.0, 1.0]},
+            {"interval": (0.0, 0.5)},
+        ]
+    if "renorm_type" in found.names:
+        scales = [{}, {"image_scale": 1.5}] if "image_scale" in found.names else [{}]
+        minima = [{}, {"renorm_min": 0.8}] if "renorm_min" in found.names else [{}]
+        for kind, scale, minimum in itertools.product(RENORMS, scales, minima):
+            cases.append({"renorm_type": kind, **scale, **minimum})
+    elif "image_scale" in found.names:
+        cases.append({"image_scale": 1.5})
+    return [(case, index) for case in cases for index in (0, 1, 3)]
+
+
+def _difference(
+    subject: Any, settings: Any, module: Any, latents: Any, timesteps: Any, result: Any, values: Any, index: int
+) -> float:
+    sigma, following = (float(subject.scheduler(settings).sigmas[index + i]) for i in (0, 1))
+    second = float(subject.scheduler(settings).sigmas[1])
+    conditional = module.conditional[-1]
+    # An adapter may leave the second branch out where guidance is off.
+    without = module.unconditional[-1] if module.unconditional else conditional
+    velocity = guided(conditional, without, sigma, values, 1e-8)
+    mean, _ = transition("sde", latents[:, index], velocity, (sigma, following, second), settings.algo.noise_level)
+    return relative(result[1], mean)

@@ -1,0 +1,38 @@
+"""Both sides guide with the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.verify.formulas import guided, relative, transition
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.guidance import guidance, step
+from scaffold.verify.subject.rollout import RolloutDriver
+
+ID = "cfg-settings"
+TITLE = "rollout and training guide with the same values, given or not, in any container"
+PITFALLS = (29, 41)
+LIMIT = 1e-5  # as for cfg-formula; a scale of 3 for 4 gives 7e-3
+
+
+def run(subject: Any) -> Measured:
+    """Training without settings must follow what upstream sees; a list of two must reach upstream as a tuple does."""
+    found = guidance(subject)
+    settings = subject.settings()
+    module, latents, _, result = step(subject, settings)
+    sigmas = [float(value) for value in subject.scheduler(settings).sigmas[:3]]
+    without = module.unconditional[-1] if module.unconditional else module.conditional[-1]
+    velocity = guided(module.conditional[-1], without, sigmas[1], found.values(), 1e-8)
+    mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
+    value = relative(result[1], mean)
+    problems = []
+    if "interval" in found.names:
+        name, driver = found.names["interval"], RolloutDriver(subject)
+        settings_of: dict[str, Any] = {"list": {name: [0.0, 1.0]}, "tuple": {name: (0.0, 1.0)}}
+        as_list, as_tuple = (driver.roll_out(**settings_of[kind]).extra_args[name] for kind in ("list", "tuple"))
+        if as_list != as_tuple or type(as_list) is not type(as_tuple):
+            problems.append(f"{name} given as a list reaches upstream as {as_list!r}, given as a tuple as {as_tuple!r}")
+    shown = ", ".join(f"{found.names[role]}={value}" for role, value in found.defaults.items())
+    return Measured(
+        f"{value:.1e} between training's defaults and what upstream sees ({shown})", problems, value, LIMIT, "relative"
+    )

@@ -1,0 +1,31 @@
+"""The configuration is saved with the weights and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from typing import Any
+
+from scaffold.verify.measured import Measured
+
+ID = "config-round-trip"
+TITLE = "save_pretrained of the configuration, read by from_model_path, gives the same values"
+PITFALLS = (36,)
+LIMIT = 0.0  # a field that falls back to its default resumes training with another model
+
+
+def run(subject: Any) -> Measured:
+    """Save the tiny configuration, none of whose sizes is a default, and compare field by field."""
+    module = subject.new_module()
+    config = subject.config
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        found = subject.config_class.from_model_path(folder)
+    wrong = [
+        f"{field.name} is {getattr(found, field.name)!r}, was {getattr(config, field.name)!r}"
+        for field in dataclasses.fields(config)
+        if getattr(found, field.name) != getattr(config, field.name)
+    ]
+    if getattr(module, "config", None) != config:
+        wrong.append("the module does not keep its configuration in self.config, so nothing is saved")
+    return Measured(f"{len(dataclasses.fields(config))} fields read back", wrong, float(len(wrong)), LIMIT, "fields")

@@ -1,0 +1,47 @@
+"""Latents, timesteps and log-probs stay float32 whatever the model computes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.formulas import log_prob, relative, transition
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.guidance_off import without_guidance
+from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
+from scaffold.verify.subject.subject import PROMPTS
+
+ID = "float32-kept"
+TITLE = "with a bf16 model, latents, timesteps and log-probs are float32 on both sides"
+PITFALLS = (13, 33)
+# The velocity is rounded to bf16 on both sides alike; what follows is float32, so the limit is float32's.
+LIMIT = 1e-5
+
+
+def run(subject: Any) -> Measured:
+    """Let the model answer in bf16 and look at what is recorded, and at what training makes of it."""
+    rolled = RolloutDriver(subject, dtype=torch.bfloat16).roll_out()
+    problems = []
+    for name in ("latents", "timesteps", "log_probs"):
+        value = getattr(rolled, name)
+        if value is not None and value.dtype != torch.float32:
+            problems.append(f"the rollout's {name} are {str(value.dtype).removeprefix('torch.')}")
+    walked = [value for value in rolled.walked if value.dtype != torch.float32]
+    if walked:
+        problems.append(f"the sample between two steps is {str(walked[0].dtype).removeprefix('torch.')}")
+    rounded = sum(bool(torch.equal(value, value.bfloat16().float())) for value in rolled.walked[1:])
+    if rounded:
+        problems.append(f"{rounded} of {len(rolled.walked) - 1} samples hold bf16 numbers")
+    settings = subject.settings(**without_guidance(subject))
+    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+    module = KnownVelocity(subject, dtype=torch.bfloat16)
+    found = subject.log_prob(module, PROMPTS, settings, step=1, trajectory=(latents, timesteps))
+    if found[0].dtype != torch.float32:
+        problems.append(f"training's log-prob is {str(found[0].dtype).removeprefix('torch.')}")
+    sigmas = [float(value) for value in subject.scheduler(settings).sigmas[:3]]
+    velocity = velocity_of(latents[:, 1]).bfloat16()
+    mean, scale = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
+    value = min(relative(found[0], log_prob("sde", latents[:, 2], mean, scale, norm)) for norm in (False, True))
+    return Measured(f"all float32, log-prob {value:.1e} from the formula", problems, value, LIMIT, "relative", 1e-6)

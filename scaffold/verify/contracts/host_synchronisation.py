@@ -1,0 +1,94 @@
+"""``forward`` never waits for the device."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scaffold.verify.measured import Measured
+
+ID = "host-synchronisation"
+TITLE = "forward and backward read no tensor back to the host"
+PITFALLS = (42,)
+LIMIT = 0.0  # each read drains the device's queue: 0.31-0.38 of the matrix rate with them, 0.49-0.52 without
+
+# Operators whose result, or whose shape, depends on values.
+_OPERATORS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "equal",
+    "is_nonzero",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "unique_dim_consecutive",
+    "repeat_interleave.Tensor",
+    "argwhere",
+    "bincount",
+    "histc",
+}
+_METHODS = {"item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__"}
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
+    """Notes operators that make the host wait."""
+
+    def __init__(self, folder: Path, seen: dict[str, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self._folder, self._seen = folder, seen
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__
+        plain = name.rpartition(".")[0] if name.endswith((".default", ".Tensor")) else name
+        masked = plain.split(".")[0] in ("index", "index_put", "index_put_") and any(
+            isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1] or ()
+        )
+        if plain in _OPERATORS or name in _OPERATORS or masked:
+            self._seen.setdefault(f"{'boolean index' if masked else plain.lstrip('_')}{_place(self._folder)}", name)
+        return function(*args, **(kwargs or {}))
+
+
+class _Methods(TorchFunctionMode):
+    """Notes methods that take a tensor's values to Python without an operator."""
+
+    def __init__(self, folder: Path, seen: dict[str, str]) -> None:
+        super().__init__()
+        self._folder, self._seen = folder, seen
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in _METHODS and isinstance(args[0] if args else None, torch.Tensor):
+            self._seen.setdefault(f"{name}{_place(self._folder)}", name)
+        return function(*args, **(kwargs or {}))
+
+
+def _place(folder: Path) -> str:
+    """The innermost line of the package on the stack."""
+    for frame in reversed(traceback.extract_stack()):
+        if Path(frame.filename).parent == folder:
+            return f" at {Path(frame.filename).name}:{frame.lineno}"
+    return ""
+
+
+def run(subject: Any) -> Measured:
+    """Watch both branches of a ragged batch, forward and backward, gradient checkpointing included."""
+    module = subject.new_module().train()
+    if hasattr(subject.training, "configure_train_mode"):
+        subject.training.configure_train_mode(module)
+    if module._supports_gradient_checkpointing:
+        module.enable_gradient_checkpointing()
+    pair = subject.inputs(module)
+    seen: dict[str, str] = {}
+    with _Methods(subject.folder, seen), _Operators(subject.folder, seen):
+        for inputs in pair:
+            if inputs is not None:
+                subject.velocity(module, inputs).float().square().mean().backward()
+    return Measured("no operator waits for the device", sorted(seen), float(len(seen)), LIMIT, "places")

@@ -1,0 +1,42 @@
+"""Prompt, noise level and position reach the velocity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.formulas import relative
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.subject import PROMPTS
+
+ID = "inputs-matter"
+TITLE = "prompt, its order, noise level and place of a latent each change the velocity"
+PITFALLS = (28,)
+# A change that is meant to be seen gives 1e-2 and more; 1e-5 is what rounding could give.
+LEAST = 1e-5
+
+
+def run(subject: Any) -> Measured:
+    """Change one input at a time; each must be seen."""
+    module = subject.new_module()
+    settings = subject.settings()
+    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+
+    def velocity(prompts: Any = PROMPTS, where: Any = latents, when: Any = timesteps) -> torch.Tensor:
+        with torch.no_grad():
+            inputs, _ = subject.inputs(module, prompts, settings=settings, trajectory=(where, when))
+            found: torch.Tensor = subject.velocity(module, inputs)
+            return found
+
+    base = velocity()
+    others = [(*prompt[:-1], prompt[-1] + 20) for prompt in PROMPTS]
+    rolled = velocity(where=latents.roll(1, dims=2)).roll(-1, dims=1)
+    seen = {
+        "another last token": relative(velocity(others), base),
+        "a reversed prompt": relative(velocity([prompt[::-1] for prompt in PROMPTS]), base),
+        "another noise level": relative(velocity(when=timesteps * 0.5), base),
+        "latents in other places": relative(rolled, base),
+    }
+    problems = [f"{name} changes nothing" for name, value in seen.items() if not value > LEAST]
+    return Measured("; ".join(f"{name} {value:.1e}" for name, value in seen.items()), problems)

@@ -1,0 +1,59 @@
+"""The data preprocessor makes upstream's ids and never cuts them."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.character_tokenizer import tokenizer_of
+
+ID = "prompt-preprocessor"
+TITLE = "the data preprocessor makes the ids that upstream makes, and refuses a prompt that is too long"
+PITFALLS = (31, 43)
+TEXT = 'a sign that says "OPEN"'
+# Reading files and writing tables; the function that makes ids needs none of them.
+_UNUSED = ("datasets", "pandas", "transformers", "pyarrow")
+
+
+def run(subject: Any) -> Measured:
+    """Call the ``tokenize_<model>_prompt`` of every data script of the model."""
+    tokenizer, begin, end, _ = tokenizer_of(subject)
+    model = subject.folder.name.removesuffix("_flow_grpo")
+    name = f"tokenize_{model}_prompt"
+    scripts = sorted(Path(subject.job["root"]).glob(f"examples/*/data_process/{model}*.py"))
+    scripts = [script for script in scripts if f"def {name}(" in script.read_text("utf-8", errors="replace")]
+    if not scripts:
+        raise NotDrivableError(f"no data script in examples/*/data_process/ has a function {name}")
+    expected = [*begin, *tokenizer.encode(TEXT), *end]
+    problems = []
+    for script in scripts:
+        function = _load(script)[name]
+        found = list(function(tokenizer, TEXT, len(expected)))
+        if found != expected:
+            problems.append(f"{script.name}: {TEXT!r} becomes other ids than upstream's")
+        try:
+            cut = list(function(tokenizer, TEXT, len(expected) - 1))
+        except Exception:
+            continue
+        if cut != expected:
+            problems.append(f"{script.name}: a prompt one token too long is cut, and loses its end token")
+    return Measured(f"{', '.join(script.name for script in scripts)} keep both ends", problems)
+
+
+class _Anything(ModuleType):
+    """A module with every name in it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return object
+
+
+def _load(script: Path) -> dict[str, Any]:
+    for name in _UNUSED:
+        sys.modules[name] = _Anything(name)
+    return runpy.run_path(str(script), run_name="data_script")

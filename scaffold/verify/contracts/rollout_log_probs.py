@@ -1,0 +1,56 @@
+"""The rollout's log-probs are those that training recomputes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import KnownVelocity
+
+ID = "rollout-log-probs"
+TITLE = "the log-probs that the rollout records are those that training recomputes, for every SDE type"
+PITFALLS = (5, 6, 7, 13)
+# Rollout and training score the same float32 numbers: 6e-8 was measured on the real engine.
+LIMIT = 1e-6
+KINDS = ("sde", "cps", "dance_sde")
+
+
+def run(subject: Any) -> Measured:
+    """Roll out with a known velocity, score each recorded step with the same velocity."""
+    driver, module = RolloutDriver(subject), KnownVelocity(subject)
+    worst, where, problems = 0.0, "", []
+    series: dict[str, list[float]] = {}
+    for kind in KINDS:
+        rolled = driver.roll_out(sde_type=kind)
+        if rolled.latents is None or rolled.timesteps is None or rolled.log_probs is None:
+            raise NotDrivableError("the rollout returns no trajectory without a window; see window-alignment")
+        count = rolled.timesteps.shape[1] if rolled.timesteps.ndim > 1 else 0
+        if rolled.log_probs.shape != (1, count) or rolled.latents.shape[:2] != (1, count + 1):
+            problems.append(
+                f"{kind}: log-probs are {tuple(rolled.log_probs.shape)} for timesteps {tuple(rolled.timesteps.shape)}"
+                f" and latents {tuple(rolled.latents.shape)}"
+            )
+            continue
+        again = recomputed(subject, module, rolled, kind)
+        difference = (again - rolled.log_probs).abs().max().item()
+        if kind == KINDS[0]:
+            series = {"rollout log-prob": rolled.log_probs[0].tolist(), "training log-prob": again[0].tolist()}
+        if difference > worst or difference != difference:
+            worst, where = difference, f" ({kind})"
+    return Measured(f"{worst:.1e} apart{where}", problems, worst, LIMIT, "absolute", 6e-8, series or None)
+
+
+def recomputed(subject: Any, module: Any, rolled: Any, kind: str) -> torch.Tensor:
+    """Log-probs ``(1, W)`` of a recorded trajectory as the training adapter computes them."""
+    settings = subject.settings(sde_type=kind)
+    values = []
+    for step in range(rolled.timesteps.shape[1]):
+        with torch.no_grad():
+            found = subject.log_prob(
+                module, [(1, 2, 3)], settings, step=step, trajectory=(rolled.latents, rolled.timesteps)
+            )
+        values.append(found[0])
+    return torch.stack(values, dim=1)

@@ -1,0 +1,72 @@
+"""Noise differs between requests, and the rollout leaves the global generators alone."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.rollout import RolloutDriver
+
+ID = "rollout-noise"
+TITLE = (
+    "members of a group get noise of their own, which is not the initial latents, and no global generator is reseeded"
+)
+PITFALLS = (16, 17)
+# Independent noise correlates by about 1/sqrt(elements); equal noise by 1.
+LIMIT = 0.9
+
+
+def run(subject: Any) -> Measured:
+    """Recover the noise of the first step of several requests and compare it, with the initial latents too."""
+    seeds: list[str] = []
+    originals = (torch.manual_seed, random.seed, np.random.seed)
+    driver = RolloutDriver(subject)
+
+    def noted(name: str, function: Any) -> Any:
+        def seeding(*args: Any, **kwargs: Any) -> Any:
+            seeds.append(name)
+            return function(*args, **kwargs)
+
+        return seeding
+
+    torch.manual_seed = noted("torch.manual_seed", originals[0])
+    random.seed = noted("random.seed", originals[1])
+    np.random.seed = noted("numpy.random.seed", originals[2])
+    try:
+        rolls = [driver.roll_out(seed=seed, sde_type="dance_sde") for seed in (3, 4, 5)]
+    finally:
+        torch.manual_seed, random.seed, np.random.seed = originals
+    own = seeds.count("torch.manual_seed") - driver.own_seeds
+    others = [name for name in seeds if name != "torch.manual_seed"]
+    problems = [f"the rollout adapter calls {(others or ['torch.manual_seed'])[0]}"] if own > 0 or others else []
+    noises, initial = [], []
+    for rolled in rolls:
+        if rolled.latents is None or len(rolled.latents[0]) < 3:
+            raise NotDrivableError("the rollout returns no trajectory without a window; see window-alignment")
+        # What the step added beyond its mean is the noise, up to a factor.
+        noises.append(_noise(driver, rolled))
+        initial.append(rolled.walked[0].flatten().double())
+    pairs = [(i, j) for i in range(3) for j in range(i)]
+    between = max(abs(_correlation(noises[i], noises[j])) for i, j in pairs)
+    repeated = max(abs(_correlation(noise, start)) for noise, start in zip(noises, initial, strict=True))
+    if repeated > LIMIT:
+        problems.append(f"the first noise repeats the initial latents (correlation {repeated:.2f})")
+    return Measured(f"correlation of two requests' noise {between:.2f}", problems, between, LIMIT, "correlation")
+
+
+def _noise(driver: RolloutDriver, rolled: Any) -> torch.Tensor:
+    from scaffold.verify.formulas import transition
+
+    sample = rolled.latents[0][0]
+    sigmas = (rolled.sigmas[0], rolled.sigmas[1], rolled.sigmas[1])
+    mean, scale = transition("dance_sde", sample, driver.velocity(sample), sigmas, 0.7)
+    noise: torch.Tensor = ((rolled.latents[0][1].double() - mean) / scale).flatten()
+    return noise
+
+
+def _correlation(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one, other]))[0, 1])

@@ -1,0 +1,83 @@
+"""The recomputed step follows the formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.formulas import log_prob, relative, transition
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.guidance_off import without_guidance
+from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
+from scaffold.verify.subject.subject import PROMPTS
+
+ID = "sde-step"
+TITLE = "mean, deviation and log-prob of the training step follow the formulas of sde, cps and dance_sde"
+PITFALLS = (6, 7)
+# Float32 against float64: 1e-6 relative of values of order 1; the clip range of FlowGRPO is 1e-5 at its tightest.
+LIMIT = 1e-5
+KINDS = ("sde", "cps", "dance_sde")
+
+
+def run(subject: Any) -> Measured:
+    """Score given next samples at several steps and noise levels with a known velocity."""
+    worst, where, problems = 0.0, "", []
+    conventions = set()
+    for kind in KINDS:
+        for noise_level in (0.7, 1.0):
+            settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
+            sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
+            for step in (0, 1, len(sigmas) - 2):
+                latents, timesteps = _near(subject, settings, kind, sigmas, step)
+                found = subject.log_prob(
+                    KnownVelocity(subject), PROMPTS, settings, step=step, trajectory=(latents, timesteps)
+                )
+                problems += _shapes(found, len(PROMPTS), latents[:, step])
+                mean, scale = transition(
+                    kind,
+                    latents[:, step],
+                    velocity_of(latents[:, step]),
+                    (sigmas[step], sigmas[step + 1], sigmas[1]),
+                    noise_level,
+                )
+                scored = {norm: log_prob(kind, latents[:, step + 1], mean, scale, norm) for norm in (False, True)}
+                errors = {norm: relative(found[0], value) for norm, value in scored.items()}
+                norm = min(errors, key=lambda name: errors[name])
+                if kind != "cps":
+                    conventions.add(norm)
+                difference = max(relative(found[1], mean), errors[norm])
+                difference = max(difference, relative(found[3], torch.tensor((sigmas[step] - sigmas[step + 1]) ** 0.5)))
+                if difference > worst or difference != difference:
+                    worst, where = difference, f" ({kind}, step {step}, noise level {noise_level})"
+    if len(conventions) > 1:
+        problems.append("the Gaussian's normaliser is in some log-probs and not in others")
+    kept = "with" if conventions == {True} else "without"
+    line = f"{worst:.1e} from the formulas{where if worst > LIMIT else ''}, {kept} the Gaussian's normaliser"
+    return Measured(line, sorted(set(problems)), worst, LIMIT, "relative", 1e-6)
+
+
+def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int) -> tuple[Any, Any]:
+    """A trajectory whose sample after ``step`` is a likely one, as the rollout's is."""
+    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+    sample = latents[:, step]
+    mean, scale = transition(
+        kind, sample, velocity_of(sample), (sigmas[step], sigmas[step + 1], sigmas[1]), settings.algo.noise_level
+    )
+    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(9))
+    latents[:, step + 1] = (mean + max(scale, 1e-3) * noise).float()
+    return latents, timesteps
+
+
+def _shapes(found: tuple[Any, ...], batch: int, sample: torch.Tensor) -> list[str]:
+    if len(found) != 4:
+        return [f"forward_and_sample_previous_step returns {len(found)} values, not 4"]
+    problems = []
+    for name, value, shape in (("log_prob", found[0], (batch,)), ("prev_sample_mean", found[1], tuple(sample.shape))):
+        if tuple(value.shape) != shape:
+            problems.append(f"{name} has shape {tuple(value.shape)}, not {shape}")
+        if value.dtype != torch.float32:
+            problems.append(f"{name} is {str(value.dtype).removeprefix('torch.')}, not float32")
+    if found[3].numel() != batch:
+        problems.append(f"sqrt_dt has {found[3].numel()} values for {batch} samples")
+    return problems

@@ -1,0 +1,83 @@
+"""Adapters and module take what the engine passes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from scaffold.verify.measured import Measured
+
+ID = "signatures"
+TITLE = "adapters and module take the arguments that the engine passes"
+PITFALLS = (40,)
+_CALLED = (
+    "build_module",
+    "build_scheduler",
+    "set_timesteps",
+    "prepare_model_inputs",
+    "forward_and_sample_previous_step",
+    "configure_train_mode",
+    "configure_trainable_params",
+    "validate_lora_config",
+    "forward",
+)
+
+
+def run(subject: Any) -> Measured:
+    """Compare each method with that of its base class, name for name; more parameters need defaults."""
+    base = sys.modules["verl_omni.pipelines.model_base"].DiffusionModelBase
+    adapter = subject.training
+    problems, compared = [], 0
+    for name in _CALLED:
+        expected = getattr(base, name, None)
+        if expected is None:
+            continue
+        compared += 1
+        found = inspect.getattr_static(adapter, name)
+        if not isinstance(found, classmethod):
+            problems.append(f"{adapter.__name__}.{name} is no classmethod, and adapters are never instantiated")
+            continue
+        problems += _differences(f"{adapter.__name__}.{name}", getattr(adapter, name), expected)
+    if getattr(adapter, "__abstractmethods__", None):
+        problems.append(f"{adapter.__name__} lacks {', '.join(sorted(adapter.__abstractmethods__))}")
+    if "__init__" in vars(adapter):
+        problems.append(f"{adapter.__name__} has an __init__, but is never instantiated")
+    module = subject.module_class
+    if module.__abstractmethods__:
+        problems.append(f"{module.__name__} lacks {', '.join(sorted(module.__abstractmethods__))}")
+    loader = inspect.signature(module.from_pretrained).parameters
+    if not {"model_path", "torch_dtype"} <= loader.keys():
+        problems.append(f"{module.__name__}.from_pretrained takes {list(loader)}, not model_path and torch_dtype")
+    if subject._adapters[2] is not None:
+        problems += _rollout(subject.rollout)
+    return Measured(f"{compared} methods of the training adapter, the loader and the rollout adapter fit", problems)
+
+
+def _differences(where: str, found: Any, expected: Any) -> list[str]:
+    wanted = inspect.signature(expected).parameters
+    given = inspect.signature(found).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in given.values())
+    missing = [name for name in wanted if name not in given and not takes_all]
+    surplus = [
+        name
+        for name, p in given.items()
+        if name not in wanted and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    problems = [f"{where} does not take {', '.join(missing)}"] if missing else []
+    return problems + ([f"{where} needs {', '.join(surplus)}, which the engine does not pass"] if surplus else [])
+
+
+def _rollout(adapter: Any) -> list[str]:
+    problems = []
+    needed = [
+        name
+        for name, p in list(inspect.signature(adapter.forward).parameters.items())[1:]
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    if len(needed) != 1:
+        problems.append(f"{adapter.__name__}.forward needs {needed}, the engine passes one request")
+    made = inspect.signature(adapter.__init__).parameters
+    if "od_config" not in made and not any(p.kind is p.VAR_KEYWORD for p in made.values()):
+        problems.append(f"{adapter.__name__} does not take od_config")
+    return problems

@@ -1,0 +1,102 @@
+"""The field's formulas in float64, written down apart from every package, kit and upstream.
+
+Sources: Flow-GRPO (arXiv:2505.05470) for ``sde``, DanceGRPO (arXiv:2505.07818) for ``dance_sde``,
+coefficients-preserving sampling (arXiv:2509.05952) for ``cps``. x is the sample,
+v the velocity, s and s2 the current and next noise level.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def transition(
+    kind: str, x: Tensor, v: Tensor, sigmas: tuple[float, float, float], noise_level: float
+) -> tuple[Tensor, float]:
+    """Mean of the next sample and the scale of its noise.
+
+    Args:
+        kind: ``sde``, ``cps`` or ``dance_sde``.
+        x: the sample, any shape.
+        v: the velocity, shaped like it.
+        sigmas: noise level now and next, and the schedule's second point, which stands in for 1 - 1 = 0.
+        noise_level: eta.
+    """
+    x, v = x.double(), v.double()
+    now, following, second = sigmas
+    dt = following - now
+    clean = x - now * v
+    if kind == "cps":
+        scale = following * math.sin(noise_level * math.pi / 2)
+        noise = x + (1 - now) * v
+        return clean * (1 - following) + noise * math.sqrt(following**2 - scale**2), scale
+    if kind == "dance_sde":
+        pull = (x - clean * (1 - now)) / now**2
+        return x + dt * v + 0.5 * noise_level**2 * pull * dt, noise_level * math.sqrt(-dt)
+    deviation = noise_level * math.sqrt(now / (1 - (second if now == 1 else now)))
+    drift = deviation**2 / (2 * now)
+    return x * (1 + drift * dt) + v * (1 + drift * (1 - now)) * dt, deviation * math.sqrt(-dt)
+
+
+def log_prob(kind: str, following: Tensor, mean: Tensor, scale: float, normalizer: bool) -> Tensor:
+    """Mean log-probability of each sample, ``(B,)`` float64."""
+    squared = (following.double() - mean.double()) ** 2
+    values = -squared if kind == "cps" else -squared / (2 * scale**2)
+    if normalizer and kind != "cps":
+        values = values - math.log(scale) - 0.5 * math.log(2 * math.pi)
+    return values.flatten(1).mean(dim=1)
+
+
+def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: float) -> Tensor:
+    """Guidance with text and image scale, interval and renorm.
+
+    Args:
+        c: velocity with the prompt, ``(B, N, C)``.
+        u: velocity without it.
+        sigma: noise level of the step.
+        values: ``text_scale``, ``image_scale``, ``interval``, ``renorm_type``, ``renorm_min``.
+        epsilon: added to the norm that is divided by.
+    """
+    c, u = c.double(), u.double()
+    low, high = values["interval"]
+    if values["text_scale"] <= 1.0 or not low < sigma <= high:
+        return c
+    result: Tensor = u + values["text_scale"] * (c - u)
+    kind, minimum = values["renorm_type"], values["renorm_min"]
+    if kind == "text_channel":
+        result = _renormed(result, c, (-1,), minimum, epsilon)
+    if values["image_scale"] > 1.0:
+        # In text-to-image the branch without the input image is the conditional one.
+        result = c + values["image_scale"] * (result - c)
+    if kind in ("global", "channel"):
+        result = _renormed(result, c, (1, 2) if kind == "global" else (-1,), minimum, epsilon)
+    return result
+
+
+def _renormed(result: Tensor, reference: Tensor, dims: tuple[int, ...], minimum: float, epsilon: float) -> Tensor:
+    wanted = torch.linalg.vector_norm(reference, dim=dims, keepdim=True)
+    norm = torch.linalg.vector_norm(result, dim=dims, keepdim=True)
+    scaled: Tensor = result * (wanted / (norm + epsilon)).clamp(min=minimum, max=1.0)
+    return scaled
+
+
+def shifted_sigmas(points: int, shift: float) -> list[float]:
+    """``points`` noise levels from 1 to 0 under the time shift ``s t / (1 + (s - 1) t)``."""
+    times = [1 - i / (points - 1) for i in range(points)]
+    return [shift * t / (1 + (shift - 1) * t) for t in times]
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Largest difference; infinite where one of the two is not a number, which ``max`` would lose."""
+    value = (found.double() - expected.double()).abs().max().item()
+    return value if value == value else math.inf
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    """Largest difference, relative to the largest expected magnitude; infinite where something is not a number."""
+    scale = expected.double().abs().max().item()
+    return difference(found, expected) / max(scale, 1e-12)

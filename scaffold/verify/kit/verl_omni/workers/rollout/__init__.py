@@ -1,0 +1,1 @@
+"""Stand-in for ``verl_omni.workers.rollout``: only ``vllm_rollout``."""

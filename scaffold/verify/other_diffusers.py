@@ -1,0 +1,51 @@
+"""Another release of diffusers, unzipped in the cache, for a child process of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.fetch import fetch_wheel
+
+DISTRIBUTION = "diffusers"
+
+
+def installed_diffusers() -> str | None:
+    """Version of the installed diffusers, or None."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def other_diffusers(version: str) -> Path:
+    """Folder that holds ``diffusers/`` of ``version`` and nothing else, fetched and unzipped on first use.
+
+    Raises:
+        ScaffoldError: the release cannot be fetched, or the cache cannot be written.
+    """
+    folder = cache_root() / "unzipped" / f"{DISTRIBUTION}-{version}"
+    if folder.is_dir():
+        return folder
+    wheel = fetch_wheel(DISTRIBUTION, version)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".unzip-", dir=folder.parent))
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(staging)
+            # Another process may have been faster; both folders are the same.
+            staging.replace(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ScaffoldError(f"{wheel.name} cannot be unzipped into {folder.parent}: {error}") from None
+    return folder

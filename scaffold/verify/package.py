@@ -1,0 +1,139 @@
+"""What can be told about a package without running it: where it lies, what it declares, how upstream drives it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaffold.errors import ScaffoldError
+
+SPEC_FILE = "scaffold.toml"
+CONTAINER = ("verl_omni", "pipelines")
+# The base classes make a folder a checkout of verl-omni rather than a rendered tree.
+CHECKOUT_FILES = ("verl_omni/__init__.py", "verl_omni/pipelines/model_base.py")
+_MODELS = "vllm_omni.diffusion.models."
+_LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.*?\])\2""")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package on disk.
+
+    Attributes:
+        folder: ``…/verl_omni/pipelines/<name>``, resolved.
+        root: the folder that holds ``verl_omni/``.
+        checkout: whether ``root`` is a checkout of verl-omni.
+        spec: sections of ``scaffold.toml``; empty for a package written by hand.
+        upstream: ``module`` and ``class`` of the pipeline it inherits from, if its source says so.
+    """
+
+    folder: Path
+    root: Path
+    checkout: bool
+    spec: dict[str, Any]
+    upstream: tuple[str, str] | None
+
+    @property
+    def name(self) -> str:
+        """Name of the package."""
+        return self.folder.name
+
+    @property
+    def module(self) -> str:
+        """Dotted name under which it is imported."""
+        return ".".join((*CONTAINER, self.name))
+
+
+def open_package(path: str | Path) -> Package:
+    """Look at a package folder; nothing of it is imported.
+
+    Raises:
+        ScaffoldError: it is no package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
+    """
+    folder = Path(path).expanduser()
+    hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
+    if not folder.is_dir():
+        raise ScaffoldError(f"{path} is no folder", hint=hint)
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        raise ScaffoldError(f"{path} has no __init__.py", hint=hint)
+    if folder.parts[-3:-1] != CONTAINER or not folder.name.isidentifier():
+        raise ScaffoldError(f"{path} does not lie in verl_omni/pipelines/", hint=hint)
+    root = folder.parents[2]
+    checkout = all((root / file).is_file() for file in CHECKOUT_FILES)
+    return Package(folder, root, checkout, _spec(folder), _upstream_class(folder))
+
+
+def _spec(folder: Path) -> dict[str, Any]:
+    file = folder / SPEC_FILE
+    if not file.is_file():
+        return {}
+    from scaffold.spec import IntegrationSpec
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScaffoldError(f"{file} cannot be read: {error}") from None
+    return {name: dict(values) for name, values in IntegrationSpec.from_toml(text, str(file)).sections.items()}
+
+
+def _upstream_class(folder: Path) -> tuple[str, str] | None:
+    """The class of vllm-omni's that a class of the package has as a base."""
+    for file in sorted(folder.glob("*.py")):
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (SyntaxError, ValueError, OSError):
+            continue
+        imported = {
+            alias.asname or alias.name: (node.module, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_MODELS)
+            for alias in node.names
+        }
+        for node in tree.body:
+            for base in node.bases if isinstance(node, ast.ClassDef) else ():
+                if isinstance(base, ast.Name) and base.id in imported:
+                    module, name = imported[base.id]
+                    return str(module), name
+    return None
+
+
+def declared_lists(package: Package) -> dict[str, list[str]]:
+    """LoRA targets and FSDP prefixes: of the spec, else of the launch scripts that name the package's architecture.
+
+    Returns:
+        ``target_modules`` and ``fsdp_layer_prefixes``, each absent where nobody declares it.
+    """
+    lora = package.spec.get("lora", {})
+    found = {"target_modules": lora.get("targets"), "fsdp_layer_prefixes": lora.get("layer_prefixes")}
+    if not package.spec:
+        architectures = _architectures(package.folder)
+        for script in sorted([*package.root.glob("examples/**/*.sh"), *package.root.glob("tests/special_e2e/*.sh")]):
+            text = script.read_text(encoding="utf-8", errors="replace")
+            if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
+                continue
+            for name, _, value in _LISTS.findall(text):
+                found[name] = found[name] or _literal(value)
+    return {name: [str(item) for item in value] for name, value in found.items() if value}
+
+
+def _literal(text: str) -> list[Any] | None:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _architectures(folder: Path) -> set[str]:
+    """First string argument of each ``register(…)`` decorator."""
+    names = set()
+    for file in sorted(folder.glob("*.py")):
+        for match in re.finditer(
+            r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", file.read_text("utf-8", errors="replace")
+        ):
+            names.add(match[1])
+    return names

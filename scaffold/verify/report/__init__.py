@@ -1,0 +1,23 @@
+"""What ``verify`` shows: a table on the terminal, one HTML page for reviewers, a section for a pull request.
+
+``print_report`` writes to stdout; ``write_report`` picks the format by the file's suffix; ``check_destination`` says
+beforehand whether it could.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaffold.verify.report.destination import check_destination, check_suffix, write_report
+
+if TYPE_CHECKING:
+    from scaffold.verify.result import VerifyReport
+
+__all__ = ["check_destination", "check_suffix", "print_report", "write_report"]
+
+
+def print_report(report: VerifyReport) -> None:
+    """Print the report as a table on stdout, as wide as the terminal (80 columns where there is none)."""
+    from scaffold.verify.report.terminal import print_report as show
+
+    show(report)

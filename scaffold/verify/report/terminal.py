@@ -1,0 +1,76 @@
+"""The report on a terminal: one line for each contract, then why some failed or did not run, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from scaffold.verify.report.number import figures
+from scaffold.verify.report.printable import printable
+from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls
+from scaffold.verify.result import CheckResult, Level, VerifyReport
+
+STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
+LEVELS: tuple[Level, ...] = ("contract", "rollout")
+
+
+def print_report(report: VerifyReport, console: Console | None = None) -> None:
+    """Print ``report``; status is a word, so colour adds nothing that is lost without it.
+
+    Args:
+        report: what ``verify`` found.
+        console: where to; stdout by default.
+    """
+    console = console or Console(highlight=False)
+
+    def text(value: object, style: str = "") -> Text:
+        # A terminal that is not UTF-8 gets an escape instead of an error.
+        safe = printable(value).encode(console.encoding, "backslashreplace").decode(console.encoding)
+        return Text(safe, style, overflow="fold")
+
+    console.print(text(report.package, "bold").append(f"  run with {LIBRARIES[report.contract]}", "not bold"))
+    for level in LEVELS:
+        checks = [check for check in report.checks if check.level == level]
+        if checks:
+            console.print()
+            console.print(_table(level, checks, text))
+    for status, heading in (("fail", "failed"), ("skip", "skipped")):
+        found = [check for check in report.checks if check.status == status]
+        if found:
+            console.print()
+            console.print(Text(heading, STYLES[status]))
+        for check in found:
+            known = pitfalls(check)
+            name = text(check.id, "bold").append(f" ({known})" if known else "", "not bold")
+            console.print(Padding(name, (0, 0, 0, 2), expand=False))
+            console.print(Padding(text(check.reason or "no reason was given"), (0, 0, 0, 4), expand=False))
+    console.print()
+    console.print(text(counts(report), "bold"))
+    for step in next_steps(report):
+        console.print(text(f"next: {step}"))
+
+
+def _table(level: Level, checks: list[CheckResult], text: Callable[..., Text]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column(f"{level} level", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    for heading in ("measured", "limit"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("unit", overflow="fold")
+    table.add_column("s", justify="right", no_wrap=True)
+    for check in checks:
+        value, limit = figures(check.value, check.limit)
+        table.add_row(
+            text(check.id),
+            text(check.status, STYLES[check.status]),
+            text(value or "-"),
+            text(limit or "-"),
+            text(check.unit or ""),
+            text(f"{check.seconds:.1f}"),
+        )
+    return table

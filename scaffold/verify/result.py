@@ -1,0 +1,113 @@
+"""What a verification found: one result for each contract, and the report that holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["contract", "rollout"]
+Status = Literal["pass", "fail", "skip"]
+Library = Literal["verl_omni", "kit"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One contract, measured.
+
+    Attributes:
+        id: stable name, ``padding-invariance``; unique within a report.
+        level: which level ran it.
+        title: the contract as a sentence.
+        status: ``skip`` always says why in ``reason``.
+        value: what was measured; None where the contract is no number, or nothing was measured.
+        limit: the largest ``value`` that passes; None where the contract is no number.
+        unit: what ``value`` counts: ``relative``, ``absolute``, ``parameters``, ``steps``; None for no number.
+        reason: one line: what was found, and why the limit is what it is where it passed.
+        floor: what rounding alone gives, measured or known, in the unit of ``value``; None where that means nothing.
+        series: curves by name, each a list of numbers, such as ``rollout log-prob`` and ``training log-prob``.
+        seconds: wall time of this contract.
+        pitfalls: numbers in the list of known bugs that a failure may mean.
+    """
+
+    id: str
+    level: Level
+    title: str
+    status: Status
+    value: float | None
+    limit: float | None
+    unit: str | None
+    reason: str
+    floor: float | None = None
+    series: Mapping[str, list[float]] | None = None
+    seconds: float = 0.0
+    pitfalls: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``checks``; the first five keys are stable, the others only ever grow.
+
+        ``value`` is None where the measurement is infinite or not a number, which JSON cannot say; ``reason`` does.
+        """
+        return {
+            "id": self.id,
+            "status": self.status,
+            "value": finite(self.value),
+            "limit": finite(self.limit),
+            "reason": self.reason,
+            "level": self.level,
+            "title": self.title,
+            "unit": self.unit,
+            "floor": finite(self.floor),
+            "series": None
+            if self.series is None
+            else {name: [finite(value) for value in values] for name, values in self.series.items()},
+            "seconds": round(self.seconds, 3),
+            "pitfalls": list(self.pitfalls),
+        }
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Everything one run of ``verify`` found.
+
+    Attributes:
+        package: folder name of the package, ``foo_flow_grpo``.
+        contract: which ``verl_omni`` ran the package: the real one, or the kit's stand-in.
+        checks: one result for each contract, in the order they ran.
+        environment: versions and machine, by name; values are strings or numbers.
+        commands: shell lines that repeat the run.
+    """
+
+    package: str
+    contract: Library
+    checks: tuple[CheckResult, ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether any contract failed."""
+        return any(check.status == "fail" for check in self.checks)
+
+    def count(self, status: Status) -> int:
+        """Number of checks with ``status``."""
+        return sum(check.status == status for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stable JSON of the command."""
+        return {
+            "schema": SCHEMA,
+            "contract": self.contract,
+            "checks": [check.to_json() for check in self.checks],
+            "package": self.package,
+            "environment": dict(self.environment),
+            "commands": list(self.commands),
+        }
+
+
+def finite(value: float | None) -> float | None:
+    """``value``, or None where it is infinite or not a number."""
+    return value if value is not None and math.isfinite(value) else None

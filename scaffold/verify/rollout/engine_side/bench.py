@@ -1,0 +1,156 @@
+"""One engine and one training module of the same package, and the comparisons made on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.rollout.engine_side import precision, real_library, settings, sources
+from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
+from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
+from scaffold.verify.rollout.engine_side.recipe import Recipe
+from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+from scaffold.verify.rollout.task import Task
+
+# Latent tokens a side; small, and not equal to the checkpoint's own grid.
+SIDE = 4
+
+Change = Callable[[Sequence[int]], list[int]]
+
+
+class Bench:
+    """Loaded once a process; scenarios share it and leave weights as they found them, unless they come last."""
+
+    def __init__(self, task: Task) -> None:
+        from pathlib import Path
+
+        self.task = task
+        settings.before_imports()
+        # Before anything of verl_omni is imported, which may import a package of the same name.
+        sources.install_package(Path(task.root), task.package)
+        if task.library is not None:
+            real_library.install(Path(task.library))
+        else:
+            sources.install_kit(Path(task.kit))
+        self.adapters = sources.load_adapters(task.package)
+        _build_checkpoint(task)
+        self.patched = precision.match(self.adapters, task.dtype)
+
+        from transformers import AutoTokenizer
+
+        from scaffold.verify.rollout.engine_side.engine import Engine
+        from scaffold.verify.rollout.engine_side.training import Training
+        from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport
+
+        prompt = task.facts["prompt"]
+        self.prompts = PromptForm(
+            AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True),
+            prompt["begin"],
+            prompt["end"],
+            prompt["add_special_tokens"],
+            prompt["chat_template"],
+        )
+        unit = task.facts["pixels_per_token"]
+        self.recipe = Recipe(height=SIDE * unit, width=SIDE * unit, noise_level=task.facts["noise_level"])
+        self.unit = unit
+        dtype = getattr(torch, task.dtype)
+        self.engine = Engine(
+            self.adapters, task.checkpoint, dtype, KitTransport() if task.library is None else LibraryTransport()
+        )
+        self.training = Training.load(self.adapters, task.checkpoint, dtype, prompt["column"], self.recipe)
+        self.texts = TEXTS
+        self._first: list[Trajectory] | None = None
+
+    @property
+    def first(self) -> list[Trajectory]:
+        """One rollout of every prompt with the package's own settings; made once."""
+        if self._first is None:
+            self._first = self.roll_out(self.recipe)
+        return self._first
+
+    def roll_out(
+        self,
+        recipe: Recipe,
+        texts: Sequence[str] = TEXTS,
+        *,
+        lora: bool = False,
+        native: bool = False,
+        seed: int = 7,
+    ) -> list[Trajectory]:
+        """Generate one sample a text; ``native`` sends the data set's ids in place of the chat form."""
+        torch.manual_seed(seed)  # the noise of the steps comes from the global generator
+        samples = []
+        for index, text in enumerate(texts):
+            ids = self.prompts.native(text)
+            sent = ids if native else self.prompts.chat(text)
+            samples.append(self.engine.generate(sent, recipe.sampling(seed + index), ids, lora=lora))
+        return samples
+
+    def compare(
+        self,
+        samples: Sequence[Trajectory],
+        recipe: Recipe,
+        *,
+        change: Change | None = None,
+        together: bool = False,
+        training: Any = None,
+    ) -> Comparison:
+        """Recompute the samples, one by one or in one padded batch.
+
+        Args:
+            change: edits the token ids that training is given; a control.
+            together: one batch of all samples.
+            training: another training side than the bench's.
+        """
+        side = training or self.training
+        groups = [list(samples)] if together else [[sample] for sample in samples]
+        parts = []
+        for group in groups:
+            ids = [change(sample.token_ids) if change else sample.token_ids for sample in group]
+            parts.append(compare(group, side.recompute(group, recipe, ids)))
+        return join(parts)
+
+    def guided(self, scale: float) -> Recipe:
+        """The recipe with another scale of text guidance.
+
+        Raises:
+            NotApplicable: the pipeline has no guidance.
+        """
+        name = self.task.facts["guidance"]["name"]
+        if name is None:
+            raise NotApplicable("the pipeline has no guidance scale")
+        return replace(self.recipe, guidance={name: scale})
+
+    def equal(self, checks: tuple[Check, Check], found: Comparison) -> tuple[Measurement, Measurement]:
+        """The two measurements of a comparison in float32."""
+        log_prob, velocity = checks
+        if found.problem:
+            told = found.problem
+        else:
+            told = f"largest difference of {len(found.steps)} log-probs, at {found.where}"
+        if found.velocity is None:
+            second = Measurement(velocity.id, None, "no velocity of a side was seen at its SDE step", skipped=True)
+        else:
+            second = Measurement(
+                velocity.id, found.velocity, f"largest difference of {len(found.steps)} velocities", floor=2**-23
+            )
+        return Measurement(log_prob.id, found.log_prob, told, floor=found.floor, series=found.series), second
+
+
+def _build_checkpoint(task: Task) -> None:
+    """Run the package's own builder unless the checkpoint is there."""
+    if task.builder is None:
+        return
+    import contextlib
+    import io
+    import runpy
+    import sys
+    from unittest import mock
+
+    command = [task.builder, "--output-dir", task.checkpoint]
+    with mock.patch.object(sys, "argv", command), contextlib.redirect_stdout(io.StringIO()):
+        runpy.run_path(task.builder, run_name="__main__")

@@ -1,0 +1,99 @@
+"""vllm-omni's diffusion worker in this process, with the package's rollout adapter as its pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import socket
+from typing import Any
+from unittest import mock
+
+import torch
+
+from scaffold.verify.rollout.engine_side import recorder
+from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
+from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
+
+WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
+
+
+class Engine:
+    """One worker on one CPU."""
+
+    def __init__(self, adapters: Adapters, checkpoint: str, dtype: torch.dtype, transport: Transport) -> None:
+        data: Any = importlib.import_module("vllm_omni.diffusion.data")
+        self.transport = transport
+        self.config = data.OmniDiffusionConfig.from_kwargs(
+            model=checkpoint,
+            model_class_name=adapters.upstream_class,
+            dtype=dtype,
+            enforce_eager=True,
+            num_gpus=1,
+            master_port=_free_port(),
+        )
+        worker_class: Any = transport.worker_class()
+        with contextlib.ExitStack() as stack:
+            # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
+            for name in ("decorate_logs", "set_process_title"):
+                stack.enter_context(mock.patch(f"{WORKER}.{name}", create=True))
+            if isinstance(transport, LibraryTransport):
+                stack.enter_context(mock.patch(f"{transport.UTILS}.set_death_signal"))
+            self.worker = worker_class(local_rank=0, rank=0, od_config=self.config, skip_load_model=True)
+        self.worker.re_init_pipeline({"pipeline_class": adapters.rollout_path})
+        autoencoder = getattr(self.pipeline, "vae", None)
+        if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
+            autoencoder.float()  # convolutions in half precision take minutes on a CPU
+
+    @property
+    def pipeline(self) -> Any:
+        """The rollout adapter."""
+        return self.worker.model_runner.pipeline
+
+    def generate(
+        self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
+    ) -> Trajectory:
+        """Run one request.
+
+        Args:
+            request_ids: ids that the agent loop sends.
+            sampling: flat settings; what the sampling type does not declare goes to its ``extra_args``.
+            token_ids: ids that the data set gives to training.
+            lora: whether the request names the adapter.
+        """
+        inputs: Any = importlib.import_module("vllm_omni.inputs.data")
+        requests: Any = importlib.import_module("vllm_omni.diffusion.request")
+        params_class = inputs.OmniDiffusionSamplingParams
+        declared = {entry.name for entry in dataclasses.fields(params_class)}
+        known = {name: value for name, value in sampling.items() if name in declared}
+        known["extra_args"] = {name: value for name, value in sampling.items() if name not in declared}
+        if lora:
+            known["lora_request"] = self.transport.lora_request()
+        prompt = {"prompt_token_ids": list(request_ids)}
+        # One prompt a request, or the older form that holds several.
+        several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
+        request = requests.OmniDiffusionRequest(
+            **({"prompts": [prompt]} if several else {"prompt": prompt}),
+            sampling_params=params_class(**known),
+            request_id="verification",
+        )
+        with recorder.velocities() as taken:
+            output = self.worker.execute_model(request, self.config)
+        found = read_trajectory(output, token_ids)
+        found.velocities = [recorder.at(taken, float(t)) for t in found.timesteps]
+        return found
+
+    def sync(self, tensors: Tensors) -> None:
+        """Send base weights as the actor does."""
+        self.transport.sync(self.worker, tensors)
+
+    def push_lora(self, tensors: Tensors, peft_config: dict[str, Any]) -> None:
+        """Send an adapter as the actor does."""
+        self.transport.push_lora(self.worker, tensors, peft_config)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

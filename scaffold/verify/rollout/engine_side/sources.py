@@ -1,0 +1,137 @@
+"""Where ``verl_omni`` and the package come from: a real checkout or the kit, and the tree under verification."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+KIT_PACKAGES = ("verl", "verl_omni", "omni_scaffold_kit")
+
+
+class FolderFinder(importlib.abc.MetaPathFinder):
+    """Serves the named packages from their folders and leaves every other name alone."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.folders = folders
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        folder = self.folders.get(fullname)
+        if folder is None:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+
+
+class MovedModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Serves an old module name from where the code lives now."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname == self.old else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return importlib.import_module(self.new)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run: the module was imported under its new name."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The two classes that a package registers, and under what."""
+
+    training: Any
+    rollout: Any
+    architecture: str
+    algorithm: str
+
+    @property
+    def rollout_path(self) -> str:
+        """Dotted path under which the engine imports the rollout adapter."""
+        return f"{self.rollout.__module__}.{self.rollout.__qualname__}"
+
+    @property
+    def packages(self) -> list[str]:
+        """Packages of ``verl_omni.pipelines`` that the adapters and their bases come from."""
+        names: dict[str, None] = {}
+        for cls in (*self.rollout.__mro__, *self.training.__mro__):
+            parts = cls.__module__.split(".")
+            if parts[:2] == ["verl_omni", "pipelines"] and len(parts) > 2:
+                names[".".join(parts[:3])] = None
+        return list(names)
+
+    def _upstream(self) -> Any:
+        for cls in self.rollout.__mro__:
+            if cls.__module__.startswith("vllm_omni.diffusion.models."):
+                return cls
+        raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
+
+    @property
+    def upstream_class(self) -> str:
+        """Name of vllm-omni's own pipeline class below the rollout adapter."""
+        return str(self._upstream().__name__)
+
+    @property
+    def upstream_package(self) -> str:
+        """Its model folder as a dotted name."""
+        return ".".join(self._upstream().__module__.split(".")[:4])
+
+
+def install_package(root: Path, package: str) -> None:
+    """Make ``package`` come from ``root``, whatever else holds a package of that name."""
+    folder = root.joinpath(*package.split("."))
+    if package in sys.modules:
+        raise ImportError(f"{package} was imported before its place was known")
+    if not (folder / "__init__.py").is_file():
+        raise FileNotFoundError(f"{folder} is no package")
+    sys.meta_path.insert(0, FolderFinder({package: folder}))
+
+
+def install_kit(kit: Path) -> None:
+    """Make ``verl`` and ``verl_omni`` the kit's; the kit's ``vllm_omni`` stays unused, the real one is here."""
+    sys.meta_path.insert(0, FolderFinder({name: kit / name for name in KIT_PACKAGES}))
+
+
+def load_adapters(package: str) -> Adapters:
+    """Import the package and find its pair of adapters in the registries.
+
+    Raises:
+        LookupError: it registers no pair under one architecture and algorithm.
+    """
+    importlib.import_module(package)
+    base = importlib.import_module("verl_omni.pipelines.model_base")
+    training = _own(base.DiffusionModelBase._registry, package)
+    rollout = _own(base.VllmOmniPipelineBase._registry, package)
+    both = sorted(training.keys() & rollout.keys())
+    if not both:
+        raise LookupError(f"{package} registers no pair of adapters: {sorted(training)} and {sorted(rollout)}")
+    return Adapters(training[both[0]], rollout[both[0]], *both[0])
+
+
+def _own(registry: dict[tuple[str, str], Any], package: str) -> dict[tuple[str, str], Any]:
+    return {key: cls for key, cls in registry.items() if f"{cls.__module__}.".startswith(package + ".")}
+
+
+def loaded_modules(packages: Iterable[str]) -> list[ModuleType]:
+    """Modules of ``packages`` that are imported, each once."""
+    wanted = list(packages)
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if module is not None and any(name == package or name.startswith(package + ".") for package in wanted):
+            found[id(module)] = module
+    return list(found.values())

@@ -1,0 +1,147 @@
+"""The package's training adapter, called in the order in which verl-omni's engine calls it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from scaffold.verify.rollout.engine_side import recorder
+from scaffold.verify.rollout.engine_side.recipe import Recipe
+from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """One micro-batch.
+
+    Attributes:
+        log_probs: ``(B, T)`` float32.
+        velocities: one ``(B, …)`` float32 a step; None where the step was not seen.
+        means: one ``(B, …)`` a step, the mean of the next sample.
+    """
+
+    log_probs: torch.Tensor
+    velocities: list[torch.Tensor | None]
+    means: list[torch.Tensor]
+
+
+class Training:
+    """The training module of one package, on the CPU."""
+
+    def __init__(self, adapters: Adapters, checkpoint: str, dtype: torch.dtype, column: str, module: Any) -> None:
+        self.adapters, self.checkpoint, self.dtype, self.column = adapters, checkpoint, dtype, column
+        self.adapter = adapters.training
+        self.module = module
+
+    @classmethod
+    def load(cls, adapters: Adapters, checkpoint: str, dtype: torch.dtype, column: str, recipe: Recipe) -> Training:
+        """Load the module as the adapter does."""
+        config = recipe.model_config(adapters.architecture, adapters.algorithm, checkpoint)
+        module = adapters.training.build_module(config, torch_dtype=dtype)
+        return cls(adapters, checkpoint, dtype, column, module.to(dtype))
+
+    def copy(self, dtype: torch.dtype | None = None) -> Training:
+        """The same with a module of its own, in ``dtype`` if given; changes stay in it."""
+        module = copy.deepcopy(self.module)
+        to = dtype or self.dtype
+        return Training(self.adapters, self.checkpoint, to, self.column, module.to(to))
+
+    def config(self, recipe: Recipe) -> Any:
+        """The model configuration of a recipe."""
+        return recipe.model_config(self.adapters.architecture, self.adapters.algorithm, self.checkpoint)
+
+    def micro_batch(self, samples: Sequence[Trajectory], token_ids: Sequence[Sequence[int]]) -> Any:
+        """The columns that training reads; prompts keep their own lengths, their padded form stands beside them."""
+        from tensordict import TensorDict  # type: ignore[import-untyped]
+        from tensordict.tensorclass import NonTensorData, NonTensorStack  # type: ignore[import-untyped]
+
+        longest = max(map(len, token_ids))
+        padded = [[0] * (longest - len(ids)) + list(ids) for ids in token_ids]
+        mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in token_ids]
+        column = [NonTensorData(np.asarray(ids, dtype=np.int64)) for ids in token_ids]
+        batch: dict[str, Any] = {
+            "all_latents": torch.stack([sample.latents for sample in samples]),
+            "all_timesteps": torch.stack([sample.timesteps for sample in samples]),
+            "prompts": torch.tensor(padded),
+            "attention_mask": torch.tensor(mask),
+            self.column: NonTensorStack.from_list(column),
+        }
+        for name in samples[0].extra:
+            values = [sample.extra[name] for sample in samples]
+            if all(isinstance(value, torch.Tensor) for value in values):
+                batch[name] = torch.stack(values)
+        return TensorDict(batch, batch_size=[len(samples)])
+
+    @torch.no_grad()
+    def recompute(
+        self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
+    ) -> Recomputed:
+        """Recompute every recorded step from the latents that the rollout recorded."""
+        config = self.config(recipe)
+        scheduler = self.adapter.build_scheduler(config)
+        self.module.train()
+        self.adapter.configure_train_mode(self.module)
+        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
+        embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
+        rows, velocities, means = [], [], []
+        for step in range(samples[0].steps):
+            inputs, negative = self.adapter.prepare_model_inputs(
+                module=self.module,
+                model_config=config,
+                latents=batch["all_latents"],
+                timesteps=batch["all_timesteps"],
+                **{name: batch.get(name, None) for name in embeddings},
+                micro_batch=batch,
+                step=step,
+            )
+            with recorder.velocities() as taken:
+                log_prob, mean, *_ = self.adapter.forward_and_sample_previous_step(
+                    module=self.module,
+                    scheduler=scheduler,
+                    model_config=config,
+                    model_inputs=self._cast(inputs),
+                    negative_model_inputs=self._cast(negative),
+                    scheduler_inputs=batch,
+                    step=step,
+                )
+            rows.append(log_prob.float())
+            means.append(mean.float())
+            velocities.append(taken[-1][1] if taken else None)
+        return Recomputed(torch.stack(rows, dim=1), velocities, means)
+
+    def _cast(self, inputs: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Latents travel in float32; mixed precision casts what goes into a module."""
+        if inputs is None or self.dtype == torch.float32:
+            return inputs
+        return {
+            name: value.to(self.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for name, value in inputs.items()
+        }
+
+    @torch.no_grad()
+    def change_trainable(self, recipe: Recipe, scale: float = 0.1, seed: int = 1) -> list[str]:
+        """Change every parameter that training without LoRA updates, by ``scale`` of its own size; returns names."""
+        self.module.requires_grad_(True)
+        choose = getattr(self.adapter, "configure_trainable_params", None)  # the oldest releases train everything
+        if choose is not None:
+            choose(self.module, self.config(recipe))
+        self.module.to(self.dtype)
+        generator = torch.Generator().manual_seed(seed)
+        changed = []
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                size = parameter.float().pow(2).mean().sqrt().clamp_min(1e-3)
+                noise = torch.randn(parameter.shape, generator=generator) * size * scale
+                parameter.add_(noise.to(parameter.dtype))
+                changed.append(name)
+        return changed
+
+    def base_weights(self) -> list[tuple[str, torch.Tensor]]:
+        """Every entry of the state dict under the name by which the actor sends it."""
+        return [(f"transformer.{name}", tensor.detach().clone()) for name, tensor in self.module.state_dict().items()]

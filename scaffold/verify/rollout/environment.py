@@ -1,0 +1,204 @@
+"""Virtual environments in which the real vllm-omni runs on a CPU: ``python -m scaffold.verify.rollout.environment``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.upstream.cache import cache_root
+from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
+from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
+
+# Folder of an environment made elsewhere; what is in it is not checked.
+OVERRIDE = "OMNI_SCAFFOLD_ROLLOUT_ENV"
+BOOT = Path(__file__).resolve().parent / "engine_side" / "boot.py"
+MARKER = "omni-scaffold.json"
+
+Runner = Callable[[list[str]], None]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment that is there; ``version`` of vllm-omni."""
+
+    folder: Path
+    version: str
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return _python(self.folder)
+
+    @property
+    def site_packages(self) -> Path:
+        """The folder that holds ``vllm_omni/``.
+
+        Raises:
+            ScaffoldError: it does not.
+        """
+        for candidate in sorted(self.folder.glob("lib/python3.*/site-packages")):
+            if (candidate / "vllm_omni" / "__init__.py").is_file():
+                return candidate
+        raise ScaffoldError(f"{self.folder} holds no vllm-omni", hint="build it again with --force")
+
+
+def environment_folder(version: str) -> Path:
+    """Where the environment of a version is kept: in the cache, unless ``$OMNI_SCAFFOLD_ROLLOUT_ENV`` names one.
+
+    A name with ``{version}`` in it serves several versions.
+    """
+    override = os.environ.get(OVERRIDE)
+    if override:
+        return Path(override.replace("{version}", version)).expanduser()
+    return cache_root() / f"rollout-{version}"
+
+
+def find_environment(version: str) -> Environment | str:
+    """Return the environment of a version, or why there is none to use."""
+    folder = environment_folder(version)
+    if os.environ.get(OVERRIDE):
+        found = Environment(folder, version)
+        return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
+    command = f"python -m scaffold.verify.rollout.environment {version}"
+    if version not in known_versions():
+        return f"no rollout environment is described for vllm-omni {version}; known: {', '.join(known_versions())}"
+    if not (folder / MARKER).is_file():
+        return f"the rollout environment of vllm-omni {version} is not built; run: {command}"
+    if not _python(folder).exists() or _marker(folder) != _expected(read_pins(version)):
+        return f"the rollout environment of vllm-omni {version} is out of date; run: {command}"
+    return Environment(folder, version)
+
+
+def build_environment(version: str, *, force: bool = False, run: Runner | None = None) -> Environment:
+    """Build the environment of a version unless it is there; an interrupted build leaves nothing that looks whole.
+
+    Args:
+        version: one that has a requirement set.
+        force: build it again.
+        run: runs one command; by default a child process whose failure is an error.
+
+    Raises:
+        ScaffoldError: no requirement set, or a step failed; the message names it.
+    """
+    pins = read_pins(version)
+    if os.environ.get(OVERRIDE):
+        raise ScaffoldError(f"${OVERRIDE} is set, so no environment is built", hint=f"unset {OVERRIDE}")
+    folder = cache_root() / f"rollout-{version}"
+    found = find_environment(version)
+    if isinstance(found, Environment) and not force:
+        return found
+    with _building(folder):
+        if not force and _has_pins(folder, pins):
+            _finish(folder, pins)
+            return Environment(folder, version)
+        # A virtual environment cannot be moved, so it is built where it will be; the marker makes it whole.
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            _install(folder, pins, run or _run)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        _finish(folder, pins)
+    return Environment(folder, version)
+
+
+def _has_pins(folder: Path, pins: Pins) -> bool:
+    """Whether a whole environment is there whose libraries are the right ones; its plugin may be older."""
+    marker = _marker(folder)
+    return _python(folder).exists() and isinstance(marker, dict) and marker.get("pins") == pins.fingerprint
+
+
+def _finish(folder: Path, pins: Pins) -> None:
+    """Put the plugin in and write the marker, which comes last."""
+    install_plugin(next(folder.glob("lib/python3.*/site-packages")))
+    marker = folder / (MARKER + ".tmp")
+    marker.write_text(json.dumps(_expected(pins), indent=2) + "\n", encoding="utf-8")
+    marker.replace(folder / MARKER)
+
+
+def _install(folder: Path, pins: Pins, run: Runner) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    run([sys.executable, "-m", "venv", str(folder)])
+    python = str(_python(folder))
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(pins.constraints) + "\n", encoding="utf-8")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for step in pins.steps:
+        how = ["--constraint", str(constraints)] if step.dependencies else ["--no-deps"]
+        run([*pip, *how, *step.requirements])
+    run([python, str(BOOT), "--probe", *pins.probe])
+
+
+def _expected(pins: Pins) -> dict[str, str]:
+    return {"version": pins.version, "pins": pins.fingerprint, "plugin": plugin_digest()}
+
+
+def _marker(folder: Path) -> object:
+    try:
+        return json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        told = [line for line in lines if line.upper().startswith("ERROR")] or lines
+        shown = " ".join(command[1:6])
+        raise ScaffoldError(
+            f"building the rollout environment failed at `{shown} …`: {told[-1] if told else 'no output'}"
+        )
+
+
+@contextlib.contextmanager
+def _building(folder: Path) -> Iterator[None]:
+    """Only one process builds a folder at a time; a second one is told so."""
+    import fcntl
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(folder.name + ".lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ScaffoldError(f"{folder} is being built by another process", hint="wait for it") from None
+        yield
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the environments of the versions named, all known ones by default; returns the exit code."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="python -m scaffold.verify.rollout.environment", description=__doc__.split(":")[0] if __doc__ else None
+    )
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of vllm-omni: {', '.join(known_versions())}")
+    parser.add_argument("--force", action="store_true", help="build it again")
+    options = parser.parse_args(arguments)
+    try:
+        for version in options.versions or known_versions():
+            started = time.monotonic()
+            environment = build_environment(version, force=options.force)
+            print(f"vllm-omni {version}: {environment.folder} ({time.monotonic() - started:.0f} s)", flush=True)
+    except ScaffoldError as error:
+        print(f"error: {error.line}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What drives a comparison: from the package's spec, else from the pipeline that it inherits from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.verify.package import Package, declared_lists
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.environment import Environment
+
+ALGORITHM_SUFFIX = "_flow_grpo"
+
+
+class NotEstablishedError(Exception):
+    """Something that no comparison can do without is unknown; the text says what."""
+
+
+def model_name(package: Package) -> str:
+    """The model's part of the package's name."""
+    return str(package.spec.get("names", {}).get("model") or package.name.removesuffix(ALGORITHM_SUFFIX))
+
+
+def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
+    """Return what the scenarios need, as plain values.
+
+    Args:
+        package: what is verified.
+        environment: its vllm-omni is read where the package has no spec.
+
+    Raises:
+        NotEstablishedError: the size of a latent token is unknown.
+    """
+    known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
+    if not known["downsample"] or not known["patch"]:
+        raise NotEstablishedError("how many pixels a latent token stands for could not be established")
+    return {
+        "pixels_per_token": int(known["downsample"]) * int(known["patch"]),
+        "noise_level": float(known["noise_level"] or 0.7),
+        "prompt": known["prompt"],
+        "guidance": known["guidance"],
+        "lora": {"targets": declared_lists(package).get("target_modules") or [], "sync": known["sync"]},
+    }
+
+
+def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
+    latents, prompt, cfg = sections.get("latents", {}), sections.get("prompt", {}), sections.get("cfg", {})
+    tokens = {name: entry.get("text") for name, entry in sections.get("tokens", {}).items()}
+    defaults = {entry["name"]: entry["default"] for entry in cfg.get("parameters") or []}
+    return {
+        "downsample": latents.get("downsample"),
+        "patch": latents.get("patch"),
+        "noise_level": sections.get("recipe", {}).get("noise_level"),
+        "prompt": _prompt(
+            tokens,
+            prompt.get("begin"),
+            prompt.get("end"),
+            prompt.get("add_special_tokens"),
+            prompt.get("chat_template"),
+            prompt.get("column"),
+        ),
+        "guidance": _guidance(cfg.get("text_scale"), defaults.get(cfg.get("text_scale"))),
+        "sync": sections.get("lora", {}).get("sync"),
+    }
+
+
+def _of_pipeline(package: Package, environment: Environment) -> dict[str, Any]:
+    if package.upstream is None:
+        raise NotEstablishedError("no class of the package has a pipeline of vllm-omni as its base")
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.spec import find_preset
+    from scaffold.upstream import locate
+
+    module, name = package.upstream
+    try:
+        report = inspect_pipeline(locate(str(environment.site_packages)), f"{module}:{name}")
+    except ScaffoldError as error:
+        raise NotEstablishedError(
+            f"the package has no scaffold.toml, and its pipeline does not tell: {error}"
+        ) from None
+
+    def fact(key: str) -> Any:
+        found = report.facts.get(key)
+        return None if found is None or found.confidence == "unknown" else found.value
+
+    scales = fact("answers.cfg.scales") or {}
+    text_scale = next(iter(scales), None)
+    recipe = find_preset(model_name(package), fact("detail.pipeline.registry_key")).value("cfg", "defaults") or {}
+    return {
+        "downsample": fact("answers.vae.downsample"),
+        "patch": fact("detail.latents.patch"),
+        "noise_level": None,
+        "prompt": _prompt(
+            fact("detail.tokens.text") or {},
+            fact("detail.prompt.begin_token"),
+            fact("detail.prompt.end_token"),
+            fact("detail.prompt.add_special_tokens"),
+            fact("detail.prompt.chat_template"),
+            None,
+        ),
+        "guidance": _guidance(text_scale, recipe.get(text_scale, scales.get(text_scale))),
+        "sync": None,
+    }
+
+
+def _prompt(
+    tokens: dict[str, Any], begin: str | None, end: str | None, special: Any, chat: Any, column: str | None
+) -> dict[str, Any]:
+    return {
+        "begin": None if begin is None else tokens.get(begin),
+        "end": None if end is None else tokens.get(end),
+        "add_special_tokens": bool(special),
+        "chat_template": bool(chat),
+        "column": column or "prompt_token_ids",
+    }
+
+
+def _guidance(name: str | None, scale: Any) -> dict[str, Any]:
+    """A scale of one or less is no guidance, so nothing can be compared with and without it."""
+    usable = name is not None and isinstance(scale, int | float) and scale > 1.0
+    return {"name": name if usable else None, "scale": float(scale) if usable else None}

@@ -1,0 +1,175 @@
+"""Level ``rollout``, from the request to its results; nothing of the package runs in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.resources import kit_root
+from scaffold.upstream.locate import DEFAULT_VERSION
+from scaffold.verify.package import Package, open_package
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
+from scaffold.verify.rollout.judge import judge, judge_all, skipped
+from scaffold.verify.rollout.process import Ending, run_process
+from scaffold.verify.rollout.scenario import all_checks, scenarios
+from scaffold.verify.rollout.task import Task
+
+# Version of vllm-omni to run on, in place of the one that the package was made for.
+VERSION = "OMNI_SCAFFOLD_ROLLOUT_VERSION"
+# Checkout of the real verl-omni for a package that does not lie in one.
+LIBRARY = "VERL_OMNI_SRC"
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is the same for both processes."""
+
+    package: Package
+    environment: Environment
+    facts: dict[str, Any]
+    library: Path | None
+    checkpoint: Path
+    builder: Path | None
+
+    @property
+    def profile(self) -> str:
+        """Release of verl-omni that the kit imitates."""
+        return str(self.package.spec.get("target", {}).get("profile") or "main")
+
+
+def engine_check(dtype: str) -> Check:
+    """Return the check that the process of one precision starts and lives to its end."""
+    title = f"In {dtype}, engine and training load the package and its checkpoint, and the process lives to its end"
+    return Check(f"rollout-engine-{dtype}", title, None, None)
+
+
+def level_checks() -> tuple[Check, ...]:
+    """Return every check of the level."""
+    return (*(engine_check(dtype) for dtype in DTYPES), *all_checks())
+
+
+def run_level(request: VerifyRequest, *, version: str | None = None) -> list[CheckResult]:
+    """Run the level.
+
+    Args:
+        request: package, checkpoint and selection.
+        version: of vllm-omni; by default ``$OMNI_SCAFFOLD_ROLLOUT_VERSION``, else the one the package was made for.
+    """
+    wanted = [check for check in level_checks() if not request.select or check.id in request.select]
+    if not wanted:
+        return []
+    package = open_package(request.package)
+    found = find_environment(version or os.environ.get(VERSION) or package_version(package))
+    if isinstance(found, str):
+        return skipped(wanted, found)
+    with tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-") as scratch:
+        try:
+            plan = make_plan(package, found, request.checkpoint, Path(scratch))
+        except NotEstablishedError as reason:
+            return skipped(wanted, str(reason))
+        results = []
+        for dtype in DTYPES:
+            results += _run_dtype(plan, dtype, wanted, Path(scratch))
+    return results
+
+
+def package_version(package: Package) -> str:
+    """The version of vllm-omni that a package was made for: its spec's, its checkout's pin, or the default."""
+    version = package.spec.get("upstream", {}).get("version")
+    if version is None and package.checkout:
+        from scaffold.target import Checkout
+
+        try:
+            version = Checkout.open(str(package.root)).vllm_omni_pin
+        except ScaffoldError:
+            version = None
+    return str(version or DEFAULT_VERSION)
+
+
+def make_plan(package: Package, environment: Environment, checkpoint: Path | None, scratch: Path) -> Plan:
+    """Find out what drives the package and where its checkpoint comes from.
+
+    Raises:
+        NotEstablishedError: something it takes is missing.
+    """
+    facts = gather_facts(package, environment)
+    builder = None
+    if checkpoint is None:
+        builder = package.root / "tests" / "special_e2e" / f"build_{model_name(package)}_tiny_random.py"
+        if not builder.is_file():
+            raise NotEstablishedError(
+                f"there is no tiny checkpoint to run: {builder.relative_to(package.root)} is missing; give --checkpoint"
+            )
+        checkpoint = scratch / "checkpoint"
+    library = package.root if package.checkout else None
+    if library is None and os.environ.get(LIBRARY):
+        library = Path(os.environ[LIBRARY]).expanduser().resolve()
+    return Plan(package, environment, facts, library, checkpoint, builder)
+
+
+def _run_dtype(plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path) -> list[CheckResult]:
+    own = {check.id for scenario in scenarios() if dtype == scenario.DTYPE for check in scenario.CHECKS}
+    checks = [check for check in wanted if check.id in own]
+    engine = engine_check(dtype)
+    if not checks and engine not in wanted:
+        return []
+    results = scratch / f"{dtype}.jsonl"
+    task = Task(
+        root=str(plan.package.root),
+        package=plan.package.module,
+        library=None if plan.library is None else str(plan.library),
+        kit=str(kit_root()),
+        kit_profile=plan.profile,
+        checkpoint=str(plan.checkpoint),
+        builder=None if plan.builder is None else str(plan.builder),
+        dtype=dtype,
+        facts=plan.facts,
+        checks=[check.id for check in checks],
+        results=str(results),
+    )
+    task_file = scratch / f"{dtype}.json"
+    task.write(task_file)
+    ending = run_process(plan.environment, task_file, scratch / f"{dtype}.log", profile=plan.profile)
+    events = _events(results)
+    measured = {event["check"]: _measurement(event) for event in events if event["event"] == "measured"}
+    alive = _engine_measurement(engine, ending, events, "real verl_omni" if plan.library else "kit")
+    result = judge_all(checks, measured, "the process ended before this was measured")
+    if engine in wanted or alive.value:
+        result.insert(0, judge(engine, alive))
+    return result
+
+
+def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any]], library: str) -> Measurement:
+    started = next((event for event in events if event["event"] == "started"), None)
+    if ending.problem is not None or started is None:
+        problem = ending.problem or "the process ended without starting"
+        return Measurement(check.id, 1.0, problem, limit=0.0, seconds=ending.seconds)
+    versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
+    told = f"{versions}; {library}; {ending.megabytes} MB at most"
+    return Measurement(check.id, 0.0, told, limit=0.0, seconds=ending.seconds)
+
+
+def _measurement(event: dict[str, Any]) -> Measurement:
+    return Measurement.from_data({name: value for name, value in event.items() if name != "event"})
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """Events of a process; the last line of one that was killed may be cut."""
+    events = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break
+    return events

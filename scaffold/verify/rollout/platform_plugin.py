@@ -1,0 +1,27 @@
+"""Puts the CPU platform into an environment as a distribution, so that vllm-omni finds its entry point."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+NAME = "omni-scaffold-cpu"
+VERSION = "1"
+GROUP = "vllm_omni.platform_plugins"
+SOURCES = Path(__file__).resolve().parent / "platform"
+
+
+def plugin_digest() -> str:
+    """Digest of the plugin's files."""
+    content = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def install_plugin(site_packages: Path) -> None:
+    """Copy the modules and write the metadata that declares the entry point."""
+    for path in SOURCES.glob("*.py"):
+        (site_packages / path.name).write_bytes(path.read_bytes())
+    info = site_packages / f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\ncpu = omni_scaffold_cpu:plugin\n", encoding="utf-8")

@@ -1,0 +1,126 @@
+"""The process inside the environment, from outside: its variables, its limits, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaffold.verify.rollout.environment import BOOT, Environment
+
+# Of the parent's variables, these say where things are; others could change what is measured.
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
+# docs/rollout.md gives the reason of each.
+VARIABLES = {
+    "OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VERL_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "MASTER_ADDR": "127.0.0.1",
+    "LOCAL_RANK": "0",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TQDM_DISABLE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+SECONDS = 900.0
+MEGABYTES = 8000
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended; ``problem`` is None where all is well, else one line."""
+
+    problem: str | None
+    seconds: float
+    megabytes: int
+
+
+def run_process(
+    environment: Environment,
+    task: Path,
+    log: Path,
+    *,
+    profile: str,
+    seconds: float = SECONDS,
+    megabytes: int = MEGABYTES,
+) -> Ending:
+    """Run one task to its end or to its limits.
+
+    Args:
+        environment: where it runs.
+        task: file with the task.
+        log: file that gets all it prints.
+        profile: release that the kit imitates.
+        seconds: wall time it may take.
+        megabytes: resident memory it may hold.
+    """
+    variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile}
+    started = time.monotonic()
+    peak = 0
+    stopped = None
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [str(environment.python), str(BOOT), str(task)],
+            env=variables,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while child.poll() is None:
+                peak = max(peak, _resident(child.pid))
+                if time.monotonic() - started > seconds:
+                    stopped = f"stopped after {seconds:.0f} s"
+                elif peak > megabytes:
+                    stopped = f"stopped at {peak} MB of memory, {megabytes} are allowed"
+                if stopped:
+                    break
+                time.sleep(0.1)
+        finally:
+            _end(child)
+    lasted = time.monotonic() - started
+    if stopped is None and child.returncode == 0:
+        return Ending(None, lasted, peak)
+    if stopped is None:
+        code = child.returncode
+        stopped = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with exit code {code}"
+    return Ending(f"the process was {stopped}; its last line: {last_line(log)}", lasted, peak)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something, at most 400 characters of it."""
+    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    found = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return " ".join(found.split())[:400]
+
+
+def _resident(pid: int) -> int:
+    """Resident megabytes of a process; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) // 1024
+    return 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the process and of those it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,1 @@
+"""One module a scenario: what it declares under ``CHECKS`` and how ``measure`` measures it."""

@@ -1,0 +1,34 @@
+"""Deliberate mistakes on the training side: a comparison that does not see them proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Measurement, control, control_measurement
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+ORDER = 80
+DTYPE = "float32"
+OFF = control("guidance-off", "training without guidance")
+OTHER = control("guidance-scale", "training with a guidance scale that is less by one")
+END = control("end-token", "training without the prompt's end token")
+ORDER_OF_TOKENS = control("reversed-prompt", "training with the prompt reversed")
+CHECKS = (OFF, OTHER, END, ORDER_OF_TOKENS)
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Recompute the same rollouts with each mistake."""
+    prompts = bench.prompts
+    yield control_measurement(
+        ORDER_OF_TOKENS, bench.compare(bench.first, bench.recipe, change=prompts.reversed).log_prob
+    )
+    if prompts.end is None:
+        yield Measurement(END.id, None, "prompts have no end token", skipped=True)
+    else:
+        yield control_measurement(END, bench.compare(bench.first, bench.recipe, change=prompts.without_end).log_prob)
+    scale = bench.task.facts["guidance"]["scale"]
+    yield control_measurement(OFF, bench.compare(bench.first, bench.guided(1.0)).log_prob)
+    yield control_measurement(OTHER, bench.compare(bench.first, bench.guided(scale - 1.0)).log_prob)

@@ -1,0 +1,21 @@
+"""Guidance that the configuration gives, in place of the package's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Measurement, equality
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+ORDER = 25
+DTYPE = "float32"
+CHECKS = equality("guidance-given", "Another guidance scale on both sides", (29,))
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Half the package's own scale, and a half."""
+    recipe = bench.guided(bench.task.facts["guidance"]["scale"] / 2 + 0.5)
+    yield from bench.equal(CHECKS, bench.compare(bench.roll_out(recipe), recipe))

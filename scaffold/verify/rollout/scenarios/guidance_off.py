@@ -1,0 +1,21 @@
+"""No guidance on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Measurement, equality
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+ORDER = 20
+DTYPE = "float32"
+CHECKS = equality("guidance-off", "Guidance switched off on both sides", (29,))
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """A scale of 1 is no guidance."""
+    recipe = bench.guided(1.0)
+    yield from bench.equal(CHECKS, bench.compare(bench.roll_out(recipe), recipe))

@@ -1,0 +1,57 @@
+"""An adapter is trained, pushed, trained on and pushed again; the rollout follows each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Measurement, NotApplicable, control, control_measurement, equality
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+# The last in float32: what an adapter leaves behind in the engine stays.
+ORDER = 100
+DTYPE = "float32"
+PUSHES = 2
+RANK, ALPHA = 8, 16
+PAIR = equality("lora", "After each push of a LoRA adapter", (18,))
+STALE = control("stale-lora", "an adapter that was trained and not pushed", (18,))
+CHECKS = (STALE, *PAIR)
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Train on a copy of the module, whose base weights are the checkpoint's."""
+    from scaffold.verify.rollout.engine_side import lora
+    from scaffold.verify.rollout.engine_side.comparison import join
+
+    facts = bench.task.facts["lora"]
+    if not facts["targets"]:
+        raise NotApplicable("the spec names no LoRA targets")
+    if facts["sync"] == "none":
+        raise NotApplicable("this release has no way to bring LoRA into the rollout, and the package refuses it")
+    training = bench.training.copy()
+    lora.inject(training, facts["targets"], RANK, ALPHA)
+    texts = bench.texts[:2]
+    parts, told = [], ""
+    for push in range(PUSHES):
+        lora.change(training, seed=push + 1)
+        adapter = lora.collect(training)
+        if push == 0:
+            stale = bench.compare(bench.first, bench.recipe, training=training)
+            yield control_measurement(STALE, stale.log_prob)
+        bench.engine.push_lora(adapter.tensors, adapter.config)
+        samples = bench.roll_out(bench.recipe, texts, lora=True, seed=11 + push)
+        parts.append(bench.compare(samples, bench.recipe, training=training))
+        bound = lora.bound(bench.engine.worker, adapter)
+        told = f"the engine's manager binds {len(bound)} of {len(adapter.modules)} sent modules"
+    hook = hasattr(bench.engine.pipeline, "map_lora_update_to_engine")
+    log_prob, velocity = bench.equal(PAIR, join(parts))
+    yield _with(log_prob, f"{PUSHES} pushes, through the package's own hook" if hook else f"{PUSHES} pushes; {told}")
+    yield velocity
+
+
+def _with(found: Measurement, told: str) -> Measurement:
+    from dataclasses import replace
+
+    return replace(found, reason=f"{told}; {found.reason}")

@@ -1,0 +1,48 @@
+"""Every position of the SDE window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Check, Measurement, equality
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+ORDER = 40
+DTYPE = "float32"
+SIZE = 2
+ALIGNED = Check(
+    "rollout-window-alignment",
+    "At every position of the SDE window, as many steps are recorded as asked, of the right noise levels, each with"
+    " its log-prob and latents",
+    0,
+    "windows",
+    (2,),
+)
+PAIR = equality("window", "Every position of the SDE window", (2,))
+CHECKS = (ALIGNED, *PAIR)
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Place a window of two at each step of the schedule."""
+    from scaffold.verify.rollout.engine_side.comparison import join
+
+    schedule = bench.first[0].timesteps
+    wrong, parts = [], []
+    positions = range(len(schedule) - SIZE + 1)
+    for begin in positions:
+        recipe = replace(bench.recipe, sde_window_size=SIZE, sde_window_range=(begin, begin + SIZE))
+        samples = bench.roll_out(recipe, bench.texts[:1])
+        sample = samples[0]
+        name = f"[{begin}, {begin + SIZE})"
+        if not sample.aligned or sample.steps != SIZE:
+            wrong.append(f"{name}: {sample.recorded} log-probs, {int(sample.latents.shape[0])} latents")
+        elif float((sample.timesteps - schedule[begin : begin + SIZE]).abs().max()) > 1e-6:
+            wrong.append(f"{name}: noise levels {[round(float(t), 4) for t in sample.timesteps]}")
+        parts.append(bench.compare(samples, recipe))
+    told = "; ".join(wrong) or f"{len(positions)} positions of a window of {SIZE}"
+    yield Measurement(ALIGNED.id, float(len(wrong)), told, floor=0.0)
+    yield from bench.equal(PAIR, join(parts))

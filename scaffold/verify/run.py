@@ -1,0 +1,85 @@
+"""``verify``: opens the package, runs the levels asked for, gathers one report. Executes nothing of the package."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.verify.catalogue import catalogue
+from scaffold.verify.contract_level import run_contract_level
+from scaffold.verify.package import open_package
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult, Level, VerifyReport
+
+
+def verify(
+    package: str | Path, *, checkpoint: str | Path | None = None, level: Level = "contract", select: Sequence[str] = ()
+) -> VerifyReport:
+    """Run a package against its contracts.
+
+    Args:
+        package: folder of the package, rendered or written by hand.
+        checkpoint: folder of a checkpoint whose configuration the model takes.
+        level: ``contract``, or ``rollout`` for both.
+        select: ids of the contracts to run; empty for all.
+
+    Raises:
+        ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
+    """
+    opened = open_package(package)
+    folder = None if checkpoint is None else Path(checkpoint).expanduser()
+    if folder is not None and not (folder / "config.json").is_file():
+        raise ScaffoldError(f"{checkpoint} holds no config.json", hint="--checkpoint takes a folder")
+    _known(select, level)
+    request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
+    outcome = run_contract_level(opened, request)
+    checks: list[CheckResult] = list(outcome.checks)
+    if level == "rollout":
+        from scaffold.verify import rollout
+
+        checks += rollout.run(request)
+    return VerifyReport(opened.name, outcome.contract, tuple(checks), outcome.environment, (_command(request),))
+
+
+def _known(select: Sequence[str], level: Level) -> None:
+    ids = [entry.id for entry in catalogue()]
+    if level == "rollout":
+        from scaffold.verify import rollout
+
+        ids += rollout.check_ids()
+    for name in select:
+        if name not in ids:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, ids, 1, 0.0)
+            elsewhere = name.startswith("rollout-") and level == "contract"
+            hint = "it belongs to --level rollout" if elsewhere else f"nearest is {near[0]}" if near else None
+            raise ScaffoldError(f"there is no contract {name!r} at level {level}", hint=hint)
+
+
+def _command(request: VerifyRequest) -> str:
+    words = ["omni-scaffold", "verify", str(request.package), "--level", request.level]
+    if request.checkpoint is not None:
+        words += ["--checkpoint", str(request.checkpoint)]
+    for name in request.select:
+        words += ["--select", name]
+    return shlex.join(words)
+
+
+def require_torch() -> None:
+    """Raise unless what runs a package is installed.
+
+    Raises:
+        ScaffoldError: a library is missing.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "diffusers", "peft", "tensordict") if find_spec(name) is None]
+    if missing:
+        raise ScaffoldError(
+            f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
+            hint="pip install 'omni-scaffold[verify]'",
+        )

@@ -1,0 +1,43 @@
+"""LoRA as the engine adds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+RANK, ALPHA = 2, 4
+
+
+def adapted(subject: Any, *, targets: list[str] | None = None, zero: bool = True, seed: int = 0) -> Any:
+    """A module with LoRA on the declared targets.
+
+    Args:
+        subject: the package.
+        targets: other targets.
+        zero: B starts at zero, as in training; else at random, so that the adapter does something.
+        seed: of the weights.
+    """
+    import torch
+    from peft import LoraConfig
+
+    module = subject.new_module(seed)
+    torch.manual_seed(seed + 1)
+    config = LoraConfig(
+        r=RANK,
+        lora_alpha=ALPHA,
+        target_modules=targets or subject.declared("target_modules"),
+        init_lora_weights=zero,
+    )
+    module.add_adapter(config)
+    return module
+
+
+def layers(module: Any) -> dict[str, Any]:
+    """The layers that carry LoRA, by name."""
+    return {name: child for name, child in module.named_modules() if hasattr(child, "lora_A")}
+
+
+def linear_names(module: Any) -> set[str]:
+    """Every linear layer of a module without LoRA."""
+    return {name for name, child in module.named_modules() if isinstance(child, nn.Linear)}

@@ -1,0 +1,97 @@
+"""The schedule of both adapters, compared with upstream's and with the formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffusers
+import torch
+
+from scaffold.verify.formulas import shifted_sigmas
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import KnownVelocity
+from scaffold.verify.subject.subject import PROMPTS
+
+# Float32 sigmas in (0, 1]: 6e-8 is one rounding. One step off is 1e-2 and more at 60 steps.
+LIMIT = 1e-6
+STEPS = range(1, 61)
+
+
+def measure_schedule(subject: Any, release: str) -> Measured:
+    """Compare training's sigmas and timesteps, the rollout's, and upstream's formula, for 1 to 60 steps.
+
+    Every timestep of the rollout is then looked up in training's schedule, as the trainer does.
+
+    Args:
+        subject: the package.
+        release: diffusers that must be running.
+    """
+    if diffusers.__version__ != release:
+        raise NotDrivableError(f"diffusers {diffusers.__version__} is running, not {release}")
+    driver = RolloutDriver(subject)
+    problems: list[str] = []
+    worst, where = 0.0, ""
+    differences = []
+    for steps in STEPS:
+        settings = subject.settings(steps=steps)
+        scheduler = subject.scheduler(settings)
+        try:
+            rolled = driver.roll_out(steps=steps)
+        except Exception as error:
+            line = " ".join(str(error).split())[:200]
+            problems.append(f"{steps} steps: the rollout raises {type(error).__name__}: {line}")
+            continue
+        if steps == 1 and not rolled.sigmas:
+            continue  # the engine's warm-up: upstream takes no step, and nothing has raised
+        # What upstream really walked: an adapter may ask it for another number of steps on purpose.
+        points = len(rolled.sigmas) + 1
+        expected = torch.tensor(shifted_sigmas(points, driver.facts["shift"]), dtype=torch.float64)
+        sides = {
+            "training's sigmas": (scheduler.sigmas, expected),
+            "training's timesteps": (scheduler.timesteps, expected[:-1]),
+            "the rollout's timesteps": (None if rolled.timesteps is None else rolled.timesteps[0], expected[:-1]),
+        }
+        far = 0.0
+        for name, (found, wanted) in sides.items():
+            if found is None or found.shape != wanted.shape:
+                count = "none" if found is None else str(len(found))
+                problems.append(f"{steps} steps: {name} are {count}, upstream walks {len(wanted)}")
+                continue
+            difference = (found.double() - wanted).abs().max().item()
+            if difference > worst:
+                worst, where = difference, f" ({name} at {steps} steps)"
+            far = max(far, difference)
+        differences.append(far)
+        problems += _looked_up(scheduler, rolled.timesteps, steps)
+    problems += _one_step(subject, driver)
+    line = f"60 step counts on diffusers {release}: {worst:.1e} apart{where}"
+    return Measured(line, problems, worst, LIMIT, "absolute", 6e-8, {"difference for 2 to 60 steps": differences})
+
+
+def _looked_up(scheduler: Any, timesteps: Any, steps: int) -> list[str]:
+    if timesteps is None:
+        return []
+    for i, timestep in enumerate(timesteps[0]):
+        try:
+            index = int(scheduler.index_for_timestep(timestep))
+        except Exception as error:
+            return [f"{steps} steps: training cannot look step {i} up: {type(error).__name__}"]
+        if index != i:
+            return [f"{steps} steps: the rollout's step {i} is training's step {index}"]
+    return []
+
+
+def _one_step(subject: Any, driver: RolloutDriver) -> list[str]:
+    """The training adapter itself finds a recorded step."""
+    settings = subject.settings()
+    rolled = driver.roll_out()
+    if rolled.timesteps is None:
+        return ["the rollout records no timesteps"]
+    timesteps = rolled.timesteps.repeat(len(PROMPTS), 1)
+    trajectory = (subject.latents(len(PROMPTS), timesteps.shape[1] + 1), timesteps)
+    try:
+        subject.log_prob(KnownVelocity(subject), PROMPTS, settings, step=1, trajectory=trajectory)
+    except Exception as error:
+        return [f"training cannot score a recorded step: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    return []

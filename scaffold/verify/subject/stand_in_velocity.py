@@ -1,0 +1,75 @@
+"""Training modules whose velocity is known, for contracts that are about adapters and not about the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def velocity_of(sample: Tensor) -> Tensor:
+    """A velocity field; it mixes channels, so that one that is off by an index shows."""
+    return 0.3 * sample + 0.1 * sample.roll(1, dims=-1).sin()
+
+
+class KnownVelocity(nn.Module):
+    """Predicts a function of the latents it is given.
+
+    Args:
+        subject: gives configuration and latent shape.
+        function: velocity of ``(B, …)`` latents.
+        dtype: of the prediction, as under mixed precision.
+    """
+
+    def __init__(self, subject: Any, function: Callable[[Tensor], Tensor] = velocity_of, dtype: Any = None) -> None:
+        super().__init__()
+        self.config = subject.config
+        self._shape = subject.geometry.shape
+        self._function = function
+        self._dtype = dtype
+        # Adapters ask a module for its device and dtype through its parameters.
+        self.anchor = nn.Parameter(torch.zeros(1))
+
+    def latents(self, arguments: dict[str, Any]) -> Tensor:
+        """The argument that has the latents' shape."""
+        for value in arguments.values():
+            if isinstance(value, Tensor) and value.is_floating_point() and value.shape[1:] == self._shape:
+                return value
+        raise LookupError(f"no argument of forward has the latents' shape (B, {self._shape})")
+
+    def forward(self, **arguments: Any) -> tuple[Tensor]:
+        """Return the known velocity as a 1-tuple."""
+        velocity = self._function(self.latents(arguments))
+        return (velocity if self._dtype is None else velocity.to(self._dtype),)
+
+
+class TwoBranches(KnownVelocity):
+    """Predicts one velocity with the prompt and another without, and counts its calls.
+
+    Args:
+        subject: as above.
+        negative: the arguments of the branch without prompt.
+    """
+
+    def __init__(self, subject: Any, negative: dict[str, Any] | None) -> None:
+        super().__init__(subject)
+        self._negative = negative
+        self.conditional: list[Tensor] = []
+        self.unconditional: list[Tensor] = []
+
+    def forward(self, **arguments: Any) -> tuple[Tensor]:
+        sample = self.latents(arguments)
+        negative = self._negative
+        if negative is not None and all(_same(arguments.get(name), value) for name, value in negative.items()):
+            self.unconditional.append(velocity_of(sample))
+            return (self.unconditional[-1],)
+        self.conditional.append(velocity_of(sample) + 0.5 * sample.cos())
+        return (self.conditional[-1],)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and bool(torch.equal(one, other))
+    return one is other

@@ -1,0 +1,266 @@
+"""A package as contracts drive it, through the API of its adapters alone."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject import discovery, geometry
+from scaffold.verify.subject.settings import Settings
+from scaffold.verify.subject.tiny_config import MAX_PARAMETERS, parameter_count, tiny
+
+STEPS = 6
+# Ragged on purpose: the longest first, last and in the middle find different mistakes.
+PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
+
+
+class Subject:
+    """The package under test.
+
+    Args:
+        job: what the parent process found out about the package, see ``contract_level``.
+        package: the imported package.
+    """
+
+    def __init__(self, job: dict[str, Any], package: Any) -> None:
+        self.job = job
+        self.package = package
+        self.name: str = job["module"]
+        self.spec: dict[str, Any] = job["spec"]
+        self.folder = Path(job["folder"])
+
+    # Classes
+
+    @cached_property
+    def _adapters(self) -> tuple[tuple[str, str], Any, Any]:
+        return discovery.flow_grpo_adapters(self.name)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Architecture and algorithm that the training adapter is registered under."""
+        return self._adapters[0]
+
+    @property
+    def training(self) -> Any:
+        """The training adapter."""
+        return self._adapters[1]
+
+    @property
+    def rollout(self) -> Any:
+        """The rollout adapter.
+
+        Raises:
+            NotDrivableError: none is registered.
+        """
+        if self._adapters[2] is None:
+            raise NotDrivableError("no rollout adapter is registered; see registration")
+        return self._adapters[2]
+
+    @cached_property
+    def module_class(self) -> Any:
+        """Class of the training module."""
+        return discovery.module_class(self.name, self.training)
+
+    @cached_property
+    def config_class(self) -> Any:
+        """Class of its configuration."""
+        return discovery.config_class(self.name, self.module_class)
+
+    @cached_property
+    def config(self) -> Any:
+        """A tiny configuration; the checkpoint's own where that is small already."""
+        if self.job["checkpoint"] is None:
+            return tiny(self.config_class)
+        given = self.config_class.from_model_path(self.job["checkpoint"])
+        if parameter_count(self.module_class, given) <= MAX_PARAMETERS:
+            return given
+        return tiny(self.config_class, given)
+
+    def declared(self, name: str) -> list[str]:
+        """LoRA targets or layer prefixes as spec or launch script declare them.
+
+        Raises:
+            NotDrivableError: nobody declares them.
+        """
+        found: list[str] | None = self.job["declared"].get(name)
+        if not found:
+            raise NotDrivableError(f"neither scaffold.toml nor a launch script of the package gives {name}")
+        return found
+
+    # Model
+
+    def new_module(self, seed: int = 0) -> Any:
+        """A float32 training module in eval mode with seeded weights.
+
+        Vectors, which start as ones or zeros, are moved too: two that were exchanged would not show otherwise. What
+        the package marks as not trainable, such as tables of positions, stays.
+        """
+        torch.manual_seed(seed)
+        try:
+            module = self.module_class(copy.deepcopy(self.config))
+        except NotDrivableError:
+            raise
+        except Exception as error:
+            raise NotDrivableError(
+                f"{self.module_class.__name__}(config) raises {type(error).__name__}: {error}"
+            ) from error
+        module = module.float()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if not parameter.requires_grad:
+                    continue
+                noise = torch.randn(parameter.shape)
+                if parameter.ndim < 2:
+                    parameter.add_(0.1 * noise)
+                else:
+                    parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+        return module.eval()
+
+    def settings(self, *, steps: int = STEPS, asked: set[str] | None = None, **changes: Any) -> Settings:
+        """What the engine hands adapters as ``model_config``.
+
+        Args:
+            steps: requested steps.
+            asked: names read from ``pipeline`` are added here.
+            changes: ``sde_type``, ``noise_level``, ``lora_rank``, ``local_path``; anything else goes to ``pipeline``.
+        """
+        algo = {"noise_level": 0.7, "sde_type": "sde", "sde_window_size": None, "sde_window_range": None}
+        algo |= {name: changes.pop(name) for name in list(changes) if name in algo}
+        top = {name: changes.pop(name) for name in list(changes) if name in ("lora_rank", "local_path")}
+        image = self._image if self._image is not None else self.geometry
+        pipeline: dict[str, Any] = {"height": image.height, "width": image.width, "num_inference_steps": steps}
+        pipeline |= {"num_frames": 1, "max_sequence_length": 512, "true_cfg_scale": 1.0, "guidance_scale": None}
+        values = {
+            "architecture": self.key[0],
+            "algorithm": self.key[1],
+            "external_lib": None,
+            "local_path": None,
+            "path": "",
+            "lora_rank": 0,
+            "lora_alpha": 64,
+            "target_modules": self.job["declared"].get("target_modules", "all-linear"),
+            "pipeline": Settings({**pipeline, **changes}, asked),
+            "algo": Settings(algo),
+        }
+        return Settings({**values, **top})
+
+    _image: geometry.Geometry | None = None
+
+    @cached_property
+    def geometry(self) -> geometry.Geometry:
+        """An image that the package takes.
+
+        Raises:
+            NotDrivableError: none was found; the reason is that of the likeliest.
+        """
+        first: str | None = None
+        module = self.new_module()
+        for candidate in geometry.candidates(self.config, module, self.spec):
+            self._image = candidate
+            try:
+                inputs, _ = self.inputs(module, PROMPTS[:1])
+                with torch.no_grad():
+                    shape = self.velocity(module, inputs).shape
+                if shape[1:] == candidate.shape:
+                    return candidate
+                first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
+            except NotDrivableError:
+                raise
+            except Exception as error:
+                first = first or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            finally:
+                self._image = None
+        raise NotDrivableError(f"the module could not be run (see forward): {first or 'no latent shape to try'}")
+
+    # Inputs
+
+    def scheduler(self, settings: Settings) -> Any:
+        """The training side's scheduler on the CPU."""
+        scheduler = sys.modules["verl_omni.pipelines.schedulers"].FlowMatchSDEDiscreteScheduler()
+        self.training.set_timesteps(scheduler, settings, "cpu")
+        return scheduler
+
+    def latents(self, batch: int, length: int, seed: int = 1) -> Tensor:
+        """A random trajectory ``(batch, length, …)``; sample i depends on ``seed + i`` alone."""
+        image = self._image if self._image is not None else self.geometry
+        rows = [
+            torch.randn(length, *image.shape, generator=torch.Generator().manual_seed(seed + i)) for i in range(batch)
+        ]
+        return torch.stack(rows)
+
+    def micro_batch(self, prompts: Any) -> Any:
+        """The engine's batch: ``prompt_token_ids`` per sample, and the agent loop's tensors padded on the left."""
+        from tensordict import TensorDict  # type: ignore[import-untyped,unused-ignore]
+        from tensordict.tensorclass import (  # type: ignore[import-untyped,unused-ignore]
+            NonTensorData,
+            NonTensorStack,
+        )
+
+        rows = [list(ids) for ids in prompts]
+        width = max(map(len, rows))
+        padded = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        content: dict[str, Any] = {"prompts": padded, "attention_mask": mask}
+        for column in {"prompt_token_ids", self.spec.get("prompt", {}).get("column") or "prompt_token_ids"}:
+            content[column] = NonTensorStack(*(NonTensorData(row) for row in rows))
+        return TensorDict(content, batch_size=[len(rows)])
+
+    def inputs(
+        self,
+        module: Any,
+        prompts: Any = PROMPTS,
+        *,
+        step: int = 0,
+        seed: int = 1,
+        settings: Settings | None = None,
+        trajectory: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """What the adapter makes of a micro-batch: arguments of ``forward`` with and without the prompt."""
+        settings = settings or self.settings()
+        latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
+        made = self.training.prepare_model_inputs(
+            module, settings, latents, timesteps, None, None, None, None, self.micro_batch(prompts), step
+        )
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise NotDrivableError(f"prepare_model_inputs returns {type(made).__name__}, not a pair; see input-keys")
+        return made
+
+    def trajectory(self, batch: int, settings: Settings, seed: int = 1) -> tuple[Tensor, Tensor]:
+        """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""
+        timesteps = self.scheduler(settings).timesteps.clone()
+        return self.latents(batch, len(timesteps) + 1, seed), timesteps.repeat(batch, 1)
+
+    @staticmethod
+    def velocity(module: Any, inputs: dict[str, Any]) -> Tensor:
+        """First output of the module; a bare tensor is taken as it is, which ``forward`` reports."""
+        output = module(**inputs)
+        found = output if isinstance(output, Tensor) else output[0]
+        if not isinstance(found, Tensor):
+            raise TypeError(f"forward returns {type(output).__name__} of {type(found).__name__}")
+        return found
+
+    def log_prob(
+        self,
+        module: Any,
+        prompts: Any,
+        settings: Settings,
+        *,
+        step: int = 0,
+        seed: int = 1,
+        trajectory: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One recomputed step: log-prob, mean, deviation and sqrt(-dt), as the training adapter returns them."""
+        latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
+        inputs, negative = self.inputs(module, prompts, step=step, settings=settings, trajectory=(latents, timesteps))
+        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        result: tuple[Tensor, Tensor, Tensor, Tensor] = self.training.forward_and_sample_previous_step(
+            module, self.scheduler(settings), settings, inputs, negative, recorded, step
+        )
+        return result

@@ -1,0 +1,167 @@
+"""BAGEL from version to version: what changed, with places on both sides that can be looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.upstream
+
+# Fact -> whether rendered lines rest on it, from 0.22.0 to the version.
+STEP = {
+    "answers.cfg.execution": False,
+    "answers.checkpoint.renames": True,
+    "answers.checkpoint.stacked": True,
+    "answers.denoiser.params": False,
+    "answers.scheduler.steps": True,
+    "detail.request.class": True,
+    "detail.request.module": True,
+}
+KEYS = {
+    "answers.prompt.prompt_keys": False,
+    "answers.trajectory.fields": False,
+    "detail.negative.keys": False,
+}
+EXPECTED = {
+    "0.24.0": STEP,
+    "0.27.0rc1": {**STEP, **KEYS},
+    "0.28.0": {**STEP, **KEYS},
+    "0.30.0": {**STEP, **KEYS, "detail.step_execution": True},
+}
+SHAPE = {
+    *("schema", "pipeline", "from", "to", "package", "affected", "gone", "rendering", "facts", "together", "surface"),
+}
+
+
+@pytest.fixture(scope="session")
+def drift(scaffold_cli: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Return a function that compares two versions once and gives the JSON."""
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def compare(before: str, after: str) -> dict[str, Any]:
+        if (before, after) not in known:
+            outcome = scaffold_cli("drift", "bagel", "--from", before, "--to", after, "--format", "json")
+            known[before, after] = json.loads(outcome.success())
+        return known[before, after]
+
+    return compare
+
+
+@pytest.mark.parametrize("after", EXPECTED)
+def test_facts_that_changed(drift: Callable[..., dict[str, Any]], after: str) -> None:
+    found = drift("0.22.0", after)
+    seen = {fact["fact"]: bool(fact["lines"]) for fact in found["facts"]}
+    assert {name: lines for name, lines in seen.items() if not name.startswith("detail.checkpoint.")} == EXPECTED[after]
+    assert set(found) == SHAPE
+    assert (found["from"], found["to"], found["schema"]) == ("0.22.0", after, 1)
+    assert found["affected"] is True
+    assert found["rendering"] is None
+
+
+@pytest.mark.parametrize("after", EXPECTED)
+def test_evidence_can_be_looked_up(drift: Callable[..., dict[str, Any]], after: str) -> None:
+    from scaffold.upstream import locate
+
+    sources = {"before": locate("0.22.0"), "after": locate(after)}
+    for fact in drift("0.22.0", "0.30.0")["facts"]:
+        for side, source in sources.items():
+            assert fact["evidence"][side], (fact["fact"], side)
+            for place in fact["evidence"][side]:
+                assert 1 <= place["line"] <= len(source.read(place["file"]).splitlines())
+
+
+def test_lines_are_those_that_new_renders(
+    drift: Callable[..., dict[str, Any]], scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ("--profile", "v0.1.0", "--vllm-omni", "0.22.0")
+    scaffold_cli("new", "bagel", *options, "--out", out).success()
+    lines = 0
+    for fact in drift("0.22.0", "0.30.0")["facts"]:
+        for hunk in fact["lines"]:
+            text = (out / hunk["file"]).read_text().splitlines()
+            assert (
+                text[hunk["line"] - 1 : hunk["line"] - 1 + len(hunk["before"])] == hunk["before"] or not hunk["before"]
+            )
+            lines += 1
+    assert lines > 5
+
+
+def test_no_change_no_line(drift: Callable[..., dict[str, Any]], scaffold_cli: Callable[..., Any]) -> None:
+    found = drift("0.27.0rc1", "0.28.0")
+    assert found["facts"] == found["surface"] == found["together"] == []
+    assert found["affected"] is False
+    printed = scaffold_cli("drift", "bagel", "--from", "0.27.0rc1", "--to", "0.28.0").success()
+    assert printed.splitlines()[1:] == ["", "no fact changed; nothing to do"]
+
+
+def test_result_that_lost_an_argument(drift: Callable[..., dict[str, Any]]) -> None:
+    """What v0.1.0's adapter returns cannot be made in 0.30.0; no fact of the pipeline says so."""
+    surface = {change["name"]: change for change in drift("0.22.0", "0.30.0")["surface"]}
+    assert "custom_output" in surface["DiffusionOutput"]["effect"]
+    assert "custom_output" in surface["DiffusionOutput"]["before"]
+    assert "custom_output" not in surface["DiffusionOutput"]["after"]
+    assert "DiffusionOutput" not in {change["name"] for change in drift("0.22.0", "0.24.0")["surface"]}
+
+
+def test_text_names_places_lines_and_the_next_step(scaffold_cli: Callable[..., Any]) -> None:
+    printed = scaffold_cli("drift", "bagel", "--from", "0.27.0rc1", "--to", "0.30.0").success()
+    assert "detail.step_execution" in printed
+    assert "+     supports_step_execution = False" in printed
+    assert "vllm_omni_rollout_adapter.py:" in printed
+    assert "(vllm_omni/diffusion/models/bagel/pipeline_bagel.py:" in printed
+    assert "breaks: the engine can run the pipeline step by step" in printed
+    assert "next: `omni-scaffold update PACKAGE --vllm-omni 0.30.0`" in printed
+
+
+def test_package_gives_the_exit_code(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
+    arguments = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--package", rendered_default)
+    assert scaffold_cli(*arguments, "--to", "0.28.0").code == 0
+    outcome = scaffold_cli(*arguments, "--to", "0.30.0")
+    assert outcome.code == 1
+    assert outcome.err == ""
+    assert "update verl_omni/pipelines/toy_flow_grpo --vllm-omni 0.30.0`" in outcome.out
+
+
+def test_change_that_no_line_rests_on_does_not_affect_a_package(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("--profile", "v0.2.0", "--vllm-omni", "0.24.0", "--out", out)
+    scaffold_cli("new", "toy", "--pipeline", "bagel", *arguments).success()
+    outcome = scaffold_cli("drift", "bagel", "--from", "0.24.0", "--to", "0.27.0rc1", "--package", out)
+    assert "answers.prompt.prompt_keys" in outcome.out
+    assert "no rendered line rests on it" in outcome.out
+    # Its result type went from 0.24.0 to 0.27.0rc1 without the argument that this release's adapter fills.
+    assert outcome.code == (1 if "custom_output" in outcome.out else 0)
+
+
+def test_other_pipelines_package_is_refused(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
+    arguments = ("--from", "0.27.0rc1", "--to", "0.30.0", "--package", rendered_default)
+    assert "integrates BagelPipeline" in scaffold_cli("drift", "QwenImagePipeline", *arguments).refusal(2)
+
+
+@pytest.mark.parametrize("pipeline", ["QwenImagePipeline", "sd3"])
+def test_pipeline_without_a_preset_has_facts_alone(scaffold_cli: Callable[..., Any], pipeline: str) -> None:
+    arguments = ("--from", "0.22.0", "--to", "0.30.0", "--format", "json")
+    found = json.loads(scaffold_cli("drift", pipeline, *arguments).success())
+    assert found["rendering"] is not None
+    assert all(fact["lines"] is None for fact in found["facts"])
+    assert found["affected"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("NoSuchPipeline", "--from", "0.27.0rc1", "--to", "0.30.0"), "no pipeline 'NoSuchPipeline'"),
+        (("bagel", "--from", "", "--to", "0.30.0"), "empty"),
+        (("bagel", "--from", "0.27.0rc1"), "--to"),
+        (("bagel", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", "/nowhere"), "scaffold.toml"),
+    ],
+)
+def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], arguments: tuple[str, ...], message: str) -> None:
+    assert message in scaffold_cli("drift", *arguments).refusal(2)

@@ -1,0 +1,72 @@
+"""Checkouts and packages that the tests of a package's life share."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout_standins import NEW, RELEASES, write_standin
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a stand-in of a release below the test's folder."""
+
+    def make(release: str = "main", name: str = "checkout", *, git: bool = False) -> Path:
+        return write_standin(tmp_path / name, release, git=git)
+
+    return make
+
+
+@pytest.fixture
+def small_checkpoint() -> Callable[[Path], Path]:
+    """Return the function of the tests of ``new`` that writes a checkpoint with small shapes."""
+    path = Path(__file__).resolve().parents[1] / "new/small_checkpoint.py"
+    spec = importlib.util.spec_from_file_location("small_checkpoint_of_new", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    write: Callable[[Path], Path] = module.write_checkpoint
+    return write
+
+
+@pytest.fixture(scope="session")
+def written(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a stand-in of each release with the package in it, to be copied."""
+    found = {}
+    for release in RELEASES:
+        root = write_standin(tmp_path_factory.mktemp("written") / "checkout", release)
+        scaffold_cli(*NEW, "--verl-omni", root).success()
+        found[release] = root
+    return found
+
+
+@pytest.fixture
+def package(written: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that copies a stand-in with the package in it."""
+
+    def make(release: str = "main", name: str = "checkout") -> Path:
+        return Path(shutil.copytree(written[release], tmp_path / name, symlinks=True))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def output(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that renders a version beside nothing, once for each."""
+    known: dict[tuple[str, ...], Path] = {}
+
+    def render(version: str, *options: str) -> Path:
+        key = (version, *options)
+        if key not in known:
+            folder = tmp_path_factory.mktemp("output") / "out"
+            scaffold_cli(*NEW, "--vllm-omni", version, *options, "--out", folder).success()
+            known[key] = folder
+        return known[key]
+
+    return render

@@ -1,0 +1,342 @@
+"""What is written is written whole: killed, refused, raced, on a full disk, in a checkout with edits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout_standins import DOCS_INDEX, NEW, PACKAGE, REGISTRY, RUNNERS, commit, run_git, snapshot
+
+from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.remove import plan_remove
+from scaffold.lifecycle.update import UpdateRequest, plan_update
+from scaffold.new import NewRequest, plan_new
+from scaffold.plan import Plan, recover
+
+pytestmark = pytest.mark.upstream
+
+STEPS = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
+EDITED = (REGISTRY, DOCS_INDEX, RUNNERS["main"])
+
+
+@pytest.fixture(scope="session")
+def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Plan]]:
+    """Return tree and plan of each command that writes: `new`, `update` with a merge, `remove`."""
+    from checkout_standins import write_standin
+
+    folder = tmp_path_factory.mktemp("runs")
+    fresh = write_standin(folder / "new", "main")
+    (fresh / ".git").mkdir()
+    found = {
+        "new": (fresh, plan_new(NewRequest("toy", pipeline="BagelPipeline", verl_omni=str(fresh))).plan),
+    }
+    merged = Path(shutil.copytree(written["main"], folder / "update", symlinks=True))
+    common = merged / PACKAGE / "common.py"
+    common.write_text(common.read_text() + "\n\nMINE = 1\n")
+    spec = merged / PACKAGE / "scaffold.toml"
+    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.5\n"))
+    found["update"] = (merged, plan_update(UpdateRequest(str(merged / PACKAGE), spec=True)).plan)
+    gone = Path(shutil.copytree(written["main"], folder / "remove", symlinks=True))
+    (gone / ".git").mkdir()
+    found["remove"] = (gone, plan_remove(gone / PACKAGE).plan)
+    return found
+
+
+@pytest.mark.parametrize("command", ["new", "update", "remove"])
+def test_killed_at_every_write_the_tree_is_old_or_new(
+    runs: dict[str, tuple[Path, Plan]], tmp_path: Path, command: str
+) -> None:
+    source, plan = runs[command]
+    old = snapshot(source)
+    whole = Path(shutil.copytree(source, tmp_path / "whole", symlinks=True))
+    replace(plan, root=whole).commit()
+    new = snapshot(whole)
+    assert new != old
+    outcomes = set()
+    for step in range(1, 2000):
+        root = Path(shutil.copytree(source, tmp_path / "run", symlinks=True))
+        killed = _killed_at(step, replace(plan, root=root).commit)
+        said = recover(root)
+        found = snapshot(root)
+        assert found in (old, new), f"half a tree after step {step}"
+        assert recover(root) is None
+        if killed and said is not None:
+            outcomes.add(said.split(" an ")[0])
+        shutil.rmtree(root)
+        if not killed:
+            break
+    else:
+        pytest.fail("the commit never ended")
+    assert outcomes == {"undid", "finished"}
+    assert step > 20
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
+@pytest.mark.parametrize("command", ["new", "update", "remove"])
+def test_failing_disk_changes_nothing(
+    runs: dict[str, tuple[Path, Plan]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    name: str,
+    code: int,
+) -> None:
+    source, plan = runs[command]
+    old = snapshot(source)
+    whole = Path(shutil.copytree(source, tmp_path / "whole", symlinks=True))
+    replace(plan, root=whole).commit()
+    new = snapshot(whole)
+    genuine = getattr(os, name)
+    failures = []
+    for failing in range(0, 60, 7):
+        root = Path(shutil.copytree(source, tmp_path / "run", symlinks=True))
+        calls = iter(range(10_000))
+
+        def refuse(*args: object, calls=calls, failing=failing, **kwargs: object) -> object:  # type: ignore[no-untyped-def]
+            if next(calls) == failing:
+                raise OSError(code, os.strerror(code))
+            return genuine(*args, **kwargs)
+
+        failed = None
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, refuse)
+            try:
+                replace(plan, root=root).commit()
+            except ScaffoldError as error:
+                failed = error
+        # A failure while tidying up is none of the user's: all is in place, and the next start tidies.
+        recover(root)
+        assert snapshot(root) == (old if failed else new)
+        if failed is not None:
+            failures.append(failed)
+        shutil.rmtree(root)
+    assert all(error.exit_code == 2 for error in failures)
+    assert all(re.search("nothing was changed|run the command again", error.line) for error in failures)
+    assert failures or name == "unlink"
+
+
+@pytest.mark.parametrize("command", [NEW, ("update",), ("remove",)])
+def test_next_start_undoes_and_says_so(
+    runs: dict[str, tuple[Path, Plan]],
+    package: Callable[..., Path],
+    scaffold_cli: Callable[..., Any],
+    command: tuple[str, ...],
+) -> None:
+    root = package()
+    before = snapshot(root)
+    _, plan = runs["remove"]
+    shutil.rmtree(root / ".git", ignore_errors=True)
+    assert _killed_at(30, replace(plan, root=root).commit)
+    assert snapshot(root) != before
+    target = ("--verl-omni", root) if command == NEW else (root / PACKAGE, "--dry-run")
+    printed = scaffold_cli(*command, *target).success()
+    assert "note: undid an interrupted run" in printed
+    assert snapshot(root) == before
+
+
+def test_dry_run_shows_new_changed_and_same(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = standin()
+    before = snapshot(root)
+    printed = scaffold_cli(*NEW, "--verl-omni", root, "--dry-run").success()
+    assert snapshot(root) == before
+    words = _words(printed)
+    assert words["common.py"] == "new"
+    assert words["run_gpu_smoke_diffusion_e2e.sh"] == words["index.md"] == "changed"
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+    assert set(_words(scaffold_cli(*NEW, "--verl-omni", root, "--dry-run").success()).values()) == {"same"}
+
+
+def _words(printed: str) -> dict[str, str]:
+    return dict(re.findall(r"── (\S+[^/\s])\s+(new|changed|same|removed)\b", printed))
+
+
+def test_diff_is_what_would_be_written(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = standin()
+    before = snapshot(root)
+    patch = tmp_path / "patch"
+    patch.write_text(scaffold_cli(*NEW, "--verl-omni", root, "--diff").success())
+    assert snapshot(root) == before
+    other = standin(name="other")
+    subprocess.run(["git", "apply", str(patch)], cwd=other, check=True)
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+    assert snapshot(other) == snapshot(root)
+
+
+@pytest.mark.parametrize("option", [(), ("--dry-run",), ("--diff",)])
+def test_conflicts_are_listed_and_nothing_is_written(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any], option: tuple[str, ...]
+) -> None:
+    root = standin()
+    for path in (f"{PACKAGE}/common.py", "examples/flowgrpo_trainer/toy/README.md"):
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text("mine\n")
+    before = snapshot(root)
+    outcome = scaffold_cli(*NEW, "--verl-omni", root, *option)
+    assert outcome.code == 4
+    assert outcome.err.count("(differs)") == 2
+    assert "nothing was written" in outcome.err
+    assert snapshot(root) == before
+    if not option:
+        scaffold_cli(*NEW, "--verl-omni", root, "--force").success()
+        assert (root / f"{PACKAGE}/common.py").read_text() != "mine\n"
+
+
+def test_local_edit_stays_without_force(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = package()
+    path = root / PACKAGE / "common.py"
+    path.write_text("mine\n")
+    outcome = scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0")
+    assert outcome.code == 4
+    assert path.read_text() == "mine\n"
+    path.write_text(_rendered(root, scaffold_cli))
+    scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0").success()
+
+
+def _rendered(root: Path, scaffold_cli: Callable[..., Any]) -> str:
+    out = root.parent / "rendered"
+    scaffold_cli(*NEW, "--out", out).success()
+    return (out / PACKAGE / "common.py").read_text()
+
+
+def test_uncommitted_files_are_a_warning_that_names_them(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = standin(git=True)
+    printed = scaffold_cli(*NEW, "--verl-omni", root, "--dry-run").success()
+    assert "not committed" not in printed
+    (root / "examples/flowgrpo_trainer/alpha/README.md").write_text("# changed\n")
+    (root / "notes.txt").write_text("mine\n")
+    printed = scaffold_cli(*NEW, "--verl-omni", root).success()
+    names = "examples/flowgrpo_trainer/alpha/README.md, notes.txt"
+    assert f"note: the checkout has changes that are not committed: {names}\n" in printed
+    run_git(root, "checkout", "--quiet", "examples")
+    (root / "notes.txt").unlink()
+    # What the first run wrote is not committed either, and is no reason for a warning.
+    assert "not committed" not in scaffold_cli(*NEW, "--verl-omni", root).success()
+    commit(root, "toy")
+    (root / REGISTRY).write_text((root / REGISTRY).read_text() + "# mine\n")
+    (root / PACKAGE / "notes.md").write_text("mine\n")
+    printed = scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0").success()
+    assert f"not committed: {PACKAGE}/notes.md\n" in printed
+
+
+def test_repository_cannot_make_git_run_programs(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = standin(git=True)
+    ran = root.parent / "ran"
+    script = root.parent / "script.sh"
+    script.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    script.chmod(0o755)
+    run_git(root, "config", "core.fsmonitor", str(script))
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+    assert not ran.exists()
+
+
+def test_read_only_file_keeps_its_permissions(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = standin()
+    (root / REGISTRY).chmod(0o444)
+    outcome = scaffold_cli(*NEW, "--verl-omni", root)
+    assert outcome.code == 0
+    assert (root / REGISTRY).stat().st_mode & 0o777 == 0o444
+    assert "toy_flow_grpo" in (root / REGISTRY).read_text()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_path_that_became_a_link_is_not_followed(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path, force: bool
+) -> None:
+    root = package()
+    outside = tmp_path / "outside.py"
+    outside.write_text("theirs\n")
+    path = root / PACKAGE / "common.py"
+    path.unlink()
+    path.symlink_to(outside)
+    outcome = scaffold_cli(*NEW, "--verl-omni", root, *(["--force"] if force else []))
+    assert outcome.code == (0 if force else 4)
+    assert path.is_symlink() != force
+    assert outside.read_text() == "theirs\n"
+
+
+def test_linked_registry_is_refused(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = standin()
+    outside = root.parent / "registry.py"
+    shutil.move(root / REGISTRY, outside)
+    (root / REGISTRY).symlink_to(outside)
+    before = outside.read_text()
+    scaffold_cli(*NEW, "--verl-omni", root, "--force").refusal(2)
+    assert outside.read_text() == before
+
+
+def test_two_runs_at_once_lose_nothing(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = standin()
+    command = [sys.executable, "-m", "scaffold", *NEW, "--verl-omni", str(root)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    children = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    ends = [(*child.communicate(timeout=120), child.returncode) for child in children]
+    assert 0 in [code for _, _, code in ends]
+    for _, error, code in ends:
+        # The other one came later and found it done, or was told to wait, or that things had changed.
+        assert code == 0 or re.search("another run is writing|changed since the plan|interrupted run", error), error
+    assert "nothing to do" in scaffold_cli(*NEW, "--verl-omni", root).success()
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    from scaffold import progress
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, delay, shown in ((Terminal(), 0.01, True), (io.StringIO(), 0.01, False), (Terminal(), 60, False)):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", stream)
+            patched.setattr(progress, "DELAY_SECONDS", delay)
+            with progress.step("doing a thing"):
+                time.sleep(0.1)
+        assert ("doing a thing" in stream.getvalue()) == shown
+        assert not shown or stream.getvalue().endswith("\x1b[2K")
+
+
+def _killed_at(step: int, action: Callable[[], object]) -> bool:
+    """Run ``action`` in a child that kills itself before its ``step``-th change of the disk; False if it ended."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def hook(event: str, args: tuple[object, ...]) -> None:
+            nonlocal count
+            writes = event != "open" or (len(args) > 2 and isinstance(args[2], int) and args[2] & os.O_CREAT)
+            if event in STEPS and writes:
+                count += 1
+                if count == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        try:
+            action()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)

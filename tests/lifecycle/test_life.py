@@ -1,0 +1,86 @@
+"""The whole life of a package, command by command, as docs/lifecycle.md tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout_standins import commit, run_git, snapshot
+
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/lifecycle.md").read_text(encoding="utf-8")
+PACKAGE = "verl_omni/pipelines/bagel_scaffold_flow_grpo"
+ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
+
+
+def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callable[..., Any]) -> None:
+    root = standin("main", git=True)
+    start = snapshot(root)
+
+    def run(*arguments: object, code: int = 0) -> str:
+        done = scaffold_child(*arguments, cwd=root)
+        assert done.code == code, done.out[-3000:] + done.err[-3000:]
+        return str(done.out + done.err)
+
+    printed = run("new", "bagel_scaffold", "--pipeline", "BagelPipeline", "--verl-omni", ".")
+    _told(_last(printed))
+    commit(root, "bagel_scaffold")
+
+    path = root / ROLLOUT
+    text = path.read_text()
+    mine = text.replace("from typing import", "# Ours.\nfrom typing import", 1)
+    assert mine != text
+    path.write_text(mine)
+    commit(root, "an edit")
+
+    drift = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", PACKAGE)
+    printed = run(*drift, code=1)
+    assert "detail.step_execution" in printed
+    _told(_last(printed))
+
+    printed = run("update", PACKAGE, "--vllm-omni", "0.30.0")
+    assert re.search(r"vllm_omni_rollout_adapter\.py\s+changed, merged with your edits", printed)
+    _told(next(line for line in printed.splitlines() if line.startswith("updated ")))
+    assert "# Ours.\n" in path.read_text()
+    assert "supports_step_execution = False" in path.read_text()
+    changed = run_git(root, "status", "--porcelain").split()
+    assert set(changed[1::2]) == {
+        ROLLOUT,
+        f"{PACKAGE}/scaffold.toml",
+        "examples/flowgrpo_trainer/bagel_scaffold/README.md",
+    }
+    assert run(*drift[:3], "0.30.0", *drift[4:]).splitlines()[-1] == "no fact changed; nothing to do"
+
+    commands = run("--help")
+    if re.search(r"^\s+check\b", commands, re.MULTILINE):
+        run("check", PACKAGE)
+    if re.search(r"^\s+verify\b", commands, re.MULTILINE):
+        assert " 0 fail" in run("verify", PACKAGE)
+
+    printed = run("remove", PACKAGE, code=4)
+    _told(_last(printed))
+    tracked = [file for file in run_git(root, "ls-files").split() if "bagel_scaffold" in file]
+    assert [file for file in tracked if (root / file).exists()] == [ROLLOUT]
+    path.unlink()
+    path.parent.rmdir()
+    assert snapshot(root) == start
+
+
+def _last(printed: str) -> str:
+    return printed.strip().splitlines()[-1]
+
+
+def _told(line: str) -> None:
+    """The page shows what is printed."""
+    assert line in PAGE, line
+
+
+@pytest.mark.parametrize("command", ["drift", "update", "remove"])
+def test_page_names_every_option(scaffold_cli: Callable[..., Any], command: str) -> None:
+    options = set(re.findall(r"(--[a-z-]+)", scaffold_cli(command, "--help").success())) - {"--help"}
+    section = PAGE[PAGE.index(f"## `omni-scaffold {command}`") :].split("\n## ")[0]
+    assert options <= set(re.findall(r"--[a-z-]+", section)), options - set(re.findall(r"--[a-z-]+", section))

@@ -1,0 +1,239 @@
+"""The command, its output, and packages that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.verify import contract_level, other_diffusers
+from scaffold.verify.catalogue import catalogue
+from scaffold.verify.run import verify
+
+PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
+MODEL = "bagel_model.py"
+
+
+def test_reference_passes_every_contract_on_the_kit(results: Any, reference: Path) -> None:
+    found = results(reference / PACKAGE)
+    assert list(found) == [entry.id for entry in catalogue()]
+    lines = {name: f"{check.status}: {check.reason}" for name, check in found.items() if check.status != "pass"}
+    lines.pop("fsdp2-nccl", None)  # needs two GPUs
+    if found["schedule-diffusers-0.40.0"].status == "skip":
+        lines.pop("schedule-diffusers-0.40.0")  # not fetched
+    assert lines == {}
+    assert all(check.reason for check in found.values())
+    assert found["rollout-log-probs"].series.keys() == {"rollout log-prob", "training log-prob"}
+    numbers = [check for check in found.values() if check.value is not None]
+    assert len(numbers) > 20
+    assert all(check.limit is not None and check.unit and check.value <= check.limit for check in numbers)
+
+
+def test_json_of_the_command(scaffold_child: Callable[..., Any], reference: Path) -> None:
+    """A cold run, in a process of its own."""
+    done = scaffold_child(
+        "verify", reference / PACKAGE, "--format", "json", "--select", "forward", "--select", "sde-step"
+    )
+    document = json.loads(done.success())
+    assert {name: document[name] for name in ("schema", "contract")} == {"schema": 1, "contract": "kit"}
+    assert [check["id"] for check in document["checks"]] == ["forward", "sde-step"]
+    for check in document["checks"]:
+        assert {"id", "status", "value", "limit", "reason"} <= check.keys()
+        assert check["status"] == "pass", check
+    assert document["checks"][0]["value"] is None
+    assert 0 < document["checks"][1]["value"] <= document["checks"][1]["limit"]
+    assert document["environment"]["torch"]
+    assert document["commands"][0].startswith("omni-scaffold verify ")
+
+
+def test_a_failure_is_exit_1_and_one_line(
+    warm: None, scaffold_cli: Callable[..., Any], copied: Path, edit: Callable[..., None]
+) -> None:
+    edit(
+        copied / MODEL,
+        "return (self.llm2vae(self.norm_moe_gen(latents)),)",
+        "return self.llm2vae(self.norm_moe_gen(latents))",
+    )
+    done = scaffold_cli("verify", copied, "--select", "forward", "--select", "determinism")
+    assert done.code == 1, done.err
+    assert "forward returns Tensor" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "nowhere is no folder"),
+        (
+            ("--select", "padding-invarance"),
+            "there is no contract 'padding-invarance' at level contract; nearest is padding-invariance",
+        ),
+        (("--checkpoint", "nowhere"), "nowhere holds no config.json"),
+    ],
+)
+def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], reference: Path, arguments: Any, message: str) -> None:
+    package = () if arguments[0] == "nowhere" else (reference / PACKAGE,)
+    assert message in scaffold_cli("verify", *package, *arguments).refusal()
+
+
+def test_a_folder_that_is_no_package_is_refused(
+    scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path
+) -> None:
+    assert "has no __init__.py" in scaffold_cli("verify", reference).refusal()
+    (tmp_path / "__init__.py").touch()
+    assert "does not lie in verl_omni/pipelines/" in scaffold_cli("verify", tmp_path).refusal()
+
+
+HOSTILE = {
+    "hangs": ("import time; time.sleep(1000)", "did not end within"),
+    "dies": ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+    "leaves": ("import os; os._exit(0)", "no result"),
+    "raises what nobody catches": ("raise SystemExit(3)", "SystemExit: 3"),
+    "takes all memory": ("bytearray(16 << 30)", "memory"),
+    "recurses": ("(lambda f: f(f))(lambda f: f(f))", "RecursionError"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_contract_that_does_not_come_back_is_a_failure_and_the_others_go_on(
+    name: str, results: Any, copied: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, reason = HOSTILE[name]
+    edit(
+        copied / MODEL,
+        '            raise ValueError("BagelForTraining saves safetensors only")\n',
+        f'            raise ValueError("BagelForTraining saves safetensors only")\n        {code}\n',
+    )
+    original = contract_level.catalogue()
+    from dataclasses import replace
+
+    monkeypatch.setattr(contract_level, "catalogue", lambda: tuple(replace(entry, seconds=8.0) for entry in original))
+    started = time.monotonic()
+    found = results(copied, "weights-round-trip", "determinism", "config-round-trip")
+    assert found["weights-round-trip"].status == "fail"
+    assert reason in found["weights-round-trip"].reason
+    assert "\n" not in found["weights-round-trip"].reason
+    assert [found[name].status for name in ("determinism", "config-round-trip")] == ["pass", "pass"]
+    assert time.monotonic() - started < 40
+
+
+def test_garbage_on_every_descriptor_changes_no_result(results: Any, copied: Path, edit: Callable[..., None]) -> None:
+    garbage = (
+        "        print('}{' * 1000)\n"
+        "        for number in range(3, 40):\n"
+        "            try:\n"
+        '                os.write(number, b\'{"event": "result", "id": "forward", "status": "pass"}\\n\')\n'
+        "            except OSError:\n"
+        "                pass\n"
+    )
+    edit(
+        copied / MODEL,
+        "        batch, device = hidden_states.shape[0]",
+        garbage + "        batch, device = hidden_states.shape[0]",
+    )
+    found = results(copied, "forward", "config-round-trip")
+    assert found["config-round-trip"].status == "pass"
+    # What wrote into its own result has none.
+    assert found["forward"].status == "fail"
+
+
+@pytest.mark.parametrize(
+    "code", ["raise RuntimeError('not today')", "import no_such_library", "import os; os._exit(7)"]
+)
+def test_a_package_that_cannot_be_imported_fails_once(code: str, results: Any, copied: Path) -> None:
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + code + "\n")
+    found = results(copied, "registration", "forward", "determinism")
+    assert {name: check.status for name, check in found.items()} == {
+        "registration": "fail",
+        "forward": "skip",
+        "determinism": "skip",
+    }
+    assert results(copied, "forward")["forward"].status == "fail", "a failure must show in every selection"
+
+
+@pytest.mark.parametrize("name", ["vllm_omni.diffusion.no_such_module", "verl.no_such_module", "vllm.config"])
+def test_a_package_that_needs_more_of_the_engine_than_the_kit_has_is_skipped(
+    name: str, results: Any, copied: Path
+) -> None:
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + f"import {name}\n")
+    found = results(copied, "registration", "forward")
+    library = name.partition(".")[0].replace("_", "-")
+    assert {check.status for check in found.values()} == {"skip"}
+    assert all(check.reason.endswith(f"install {library}") for check in found.values())
+
+
+def test_nothing_of_the_package_runs_in_the_parent(copied: Path, results: Any) -> None:
+    mark = copied.parent / "ran"
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + f"import os\nopen({str(mark)!r}, 'a').write(str(os.getpid()) + ' ')\n")
+    results(copied, "registration")
+    ran = mark.read_text().split()
+    assert ran
+    assert str(os.getpid()) not in ran
+
+
+def test_a_checkpoint_gives_the_configuration(results: Any, reference: Path, tmp_path: Path) -> None:
+    """Its own where it is small, else made tiny with everything else kept."""
+    values = {
+        "hidden_size": 48,
+        "intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 80,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5e4,
+    }
+    (tmp_path / "llm_config.json").write_text(json.dumps(values))
+    root = {"latent_patch_size": 1, "max_latent_size": 4, "vae_config": {"z_channels": 5, "downsample": 4}}
+    (tmp_path / "config.json").write_text(json.dumps({**root, "start_of_image_id": 71, "end_of_image_id": 72}))
+    found = results(reference / PACKAGE, "forward", "lora-targets", checkpoint=tmp_path)
+    assert found["forward"].status == "pass", found["forward"].reason
+    assert "(B, 6, 5)" in found["forward"].reason
+    assert "21 modules" in found["lora-targets"].reason
+
+
+def test_the_other_diffusers_that_cannot_be_had_is_a_skip(
+    results: Any, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scaffold.errors import ScaffoldError
+
+    def nothing(distribution: str, version: str) -> Path:
+        raise ScaffoldError(f"cannot fetch {distribution} {version}: the package index cannot be reached")
+
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path))
+    monkeypatch.setattr(other_diffusers, "fetch_wheel", nothing)
+    found = results(reference / PACKAGE, "schedule-diffusers-0.38.0", "schedule-diffusers-0.40.0")
+    assert "skip" in {check.status for check in found.values()}
+    assert all("cannot be reached" in check.reason for check in found.values() if check.status == "skip")
+
+
+def test_the_parent_needs_neither_torch_nor_the_package(reference: Path) -> None:
+    """Nothing heavy is imported by the modules that the command itself imports."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; import scaffold.verify.run, scaffold.verify.contract_level, scaffold.verify.catalogue as c; "
+        "c.catalogue(); print([m for m in ('torch', 'libcst', 'jinja2', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=reference.parent, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_api_returns_the_report(warm: None, reference: Path) -> None:
+    report = verify(reference / PACKAGE, select=["registration"])
+    assert (report.package, report.contract, report.failed, report.count("pass")) == (
+        "bagel_flow_grpo",
+        "kit",
+        False,
+        1,
+    )

@@ -1,0 +1,212 @@
+"""The real vllm-omni on a CPU: the reference passes, broken copies of it fail where they should."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout import check_ids, run
+from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
+from scaffold.verify.rollout.pins import known_versions
+
+pytestmark = [pytest.mark.rollout, pytest.mark.slow]
+VERSION = "0.27.0rc1"
+
+
+def environment(version: str) -> Environment:
+    found = find_environment(version)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def verify(package: Path, version: str = VERSION, *select: str) -> dict[str, CheckResult]:
+    environment(version)
+    return {
+        result.id: result for result in run(VerifyRequest(package, level="rollout", select=select), version=version)
+    }
+
+
+def failing(results: dict[str, CheckResult]) -> dict[str, str]:
+    return {name: f"{result.value} {result.reason}" for name, result in results.items() if result.status != "pass"}
+
+
+@pytest.fixture
+def package(reference: Path) -> Path:
+    return next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
+
+
+@pytest.mark.parametrize("version", known_versions())
+def test_reference_passes_every_check(package: Path, version: str) -> None:
+    results = verify(package, version)
+    assert list(results) != []
+    assert set(results) == set(check_ids())
+    assert failing(results) == {}
+    assert f"vllm-omni {version}" in results["rollout-engine-float32"].reason
+    for name, result in results.items():
+        if name.endswith("-log-prob") and "bf16" not in name:
+            assert result.series is not None
+            assert len(result.series["rollout log-prob"]) == len(result.series["training log-prob"]) > 1
+            assert result.series["rollout log-prob"] == pytest.approx(result.series["training log-prob"], abs=1e-6)
+
+
+@pytest.mark.parametrize("version", known_versions())
+def test_plugin_leaves_the_choice_of_platform_alone_unless_asked(version: str) -> None:
+    code = f"""
+import runpy
+boot = runpy.run_path({str(BOOT)!r})
+boot["introduce"]("scaffold", boot["ROOT"])
+from scaffold.verify.rollout.engine_side.settings import declare_torchvision_operators
+declare_torchvision_operators()
+import vllm_omni.platforms
+print(vllm_omni.platforms.resolve_current_omni_platform_cls_qualname())
+"""
+    python = environment(version).python
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("OMNI_SCAFFOLD", "PYTHON"))}
+    for asked, expected in (({}, "UnspecifiedOmniPlatform"), ({"OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1"}, "CpuPlatform")):
+        done = subprocess.run(
+            [str(python), "-W", "ignore", "-c", code],
+            env={**plain, **asked, "CUDA_VISIBLE_DEVICES": "", "VLLM_LOGGING_LEVEL": "ERROR"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.strip().splitlines()[-1].rpartition(".")[2] == expected
+
+
+TRAINING, ROLLOUT, MODEL = "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py", "bagel_model.py"
+SENT = """            if name.startswith("transformer."):
+                name = to_checkpoint_key("""
+DROPPED = 'name.startswith("transformer.") and ".mlp_moe_gen." in name'
+PROMPTS = 'rows = [torch.tensor(i.tolist() if hasattr(i, "tolist") else list(i), dtype=torch.long)'
+# One copy may hold several bugs: each must be found by the checks that are meant for it, and by no other.
+COPIES = {
+    "bugs that show in their own scenario": (
+        (
+            (MODEL, "            first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)\n", ""),
+            (ROLLOUT, "torch.stack(self._log_probs, dim=1)", "torch.stack(self._log_probs, dim=1)[:, begin:end]"),
+            (ROLLOUT, "if modules and not super().load_weights(", "if not modules and not super().load_weights("),
+            (ROLLOUT, 'generator=extra_args.get("generator")', "generator=torch.Generator().manual_seed(0)"),
+            (
+                ROLLOUT,
+                SENT,
+                SENT.replace("if ", f"if {DROPPED}:\n                continue\n            if "),
+            ),
+        ),
+        (
+            "rollout-window-alignment",
+            "rollout-ragged-log-prob",
+            "rollout-ragged-velocity",
+            "rollout-independent-noise",
+            "rollout-weight-sync-log-prob",
+            "rollout-weight-sync-velocity",
+            "rollout-lora-log-prob",
+            "rollout-lora-velocity",
+        ),
+        ("rollout-sde-log-prob", "rollout-sde-velocity", "rollout-control-end-token", "rollout-control-stale-lora"),
+    ),
+    "guidance written twice and drifted": (
+        (
+            (
+                TRAINING,
+                "resolve_guidance({name: getattr(model_config.pipeline, name, None) for name in CFG_DEFAULTS})",
+                'resolve_guidance({name: getattr(model_config.pipeline, name, {"cfg_text_scale": 3.0}.get(name))'
+                " for name in CFG_DEFAULTS})",
+            ),
+        ),
+        ("rollout-sde-log-prob", "rollout-sde-velocity", "rollout-ragged-log-prob"),
+        ("rollout-guidance-given-log-prob", "rollout-guidance-off-log-prob", "rollout-control-reversed-prompt"),
+    ),
+    "the end token cut off in training": (
+        ((TRAINING, PROMPTS, "rows = [torch.tensor(list(i)[:-1], dtype=torch.long)"),),
+        ("rollout-sde-log-prob", "rollout-native-prompt-log-prob", "rollout-guidance-off-velocity"),
+        ("rollout-window-alignment", "rollout-independent-noise"),
+    ),
+    "one step more in the rollout than in training": (
+        (
+            (
+                ROLLOUT,
+                "        output = super().forward(req)\n",
+                "        params.num_inference_steps = requested_steps + 1\n        output = super().forward(req)\n",
+            ),
+        ),
+        ("rollout-sde-log-prob", "rollout-sde-velocity", "rollout-window-alignment"),
+        (),
+    ),
+    "latents handed to training in bfloat16": (
+        ((ROLLOUT, "self._latents.append(prev_sample)", "self._latents.append(prev_sample.bfloat16().float())"),),
+        ("rollout-sde-log-prob",),
+        ("rollout-window-alignment",),
+    ),
+    "a branch that only half precision takes": (
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and next(module.parameters()).dtype == torch.float32:\n',
+            ),
+        ),
+        ("rollout-bf16-log-prob", "rollout-bf16-velocity"),
+        ("rollout-sde-log-prob",),
+    ),
+}
+
+
+@pytest.fixture
+def broken(reference: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that copies the reference and edits it; an anchor that is not there is an error."""
+
+    def make(edits: tuple[tuple[str, str, str], ...]) -> Path:
+        shutil.copytree(reference, tmp_path / "copy")
+        folder = next((tmp_path / "copy").glob("verl_omni/pipelines/*/scaffold.toml")).parent
+        for file, anchor, text in edits:
+            source = (folder / file).read_text(encoding="utf-8")
+            assert source.count(anchor) == 1, f"{file} has {source.count(anchor)} times {anchor!r}"
+            (folder / file).write_text(source.replace(anchor, text), encoding="utf-8")
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_broken_copies_fail_where_they_should(name: str, broken: Callable[..., Path]) -> None:
+    environment(VERSION)
+    edits, fails, passes = COPIES[name]
+    results = verify(broken(edits), VERSION, *fails, *passes)
+    assert {name: result.status for name, result in results.items()} == {
+        **dict.fromkeys(fails, "fail"),
+        **dict.fromkeys(passes, "pass"),
+    }, failing(results)
+    if name.startswith("one step more"):
+        assert "training" in results["rollout-sde-log-prob"].reason
+
+
+@pytest.mark.parametrize("version", [VERSION])
+def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None:
+    """The integration in a checkout of verl-omni main, on the real verl-omni."""
+    checkout = os.environ.get("VERL_OMNI_SRC")
+    if not checkout:
+        pytest.skip("VERL_OMNI_SRC names no checkout of verl-omni")
+    package = Path(checkout) / "verl_omni" / "pipelines" / "bagel_flow_grpo"
+    results = verify(package, version)
+    assert "real verl_omni" in results["rollout-engine-float32"].reason
+    assert set(failing(results)) == {
+        "rollout-window-alignment",
+        "rollout-window-log-prob",
+        "rollout-ragged-log-prob",
+        "rollout-ragged-velocity",
+        "rollout-lora-log-prob",
+        "rollout-lora-velocity",
+    }
+    assert "[1, 3): 1 log-probs" in results["rollout-window-alignment"].reason
+    assert "binds 2 of 14" in results["rollout-lora-log-prob"].reason
+    assert 0.1 < (results["rollout-ragged-velocity"].value or 0) < 1
