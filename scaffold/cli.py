@@ -165,12 +165,15 @@ def remap(
     meta: Annotated[
         bool, typer.Option("--meta", help="Build the package's module on torch's meta device; this runs its code.")
     ] = False,
+    lora_targets: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="LoRA targets to prove instead of the package's own.")
+    ] = None,
 ) -> None:
     """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
     from scaffold.remap.command import RemapRequest, remap
     from scaffold.remap.text import SHOWN, offender_lines, print_result
 
-    result = remap(RemapRequest(target, checkpoint, vllm_omni, meta))
+    result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
     if format is Format.json:
         import json
 
@@ -186,8 +189,11 @@ def remap(
 @app.command()
 def drift(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")],
-    before: Annotated[str, typer.Option("--from", metavar="VERSION|WHEEL|DIR", help="The older vllm-omni.")],
     after: Annotated[str, typer.Option("--to", metavar="VERSION|WHEEL|DIR|newest", help="The newer vllm-omni.")],
+    before: Annotated[
+        str | None,
+        typer.Option("--from", metavar="VERSION|WHEEL|DIR", help="The older one; by default that of the package."),
+    ] = None,
     package: Annotated[
         str | None, typer.Option("--package", metavar="PACKAGE", help="Package to look at; exit 1 if it is affected.")
     ] = None,

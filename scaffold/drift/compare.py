@@ -26,7 +26,7 @@ class DriftRequest:
     """The command line of ``drift``."""
 
     pipeline: str
-    before: str
+    before: str | None
     after: str
     package: str | None = None
 
@@ -42,11 +42,12 @@ def compare(request: DriftRequest) -> Drift:
     from scaffold.upstream import locate
 
     package = ScaffoldedPackage.open(request.package) if request.package is not None else None
-    old_source, new_source = locate(request.before), locate(request.after)
+    old_source, new_source = locate(_older(request, package)), locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
         before = inspect_pipeline(old_source, request.pipeline)
     if package is not None:
         _refuse_other(package, before, request.pipeline)
+        _refuse_other_version(package, old_source)
     with step(f"reading vllm-omni {new_source.label}"):
         try:
             after = inspect_pipeline(new_source, request.pipeline)
@@ -102,6 +103,28 @@ def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> 
         raise ScaffoldError(
             f"{package.path} integrates {mine}, and {pipeline} is {report.upstream.pipeline}",
             hint="name the package's own pipeline",
+        )
+
+
+def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
+    """Return the older version: as asked for, else the one that the package was rendered from."""
+    from scaffold.lifecycle.next_spec import recorded_version
+
+    recorded = recorded_version(package.spec) if package is not None else None
+    if request.before is None and recorded is None:
+        raise ScaffoldError("say which version is the older one", hint="give --from, or --package for its own")
+    return request.before if request.before is not None else str(recorded)
+
+
+def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) -> None:
+    """A package of another version differs from the older one already; that would look like a person's edits."""
+    from scaffold.lifecycle.next_spec import recorded_version
+
+    recorded = recorded_version(package.spec)
+    if None not in (recorded, source.version) and recorded != source.version:
+        raise ScaffoldError(
+            f"{package.path} was rendered from vllm-omni {recorded}, not {source.version}",
+            hint="leave out --from, or compare without --package",
         )
 
 

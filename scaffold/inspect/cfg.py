@@ -17,8 +17,9 @@ from scaffold.inspect.guidance import (
 from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends, is_none, options, same, walk
-from scaffold.inspect.program.denoising import Denoising, is_turn
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import Call, Choice, Const, Item, Op, Param, Slice, Value
 
 ORDER = 3

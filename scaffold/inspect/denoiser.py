@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
-from scaffold.inspect.program.denoising import Denoising, is_sample, is_turn
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.values import Attr, Call, Func, Obj, Slot, Value
 
 ORDER = 2

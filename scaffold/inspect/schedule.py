@@ -5,9 +5,10 @@ from __future__ import annotations
 from scaffold.inspect.facts import UNKNOWN, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.denoising import Denoising, is_turn
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.schedule import Linear, base_grid, entry, turn_count, vector_of
+from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import (
     Attr,
     Call,

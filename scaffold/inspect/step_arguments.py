@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.denoising import Denoising, is_sample, is_turn
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import base_grid, entry, vector_of
+from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.values import (
     Attr,
     Call,

@@ -6,8 +6,8 @@ from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.denoising import is_turn
 from scaffold.inspect.program.numeric import default_of, number
+from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import Call, Const, Elem, Obj, Op, Param, Seq, Value
 
 ORDER = 13

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.progress import step
+from scaffold.upstream import locate
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.spec import IntegrationSpec
+    from scaffold.upstream import UpstreamSource
 
 
 @dataclass(frozen=True)
 class NextSpec:
-    """The spec, and lines for the user about how it came to be."""
+    """The spec, lines for the user about how it came to be, and the two versions that were read, if any."""
 
     spec: IntegrationSpec
     notes: tuple[str, ...]
+    sources: tuple[UpstreamSource, UpstreamSource] | None = None
 
 
 def edited_spec(package: ScaffoldedPackage) -> NextSpec:
@@ -55,8 +58,10 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
 
     pin = package.checkout.vllm_omni_pin if package.checkout is not None else None
     recorded = recorded_version(package.spec)
-    new_report = read(package.spec, vllm_omni or pin or base or recorded)
-    old_report = read_recorded(package.spec, base)
+    new_source = locate(vllm_omni or pin or base or recorded)
+    new_report = read(package.spec, new_source)
+    old_source = recorded_source(package.spec, base)
+    old_report = read(package.spec, old_source)
     profile = package.checkout.profile if package.checkout is not None else package.profile
     old = derive(package.spec, old_report, package.profile)
     new = derive(package.spec, new_report, profile)
@@ -68,7 +73,7 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
             hint="set the new value there, or keep yours with --force",
         )
     notes = [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
-    return NextSpec(merged.spec, tuple(notes))
+    return NextSpec(merged.spec, tuple(notes), (old_source, new_source))
 
 
 def recorded_version(spec: IntegrationSpec) -> str | None:
@@ -77,8 +82,8 @@ def recorded_version(spec: IntegrationSpec) -> str | None:
     return None if version.startswith("from ") else version
 
 
-def read_recorded(spec: IntegrationSpec, base: str | None = None) -> Report:
-    """Inspect the pipeline in the version that the spec was made from.
+def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamSource:
+    """Return the version that the spec was made from.
 
     Raises:
         ScaffoldError: that version cannot be had.
@@ -89,19 +94,17 @@ def read_recorded(spec: IntegrationSpec, base: str | None = None) -> Report:
             f"the package was rendered from a folder without a version ({spec.value('upstream.version')})",
             hint="name that source with --from VERSION|WHEEL|DIR",
         )
-    return read(spec, base or recorded)
+    return locate(base or recorded)
 
 
-def read(spec: IntegrationSpec, selector: str | None) -> Report:
+def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:
     """Inspect the spec's pipeline in some version.
 
     Raises:
-        ScaffoldError: the version cannot be had, or has no such pipeline.
+        ScaffoldError: it has no such pipeline.
     """
     from scaffold.inspect import inspect_pipeline
-    from scaffold.upstream import locate
 
-    source = locate(selector)
     with step(f"reading vllm-omni {source.label}"):
         return inspect_pipeline(source, pipeline_of(spec))
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scaffold.plan.edits import FileEdit
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
+    from scaffold.upstream import UpstreamSource
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     """
     from scaffold.lifecycle.base import Bases
     from scaffold.lifecycle.derive import derive
-    from scaffold.lifecycle.next_spec import edited_spec, read_recorded, upstream_spec
+    from scaffold.lifecycle.next_spec import edited_spec, pipeline_of, read, recorded_source, upstream_spec
     from scaffold.new import render_package, uncommitted_notes
     from scaffold.plan.output import PATCH, states
     from scaffold.progress import step
@@ -97,7 +98,11 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.spec.files)
     there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
-    bases = Bases(package, lambda: derive(package.spec, read_recorded(package.spec, request.base), package.profile))
+
+    def derived() -> IntegrationSpec:
+        return derive(package.spec, read(package.spec, recorded_source(package.spec, request.base)), package.profile)
+
+    bases = Bases(package, derived)
     labels = (
         "edited here",
         f"rendered from vllm-omni {package.spec.value('upstream.version')}",
@@ -108,6 +113,8 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     changes = [*merge.changes, PlannedChange(package.spec_path, there[package.spec_path], FileState.of(own))]
     changes += _wired(package, spec, files, there[PATCH], merge)
     changes.sort(key=lambda change: change.path)
+    if found.sources is not None:
+        notes += _broken_uses(changes, *found.sources, pipeline_of(spec))
     plan = Plan(
         package.root,
         tuple(changes),
@@ -119,6 +126,21 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     if package.checkout is not None:
         notes += uncommitted_notes(plan)
     return UpdateResult(package, spec, plan, merge, tuple(notes))
+
+
+def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: UpstreamSource, pipeline: str) -> list[str]:
+    """Return a line for each thing that the result takes from vllm-omni and that is not there any more."""
+    from scaffold.drift.names import Names
+    from scaffold.drift.surface import surface_changes
+    from scaffold.drift.uses import uses
+
+    texts = {
+        change.path: change.after.content.decode("utf-8", "replace")
+        for change in changes
+        if change.after is not None and not change.after.link
+    }
+    found = surface_changes(uses(texts), Names(old, pipeline), Names(new, pipeline))
+    return [f"{change.file}:{change.line}: {change.name}: {change.effect}" for change in found]
 
 
 def _refuse_unresolved(package: ScaffoldedPackage) -> None:

@@ -11,6 +11,7 @@ from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifes
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap.exchange import unstated
+from scaffold.remap.hand_written import HandWritten
 from scaffold.remap.infer import infer_key_map
 from scaffold.remap.key_map import KeyMap
 from scaffold.remap.package import Package
@@ -35,6 +36,12 @@ class RemapRequest:
     checkpoint: str | None = None
     vllm_omni: str | None = None
     meta: bool = False
+    lora_targets: str | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The LoRA targets that were given."""
+        return tuple(word.strip() for word in (self.lora_targets or "").split(",") if word.strip())
 
 
 @dataclass(frozen=True)
@@ -53,9 +60,13 @@ def remap(request: RemapRequest) -> RemapResult:
     Raises:
         ScaffoldError: wrong use, an unreadable checkpoint or package (exit 2), a pipeline that is refused (3).
     """
-    for flag, value in {"--checkpoint": request.checkpoint, "--vllm-omni": request.vllm_omni}.items():
-        if value is not None and not value.strip():
-            raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
+    given = {"checkpoint": request.checkpoint, "vllm-omni": request.vllm_omni, "lora-targets": request.lora_targets}
+    for flag, value in given.items():
+        if value is not None and not value.strip(" ,"):
+            raise ScaffoldError(f"--{flag} is empty", hint="give it a value or leave it out")
+    hand_written = HandWritten.find(request.target)
+    if hand_written is not None:
+        return _of_pipeline(request, hand_written)
     package = Package.find(request.target)
     return _of_package(package, request) if package is not None else _of_pipeline(request)
 
@@ -95,16 +106,18 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
             source,
             _pipeline_of(report),
             shapes,
-            targets=package.spec.value("lora.targets") or (),
+            targets=request.targets or package.spec.value("lora.targets") or (),
             package=package.modules(),
             sync=package.spec.value("lora.sync"),
+            lora_hook=package.spec.value("target.lora_hook"),
         )
         notes += more
     unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
     return RemapResult(f"package {package.folder.name}", proof, tuple(notes), tuple(unused))
 
 
-def _of_pipeline(request: RemapRequest) -> RemapResult:
+def _of_pipeline(request: RemapRequest, package: HandWritten | None = None) -> RemapResult:
+    """Prove the rules that names, shapes and upstream's source lead to; with what a hand-written package makes of it."""
     from scaffold.inspect import inspect_pipeline
     from scaffold.new import refuse
     from scaffold.render import derive_names
@@ -114,8 +127,8 @@ def _of_pipeline(request: RemapRequest) -> RemapResult:
     from scaffold.upstream import locate
 
     given = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
-    source = locate(request.vllm_omni)
-    report = inspect_pipeline(source, request.target, given)
+    source = locate(request.vllm_omni, checkout_pin=package.pin if package is not None else None)
+    report = inspect_pipeline(source, package.pipeline_in(source) if package is not None else request.target, given)
     refuse(report)
     preset = find_preset(request.target, report.facts["detail.pipeline.registry_key"].value)
     headers, notes = (given, []) if given is not None else _headers(request, preset)
@@ -123,6 +136,10 @@ def _of_pipeline(request: RemapRequest) -> RemapResult:
     spec_request = SpecRequest(report, derive_names(name), default_profile(), given)
     sections = build_spec(spec_request, until="architecture").sections
     shapes = parameters(sections["architecture"], sections["latents"])
+    if package is not None:
+        own, how = package.parameters(sections["architecture"], request.meta)
+        shapes = shapes if own is None else own
+        notes += _notes_on(package, how, own is not None)
     rules = SourceRules.of(report)
     reasons = preset.value("checkpoint", "drop_reasons") or {}
     key_map = infer_key_map(headers, shapes, source=rules, drop_reasons=reasons, partial=True)
@@ -132,11 +149,38 @@ def _of_pipeline(request: RemapRequest) -> RemapResult:
         notes.append(f"read {', '.join(files)} only: training takes nothing from the other files")
         key_map = infer_key_map(headers, shapes, source=rules, drop_reasons=reasons, partial=True)
     proof = prove(key_map, headers, shapes, stacked=rules.stacked)
-    proof, more = third_side(proof, source, _pipeline_of(report), shapes)
-    more.append("lora: whether adapters take effect depends on the package; give its folder instead of the pipeline")
+    targets = request.targets or (package.targets if package is not None else ())
+    proof, more = third_side(
+        proof,
+        source,
+        _pipeline_of(report),
+        shapes,
+        targets=targets,
+        package=package.modules if package is not None else None,
+        lora_hook=package.lora_hook if package is not None else None,
+    )
+    if package is None:
+        more.append(
+            "lora: the engine as it is, without what a package does for its adapters; give a package's folder for that"
+            if targets
+            else "lora unknown: it depends on the package; give its folder, or --lora-targets for the engine as it is"
+        )
+    elif not targets:
+        more.append("lora unknown: no launch script names the package's LoRA targets; give --lora-targets")
     unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
     title = f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
+    if package is not None:
+        title = f"package {package.folder.name}, {title},"
     return RemapResult(title, proof, tuple(notes + more), tuple(unused))
+
+
+def _notes_on(package: HandWritten, how: str, readable: bool) -> list[str]:
+    notes = [
+        f"{package.folder.name} has no scaffold.toml: the rules are those that names and shapes lead to, "
+        "what its own loader does is not read"
+    ]
+    said = how if readable else f"the parameters are those that a rendered module would have: {how}"
+    return [*notes, said]
 
 
 def _headers(request: RemapRequest, preset: Preset) -> tuple[CheckpointHeaders, list[str]]:

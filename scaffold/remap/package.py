@@ -50,7 +50,7 @@ class Package:
             names = ", ".join(spec.parent.name for spec in found[:5])
             raise ScaffoldError(f"{target} holds several packages ({names})", hint="name the folder of one")
         if "/" in target or target in (".", ".."):
-            raise ScaffoldError(f"{target} has no {SPEC_NAME}", hint="give a package that `new` rendered")
+            raise ScaffoldError(f"{target} has no {SPEC_NAME}", hint="give a package below verl_omni/pipelines/")
         return None
 
     @classmethod
@@ -85,11 +85,20 @@ class Package:
 
     def modules(self) -> dict[str, ast.Module]:
         """Return every module of the package by name, parsed."""
-        return {path.stem: _parsed(path) for path in sorted(self.folder.glob("*.py")) if path.is_file()}
+        return parsed_modules(self.folder)
 
     def key_map(self) -> KeyMap:
         """Return the rules of the spec."""
         return KeyMap.from_data(self.value("checkpoint.rules"))
+
+
+def parsed_modules(folder: Path) -> dict[str, ast.Module]:
+    """Return the Python files of a folder by name, parsed.
+
+    Raises:
+        ScaffoldError: one cannot be read.
+    """
+    return {path.stem: _parsed(path) for path in sorted(folder.glob("*.py")) if path.is_file()}
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -22,6 +22,7 @@ def third_side(
     targets: Sequence[str] = (),
     package: Mapping[str, ast.Module] | None = None,
     sync: Sync | None = None,
+    lora_hook: bool | None = None,
 ) -> tuple[Proof, list[str]]:
     """Return the proof with ``engine`` and ``lora`` settled as far as text settles them, and why where it does not.
 
@@ -33,6 +34,7 @@ def third_side(
         targets: what LoRA is put on; without any, ``lora`` stays None.
         package: the modules of the package by name; None where only the pipeline is known.
         sync: how the package's adapter reaches the engine, ``fold``, ``adapter`` or ``none``.
+        lora_hook: whether verl-omni calls the package's hook by itself; None where nobody says.
     """
     from scaffold.remap.engine import prove_engine, prove_lora
 
@@ -49,6 +51,7 @@ def third_side(
             headers=proof.headers,
             package=package,
             sync=sync,
+            lora_hook=lora_hook,
         )
         offenders += lora.offenders
         lora_holds = lora.holds

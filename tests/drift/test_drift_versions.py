@@ -67,7 +67,7 @@ def test_evidence_can_be_looked_up(drift: Callable[..., dict[str, Any]], after: 
     from scaffold.upstream import locate
 
     sources = {"before": locate("0.22.0"), "after": locate(after)}
-    for fact in drift("0.22.0", "0.30.0")["facts"]:
+    for fact in drift("0.22.0", after)["facts"]:
         for side, source in sources.items():
             assert fact["evidence"][side], (fact["fact"], side)
             for place in fact["evidence"][side]:
@@ -140,6 +140,16 @@ def test_change_that_no_line_rests_on_does_not_affect_a_package(
     assert outcome.code == (1 if "custom_output" in outcome.out else 0)
 
 
+def test_package_knows_its_own_version(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
+    arguments = ("drift", "bagel", "--package", rendered_default)
+    outcome = scaffold_cli(*arguments, "--to", "0.30.0")
+    assert outcome.code == 1
+    assert outcome.out.startswith("bagel  vllm-omni 0.27.0rc1 to 0.30.0, ")
+    assert "rendered from vllm-omni 0.27.0rc1" in scaffold_cli(
+        *arguments, "--from", "0.24.0", "--to", "0.30.0"
+    ).refusal(2)
+
+
 def test_other_pipelines_package_is_refused(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
     arguments = ("--from", "0.27.0rc1", "--to", "0.30.0", "--package", rendered_default)
     assert "integrates BagelPipeline" in scaffold_cli("drift", "QwenImagePipeline", *arguments).refusal(2)
@@ -160,6 +170,7 @@ def test_pipeline_without_a_preset_has_facts_alone(scaffold_cli: Callable[..., A
         (("NoSuchPipeline", "--from", "0.27.0rc1", "--to", "0.30.0"), "no pipeline 'NoSuchPipeline'"),
         (("bagel", "--from", "", "--to", "0.30.0"), "empty"),
         (("bagel", "--from", "0.27.0rc1"), "--to"),
+        (("bagel", "--to", "0.27.0rc1"), "--from"),
         (("bagel", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", "/nowhere"), "scaffold.toml"),
     ],
 )

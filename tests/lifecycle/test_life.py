@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +72,38 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
     path.unlink()
     path.parent.rmdir()
     assert snapshot(root) == start
+
+
+def test_weekly_job_fails_for_an_affected_package(package: Callable[..., Path], tmp_path: Path) -> None:
+    root = package()
+    script = textwrap.dedent(PAGE.split("        run: |\n")[1].split("```")[0])
+    assert "--to newest" in script
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, command in (
+        ("omni-scaffold", f'{sys.executable} -m scaffold "$@"'),
+        ("python", f'{sys.executable} "$@"'),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\nexec {command}\n")
+        (folder / name).chmod(0o755)
+    for version, code in (("0.28.0", 0), ("0.30.0", 1)):
+        summary = tmp_path / f"summary-{version}"
+        done = subprocess.run(
+            ["bash", "-e", "-c", script.replace("newest", version)],
+            cwd=root,
+            env={
+                **os.environ,
+                "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+                "GITHUB_STEP_SUMMARY": str(summary),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "## verl_omni/pipelines/toy_flow_grpo\n" in summary.read_text()
+        assert ("supports_step_execution" in summary.read_text()) == bool(code)
 
 
 def _last(printed: str) -> str:

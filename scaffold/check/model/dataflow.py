@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
@@ -14,6 +15,8 @@ from scaffold.check.model.sides import Side
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST = 4000
+# A node, the function that it stands in (None at module level) and the file.
+Place = tuple[FunctionModel | None, PythonFile, ast.AST]
 
 
 @dataclass
@@ -27,26 +30,26 @@ class Origin:
         complete: whether nothing was left out.
     """
 
-    nodes: list[tuple[FunctionModel | None, PythonFile, ast.AST]] = field(default_factory=list)
+    nodes: list[Place] = field(default_factory=list)
     open: list[tuple[FunctionModel, str]] = field(default_factory=list)
     complete: bool = True
 
-    @property
+    @cached_property
     def strings(self) -> set[str]:
         """The string constants in it."""
         return {n.value for _, _, n in self.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
-    @property
+    @cached_property
     def attributes(self) -> set[str]:
         """The attributes read in it."""
         return {node.attr for _, _, node in self.nodes if isinstance(node, ast.Attribute)}
 
-    @property
+    @cached_property
     def names(self) -> set[str]:
         """The names in it, as they are written."""
         return {node.id for _, _, node in self.nodes if isinstance(node, ast.Name)}
 
-    @property
+    @cached_property
     def words(self) -> set[str]:
         """Names, attributes and strings together."""
         return self.strings | self.attributes | self.names
@@ -59,10 +62,18 @@ class Origin:
 
 
 def origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
-    """Return what an expression of a function of a side is made of."""
+    """Return what an expression of a function of a side is made of; asked twice, the answer is the same object."""
+    key = ("origin", function, expr)
+    if key not in side.answers:
+        side.answers[key] = _origin(side, function, expr)
+    found: Origin = side.answers[key]
+    return found
+
+
+def _origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
     found = Origin()
     seen: set[tuple[FunctionModel | None, ast.AST]] = set()
-    pending: list[tuple[FunctionModel | None, PythonFile, ast.AST]] = [(function, function.file, expr)]
+    pending: list[Place] = [(function, function.file, expr)]
     while pending:
         around, file, start = pending.pop()
         if (around, start) in seen:
@@ -71,26 +82,44 @@ def origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
         if len(found.nodes) > _MOST:
             found.complete = False
             break
-        for node in file.index.walk(start):
-            found.nodes.append((around, file, node))
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                pending += _named(side, around, file, node, found)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and around is not None:
-                pending += _attribute(side, around, node)
-            elif isinstance(node, ast.Call) and around is not None:
-                called = side.called(around, node)
-                if called is not None:
-                    pending += [(called, called.file, r.value) for r in called.returns if r.value is not None]
+        nodes, further, opened = _written_with(side, around, file, start)
+        found.nodes += nodes
+        found.open += opened
+        pending += further
     return found
 
 
+def _written_with(
+    side: Side, around: FunctionModel | None, file: PythonFile, start: ast.AST
+) -> tuple[list[Place], list[Place], list[tuple[FunctionModel, str]]]:
+    """Return the nodes of an expression, what they lead to, and the open parameters among them."""
+    key = ("written", around, start)
+    if key not in side.answers:
+        nodes: list[Place] = []
+        further: list[Place] = []
+        opened: list[tuple[FunctionModel, str]] = []
+        for node in file.index.walk(start):
+            nodes.append((around, file, node))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                further += _named(side, around, file, node, opened)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and around is not None:
+                further += _attribute(side, around, node)
+            elif isinstance(node, ast.Call) and around is not None:
+                called = side.called(around, node)
+                if called is not None:
+                    further += [(called, called.file, r.value) for r in called.returns if r.value is not None]
+        side.answers[key] = nodes, further, opened
+    answer: tuple[list[Place], list[Place], list[tuple[FunctionModel, str]]] = side.answers[key]
+    return answer
+
+
 def _named(
-    side: Side, around: FunctionModel | None, file: PythonFile, node: ast.Name, found: Origin
-) -> Iterator[tuple[FunctionModel | None, PythonFile, ast.AST]]:
+    side: Side, around: FunctionModel | None, file: PythonFile, node: ast.Name, opened: list[tuple[FunctionModel, str]]
+) -> Iterator[Place]:
     bindings = reaching(around, node) if around is not None else file.scopes.lookup(node.id, node)
     for binding in bindings:
         if binding.kind == "parameter":
-            yield from _arguments(side, around, node.id, found)
+            yield from _arguments(side, around, node.id, opened)
         elif binding.kind == "variable":
             parts = _returned_parts(side, around, file, binding.node) if binding.value is None else []
             if parts:
@@ -108,14 +137,14 @@ def _named(
 
 def _returned_parts(
     side: Side, around: FunctionModel | None, file: PythonFile, target: ast.AST
-) -> list[tuple[FunctionModel | None, PythonFile, ast.AST]]:
+) -> list[Place]:
     """Return the i-th element of what a function of the side returns, for the i-th name of ``a, b = f()``."""
     place = unpacked_at(file, target)
     if place is None or around is None or not isinstance(place[0], ast.Call):
         return []
     called = side.called(around, place[0])
     values = [item.value for item in called.returns] if called is not None else []
-    found: list[tuple[FunctionModel | None, PythonFile, ast.AST]] = []
+    found: list[Place] = []
     for value in values:
         if called is None or not isinstance(value, ast.Tuple) or place[1] >= len(value.elts):
             return []
@@ -124,8 +153,8 @@ def _returned_parts(
 
 
 def _arguments(
-    side: Side, around: FunctionModel | None, name: str, found: Origin
-) -> Iterator[tuple[FunctionModel | None, PythonFile, ast.AST]]:
+    side: Side, around: FunctionModel | None, name: str, opened: list[tuple[FunctionModel, str]]
+) -> Iterator[Place]:
     if around is None or name == around.bound:
         return
     given = False
@@ -136,7 +165,7 @@ def _arguments(
     if default is not None:
         yield None, around.file, default
     if not given and default is None:
-        found.open.append((around, name))
+        opened.append((around, name))
 
 
 def arguments(side: Side, function: FunctionModel, name: str) -> Iterator[tuple[FunctionModel, ast.expr]]:
@@ -153,7 +182,7 @@ def arguments(side: Side, function: FunctionModel, name: str) -> Iterator[tuple[
 
 def _attribute(
     side: Side, around: FunctionModel, node: ast.Attribute
-) -> Iterator[tuple[FunctionModel | None, PythonFile, ast.AST]]:
+) -> Iterator[Place]:
     cls = side.receiver(around)
     if cls is None or not (isinstance(node.value, ast.Name) and node.value.id == around.bound):
         return

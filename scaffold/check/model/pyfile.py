@@ -158,9 +158,16 @@ class PythonFile(PythonSource):
 
     def function_around(self, node: ast.AST) -> FunctionModel | None:
         """Return the module-level function or the method whose body holds ``node``, nested functions included."""
-        outer = [node, *self.index.ancestors(node)]
-        by_node = {function.node: function for function in self.all_functions}
-        return next((by_node[around] for around in outer if around in by_node), None)
+        if node in self._functions_by_node:
+            return self._functions_by_node[node]
+        for outer in self.index.ancestors(node):
+            if outer in self._functions_by_node:
+                return self._functions_by_node[outer]
+        return None
+
+    @cached_property
+    def _functions_by_node(self) -> dict[ast.AST, FunctionModel]:
+        return {function.node: function for function in self.all_functions}
 
     def qualified(self, node: ast.AST) -> str | None:
         """Return the absolute dotted name of ``a.b.c`` as imports make it; see `Project.qualified`."""

@@ -46,6 +46,9 @@ class Scopes:
         self._index = index
         self._package = module if is_package else module.rpartition(".")[0]
         self._scopes: dict[ast.AST, dict[str, list[Binding]]] = {}
+        self._frames: dict[ast.AST, ast.AST | None] = {}
+        self._found: dict[tuple[str, ast.AST | None], list[Binding]] = {}
+        self._comprehensions: dict[ast.AST, dict[str, ast.Name]] = {}
         self.stars: list[tuple[str, ast.ImportFrom]] = []
 
     def bindings(self, scope: ast.AST) -> dict[str, list[Binding]]:
@@ -59,31 +62,67 @@ class Scopes:
 
     def scope_of(self, node: ast.AST) -> ast.AST:
         """Return the function, lambda, class or module whose body holds ``node``."""
-        inner = node
-        for outer in self._index.ancestors(node):
-            if isinstance(outer, SCOPES) and not _outside_of(outer, inner):
-                return outer
-            inner = outer
-        return inner
+        frame = self._frame(node)
+        while frame is not None and isinstance(frame, COMPREHENSIONS):
+            node, frame = frame, self._frame(frame)
+        return frame if frame is not None else node
 
     def lookup(self, name: str, at: ast.AST) -> list[Binding]:
         """Return what ``name`` is bound to where node ``at`` stands; empty for a builtin or a star import."""
-        inner, first = at, True
-        for outer in self._index.ancestors(at):
-            if isinstance(outer, COMPREHENSIONS):
-                for generator in outer.generators:
-                    for target in ast.walk(generator.target):
-                        if isinstance(target, ast.Name) and target.id == name:
-                            return [Binding("variable", target)]
-            elif isinstance(outer, SCOPES) and not _outside_of(outer, inner):
+        start = self._frame(at)
+        key = (name, start)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._search(name, start)
+        return found
+
+    def _search(self, name: str, frame: ast.AST | None) -> list[Binding]:
+        first = True
+        while frame is not None:
+            if isinstance(frame, COMPREHENSIONS):
+                target = self._targets(frame).get(name)
+                if target is not None:
+                    return [Binding("variable", target)]
+            else:
                 # A class body is no scope for the functions inside it.
-                if first or not isinstance(outer, ast.ClassDef):
-                    found = self.bindings(outer).get(name)
-                    if found:
-                        return found
+                found = self.bindings(frame).get(name) if first or not isinstance(frame, ast.ClassDef) else None
+                if found:
+                    return found
                 first = False
-            inner = outer
+            frame = self._frame(frame)
         return []
+
+    def _frame(self, node: ast.AST) -> ast.AST | None:
+        """Return the innermost scope or comprehension in which ``node`` is evaluated; None for the module itself."""
+        passed = []
+        found: ast.AST | None = None
+        while True:
+            if node in self._frames:
+                found = self._frames[node]
+                break
+            passed.append(node)
+            outer = self._index.parent(node)
+            if outer is None or isinstance(outer, COMPREHENSIONS):
+                found = outer
+                break
+            if isinstance(outer, SCOPES) and not _outside_of(outer, node):
+                found = outer
+                break
+            node = outer
+        for inner in passed:
+            self._frames[inner] = found
+        return found
+
+    def _targets(self, comprehension: ast.AST) -> dict[str, ast.Name]:
+        found = self._comprehensions.get(comprehension)
+        if found is None:
+            assert isinstance(comprehension, COMPREHENSIONS)
+            found = self._comprehensions[comprehension] = {
+                target.id: target
+                for generator in comprehension.generators
+                for target in self._index.nodes(ast.Name, generator.target)
+            }
+        return found
 
     def absolute(self, node: ast.ImportFrom) -> str | None:
         """Return the dotted module that ``from … import`` names; None where it climbs out of the tree."""

@@ -62,20 +62,30 @@ def sampling_argument(call: ast.Call, name: str) -> ast.expr | None:
 
 def options(side: Side, name: str) -> list[Option]:
     """Return every value that a side gives to an option."""
-    found = []
+    if "options" not in side.answers:
+        every: dict[str, list[Option]] = {}
+        for found in _every_option(side):
+            every.setdefault(found[0], []).append(found[1])
+        side.answers["options"] = every
+    return list(side.answers["options"].get(name, []))
+
+
+def _every_option(side: Side) -> Iterator[tuple[str, Option]]:
     for function in side.functions:
         index = function.file.index
         for call in function.calls:
-            found += [Option(function, item, item.value, call) for item in call.keywords if item.arg == name]
+            for item in call.keywords:
+                if item.arg is not None:
+                    yield item.arg, Option(function, item, item.value, call)
         for node in index.nodes(ast.Dict, function.node):
             for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == name:
-                    found.append(Option(function, key, value))
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, Option(function, key, value)
         for statement in index.nodes(ast.Assign, function.node):
             for target in statement.targets:
-                if isinstance(target, ast.Subscript) and _is(target.slice, name):
-                    found.append(Option(function, target.slice, statement.value))
-    return found
+                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                    if isinstance(target.slice.value, str):
+                        yield target.slice.value, Option(function, target.slice, statement.value)
 
 
 def of_window(words: set[str]) -> bool:
@@ -85,6 +95,13 @@ def of_window(words: set[str]) -> bool:
 
 def gated(side: Side, function: FunctionModel, node: ast.AST) -> bool:
     """Whether a node is only reached inside the SDE window: an ``if`` around it compares with the window."""
+    key = ("gated", function, node)
+    if key not in side.answers:
+        side.answers[key] = _gated(side, function, node)
+    return bool(side.answers[key])
+
+
+def _gated(side: Side, function: FunctionModel, node: ast.AST) -> bool:
     index = function.file.index
     inner = node
     for outer in index.ancestors(node):
@@ -114,34 +131,32 @@ def log_probs_gated(side: Side) -> bool:
 
 def appended(side: Side, function: FunctionModel, node: ast.AST) -> list[tuple[FunctionModel, ast.Call]]:
     """Return the ``append`` calls of the list that a name or ``self.name`` in a function is."""
-    if isinstance(node, ast.Name):
-        around = [function]
-    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == function.bound:
-        cls = side.receiver(function)
-        around = [other for other in side.functions if cls is not None and other.cls in cls.mro]
-    else:
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == function.bound
+    if not own and not isinstance(node, ast.Name):
         return []
-    name = node.id if isinstance(node, ast.Name) else node.attr
-    found = []
-    for other in around:
-        for call in other.calls:
-            target = call.func
-            if isinstance(target, ast.Attribute) and target.attr == "append":
-                if _same(target.value, name, isinstance(node, ast.Attribute), other):
-                    found.append((other, call))
-    return found
+    assert isinstance(node, (ast.Name, ast.Attribute))
+    name = node.attr if isinstance(node, ast.Attribute) else node.id
+    cls = side.receiver(function) if own else None
+    return [
+        (other, call)
+        for other, call in _appends(side).get((own, name), [])
+        if (cls is not None and other.cls in cls.mro if own else other == function)
+    ]
 
 
-def _same(node: ast.expr, name: str, attribute: bool, function: FunctionModel) -> bool:
-    if attribute:
-        return (
-            isinstance(node, ast.Attribute)
-            and node.attr == name
-            and isinstance(node.value, ast.Name)
-            and node.value.id == function.bound
-        )
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _is(node: ast.AST, value: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == value
+def _appends(side: Side) -> dict[tuple[bool, str], list[tuple[FunctionModel, ast.Call]]]:
+    """Return (whether an attribute of ``self``, name) -> the ``append`` calls of what has that name."""
+    if "appends" not in side.answers:
+        found: dict[tuple[bool, str], list[tuple[FunctionModel, ast.Call]]] = {}
+        for function, call in side.calls("append"):
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if isinstance(owner, ast.Subscript):
+                owner = owner.value  # one list a sample: ``log_probs[at].append(…)``
+            if isinstance(owner, ast.Name):
+                found.setdefault((False, owner.id), []).append((function, call))
+            elif isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name):
+                if owner.value.id == function.bound:
+                    found.setdefault((True, owner.attr), []).append((function, call))
+        side.answers["appends"] = found
+    answer: dict[tuple[bool, str], list[tuple[FunctionModel, ast.Call]]] = side.answers["appends"]
+    return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.classes import ClassModel
@@ -30,6 +30,10 @@ class Side:
     def __init__(self, adapters: list[ClassModel]) -> None:
         self.adapters = adapters
         self.callers: dict[FunctionModel, list[tuple[FunctionModel, ast.Call]]] = {}
+        self._called: dict[ast.Call, FunctionModel | None] = {}
+        self._named: dict[str, list[tuple[FunctionModel, ast.Call]]] | None = None
+        # What the modules that answer questions about a side have found out; they know the types.
+        self.answers: dict[Any, Any] = {}
         self._receivers: dict[FunctionModel, ClassModel | None] = {}
         self.functions = self._collect()
         self._known = set(self.functions)
@@ -43,17 +47,23 @@ class Side:
 
     def called(self, function: FunctionModel, call: ast.Call) -> FunctionModel | None:
         """Return the function of this side that a call of one of its functions calls."""
-        found = resolve(function.file, call, self.receiver(function))
-        return found if isinstance(found, FunctionModel) and found in self._known else None
+        if call not in self._called:
+            found = resolve(function.file, call, self.receiver(function))
+            self._called[call] = found if isinstance(found, FunctionModel) else None
+        called = self._called[call]
+        return called if called in self._known else None
 
     def calls(self, *names: str) -> Iterator[tuple[FunctionModel, ast.Call]]:
         """Yield the calls of methods or functions of one of the names, with the function around each."""
-        for function in self.functions:
-            for call in function.calls:
-                target = call.func
-                name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", None)
-                if name in names:
-                    yield function, call
+        if self._named is None:
+            self._named = {}
+            for function in self.functions:
+                for call in function.calls:
+                    target = call.func
+                    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+                    self._named.setdefault(name, []).append((function, call))
+        for name in names:
+            yield from self._named.get(name, [])
 
     def _collect(self) -> list[FunctionModel]:
         pending: list[tuple[FunctionModel, ClassModel | None]] = []
@@ -70,6 +80,8 @@ class Side:
             self._receivers.setdefault(function, receiver)
             for call in function.calls:
                 found = resolve(function.file, call, receiver)
+                if receiver is self._receivers[function]:
+                    self._called[call] = found if isinstance(found, FunctionModel) else None
                 if isinstance(found, ClassModel):
                     if found not in made and not _is_module(found):
                         made.add(found)

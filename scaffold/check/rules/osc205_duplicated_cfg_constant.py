@@ -33,7 +33,7 @@ def check(package: Package) -> Hits:
     adapters = {cls.file for cls in (*package.training_adapters, *package.rollout_adapters)}
     found: dict[str, list[GuidanceDefault]] = {}
     for file in package.files:
-        if file in taking_part:
+        if file in taking_part and b"cfg" in file.data.lower():
             for default in guidance_defaults(file):
                 if "cfg" in default.name:
                     found.setdefault(default.name, []).append(default)

@@ -12,6 +12,7 @@ Instead: read the column under the name that the preprocessor, or the rollout's 
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from scaffold.check.example import Example
 from scaffold.check.model.functions import FunctionModel
@@ -49,7 +50,7 @@ def check(package: Package) -> Hits:
         return
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
-    columns = [set.intersection(*(_missing_of(file) for file in group)) for group in groups if group]
+    columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
     for adapter in package.training_adapters:
         seen: set[tuple[PythonFile, int]] = set()
         for name, parameter in _READING.items():
@@ -67,8 +68,8 @@ def check(package: Package) -> Hits:
                     yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
 
 
-def _missing_of(file: PythonFile) -> set[str]:
-    return _keys(file) | {key for other in _imported(file) for key in _keys(other)}
+def _columns(file: PythonFile) -> set[str]:
+    return {key for other in (file, *_imported(file)) for key in _keys(other)}
 
 
 def _parameter(method: FunctionModel | None, name: str) -> str | None:
@@ -94,7 +95,8 @@ def _rollout_known(package: Package) -> bool:
     return all(file.path.startswith(PIPELINES) for file in _rollout_files(package)) and bool(package.rollout_adapters)
 
 
-def _keys(file: PythonFile) -> set[str]:
+@lru_cache(maxsize=256)
+def _keys(file: PythonFile) -> frozenset[str]:
     """Return every key that a file gives to a dictionary, and every column that it adds."""
     index = file.index
     found: set[object] = set()
@@ -114,7 +116,7 @@ def _keys(file: PythonFile) -> set[str]:
         at = _ADDING.get(name)
         if at is not None and at < len(call.args):
             found.add(file.value(call.args[at]))
-    return {key for key in found if isinstance(key, str)}
+    return frozenset(key for key in found if isinstance(key, str))
 
 
 def _imported(file: PythonFile) -> list[PythonFile]:

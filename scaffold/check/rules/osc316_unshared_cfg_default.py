@@ -100,7 +100,7 @@ def _dropped(function: FunctionModel, node: ast.AST) -> bool:
 _UPDATE = "        extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))\n"
 _FORWARD = [("    def forward(self, req", "    def «forward»(self, req")]
 FAILING = (
-    Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}),
+    Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}, also=("OSC219",)),
     Example("resolved and dropped", {"rollout": [(_UPDATE, "        resolve_guidance(extra_args)\n"), *_FORWARD]}),
     Example("resolved into a name that nothing reads", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]}),
 )
@@ -109,6 +109,7 @@ PASSING = (
     Example(
         "one by one",
         {"rollout": [(_UPDATE, "        for name, value in CFG_DEFAULTS.items():\n            extra_args.setdefault(name, value)\n")]},
+        also=("OSC219",),
     ),
     Example("by way of a name", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n        extra_args.update(guidance)\n")]}),
     Example("no table to share", base="diffusers"),

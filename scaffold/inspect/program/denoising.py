@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.trace import CallRecord, LoopRecord, Trace
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    Elem,
-    External,
-    Func,
-    Index,
-    Item,
-    Obj,
-    Op,
-    Value,
+from scaffold.inspect.program.updates import (
+    STEP_METHOD,
+    inline_output,
+    is_renoised,
+    is_step,
+    is_update,
+    step_output,
+    unwrap,
+    walks_a_schedule,
 )
-
-SHAPE_METHODS = frozenset(
-    [
-        "unsqueeze",
-        "squeeze",
-        "view",
-        "reshape",
-        "permute",
-        "transpose",
-        "expand",
-        "repeat",
-        "flatten",
-        "unflatten",
-        "movedim",
-        "chunk",
-    ]
-)
-_JOINS = frozenset(("cat", "stack", "concat", "concatenate"))
-STEP_METHOD = "step"
+from scaffold.inspect.program.values import Call, Carried, Op, Value
 
 
 @dataclass(eq=False)
@@ -46,7 +24,8 @@ class Denoising:
     """The loop, the sample it carries, and how a turn updates it.
 
     ``step`` is the call that updates the sample, ``inline`` the expression that does; both are set where the
-    pipeline chooses between them.
+    pipeline chooses between them. ``renoised`` is the clean prediction mixed with new noise, where a turn does that
+    instead. ``streams`` are all variables that the loop updates so, this one included.
     """
 
     loop: LoopRecord
@@ -55,6 +34,8 @@ class Denoising:
     record: CallRecord | None
     inline: Op | None
     model_output: Value | None
+    renoised: Call | Op | None = None
+    streams: tuple[Denoising, ...] = ()
 
     @property
     def number(self) -> int:
@@ -71,11 +52,13 @@ def find_denoising(trace: Trace) -> list[Denoising]:
         ]
         best = max(candidates, key=_rank, default=None) or _from_calls(loop, trace)
         if best is not None:
+            best.streams = tuple(candidates)
             found.append(best)
-    return sorted(found, key=lambda d: (d.step is None, len(d.loop.conditions), -d.number))
+    return sorted(found, key=lambda d: (d.step is None, d.inline is None, len(d.loop.conditions), -d.number))
 
 
 def _rank(found: Denoising) -> tuple[bool, bool]:
+    """A scheduler's step first, then an update, then noise put on a prediction."""
     return (found.step is not None, found.inline is not None)
 
 
@@ -84,135 +67,22 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
         return None
     step: Call | None = None
     inline: Op | None = None
+    renoised: Call | Op | None = None
     for option in options(variable.final):
-        core = _unwrap(option)
-        if isinstance(core, Call) and step is None and _is_step(core, variable):
+        core = unwrap(option)
+        if isinstance(core, Call | Op) and renoised is None and is_renoised(core, variable):
+            renoised = core
+        elif isinstance(core, Call) and is_step(core, variable) and (step is None or core.name == STEP_METHOD):
             step = core
-        elif isinstance(core, Op) and inline is None and _is_update(core, variable):
+        elif isinstance(core, Op) and inline is None and is_update(core, variable):
             inline = core
-    if step is None and inline is None:
+    if step is None and inline is None and renoised is None:
         return None
-    output = _step_output(step, variable) if step is not None else _inline_output(inline, variable)
-    return Denoising(loop, variable, step, records.get(id(step)) if step is not None else None, inline, output)
-
-
-def _unwrap(value: Value) -> Value:
-    """Look through ``.prev_sample``, ``[0]`` and reshaping to what was computed."""
-    for _ in range(12):
-        if (isinstance(value, Attr) and isinstance(value.base, Call | Choice | Item)) or isinstance(value, Item):
-            value = value.base
-        elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
-            value = inner
-        elif isinstance(value, Choice):
-            calls = [_unwrap(o) for o in value.options]
-            value = next((c for c in calls if isinstance(c, Call | Op)), value.options[0])
-        else:
-            break
-    return value
-
-
-def reshaped(value: Call) -> Value | None:
-    """The tensor whose entries a call only rearranges."""
-    if isinstance(value.func, Attr) and value.name in SHAPE_METHODS:
-        return value.func.base
-    if value.name == "einsum" and len(value.args) == 2:
-        return value.args[1]
-    if value.name in (*SHAPE_METHODS, "rearrange") and isinstance(value.func, External) and value.args:
-        return value.args[0]
-    return None
-
-
-def is_sample(value: Value, variable: Value) -> bool:
-    """Whether a value is the variable itself, reshaped, joined with itself or scaled for the model."""
-    for option in options(value):
-        node = option
-        for _ in range(10):
-            if node is variable:
-                return True
-            if isinstance(node, Call) and (inner := reshaped(node)) is not None:
-                node = inner
-            elif isinstance(node, Call) and node.name == "scale_model_input" and node.args:
-                node = node.args[0]
-            elif isinstance(node, Call) and node.name in _JOINS and node.args:
-                parts = node.args[0].parts() or [node.args[0]]
-                if any(is_sample(p, variable) for p in parts[:4]):
-                    return True
-                break
-            elif isinstance(node, Item):
-                node = node.base
-            elif isinstance(node, Op) and node.op in ("*", "/") and len(node.args) == 2:
-                node = node.args[0]
-            elif isinstance(node, Choice):
-                return any(is_sample(o, variable) for o in node.options)
-            else:
-                break
-    return False
-
-
-def _through_model(value: Value, variable: Carried) -> bool:
-    """Whether a value depends on the variable through a call, as a prediction does."""
-    if is_sample(value, variable):
-        return False
-    found = called = False
-    for node in walk(value):
-        found = found or node is variable
-        called = called or isinstance(node, Call)
-        if found and called:
-            return True
-    return False
-
-
-def _arguments(call: Call) -> list[Value]:
-    return [*call.args, *(v for k, v in call.kwargs.items() if k != "**")]
-
-
-def _is_step(call: Call, variable: Carried) -> bool:
-    """A method that takes the sample and a prediction made from it, and is not itself the model."""
-    if not isinstance(call.func, Attr | Func):
-        return False
-    receiver = call.func.base if isinstance(call.func, Attr) else call.func.bound
-    if receiver is not None and any(isinstance(o, Obj) and o.cls.is_module for o in options(receiver)):
-        return False
-    given = _arguments(call)
-    if call.name != STEP_METHOD and not any(is_turn(a, variable.loop) for a in given):
-        return False
-    has_sample = any(is_sample(a, variable) for a in given)
-    has_output = any(_through_model(a, variable) for a in given)
-    return has_sample and has_output
-
-
-def _step_output(step: Call | None, variable: Carried) -> Value | None:
-    if step is None:
+    if step is None and inline is not None and not walks_a_schedule(inline, loop):
         return None
-    return next((a for a in _arguments(step) if _through_model(a, variable)), None)
-
-
-def _terms(value: Value, sign: int = 1) -> list[tuple[Value, int]]:
-    """The summands of an expression."""
-    if isinstance(value, Op) and value.op in ("+", "-") and len(value.args) == 2:
-        return _terms(value.args[0], sign) + _terms(value.args[1], sign if value.op == "+" else -sign)
-    return [(value, sign)]
-
-
-def _is_update(value: Op, variable: Carried) -> bool:
-    """``x ± step·prediction``: the sample is one summand, the others come from the model."""
-    terms = [t for t, _ in _terms(value)]
-    return (
-        len(terms) > 1
-        and any(is_sample(t, variable) for t in terms)
-        and any(_through_model(t, variable) for t in terms)
-    )
-
-
-def _inline_output(value: Op | None, variable: Carried) -> Value | None:
-    if value is None:
-        return None
-    for term, _ in _terms(value):
-        if not _through_model(term, variable):
-            continue
-        factors = term.args if isinstance(term, Op) and term.op in ("*", "/") else [term]
-        return next((f for f in factors if _through_model(f, variable)), term)
-    return None
+    output = step_output(step, variable) if step is not None else inline_output(inline, variable)
+    record = records.get(id(step)) if step is not None else None
+    return Denoising(loop, variable, step, record, inline, output, renoised)
 
 
 def _from_calls(loop: LoopRecord, trace: Trace) -> Denoising | None:
@@ -224,29 +94,3 @@ def _from_calls(loop: LoopRecord, trace: Trace) -> Denoising | None:
             output = record.args[0] if record.args else record.kwargs.get("model_output")
             return Denoising(loop, None, record.result, record, None, output)
     return None
-
-
-def is_turn(value: Value, loop: int) -> bool:
-    """Whether a value is the schedule's entry of a loop's turn."""
-    for option in options(value):
-        node: Value = option
-        for _ in range(8):
-            if isinstance(node, Elem) and node.loop == loop:
-                return True
-            if isinstance(node, Item) and any(isinstance(n, Index) and n.loop == loop for n in walk(node.key)):
-                return True
-            if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
-                node = node.func.base
-            elif isinstance(node, Call) and node.args and node.name in ("tensor", "full", "full_like", "as_tensor"):
-                node = node.args[-1] if node.name.startswith("full") else node.args[0]
-            elif isinstance(node, Op) and node.args and node.op in ("*", "/", "+", "-"):
-                # 1000σ, t/1000 and 1−t are still the turn's entry.
-                inner = [a for a in node.args if is_turn(a, loop)]
-                return len(inner) == 1
-            elif node.parts() and type(node).__name__ == "Seq":
-                node = node.parts()[0]
-            elif isinstance(node, Item):
-                node = node.base
-            else:
-                break
-    return False

@@ -47,27 +47,44 @@ def _statements(code: str) -> list[cst.BaseStatement]:
     return list(cst.parse_module(textwrap.dedent(code).strip("\n") + "\n").body)  # type: ignore[arg-type]
 
 
-def _found(node: Any, within: str) -> Any:
-    """Return the class or function of a dotted path."""
+def _path(module: cst.Module, within: str) -> list[Any]:
+    """Return the module and the classes and functions of a dotted path, from the outside to the inside."""
+    nodes: list[Any] = [module]
     for name in within.split(".") if within else ():
-        body = node.body.body if not isinstance(node, cst.Module) else node.body
-        fitting = [x for x in body if isinstance(x, cst.ClassDef | cst.FunctionDef) and x.name.value == name]
+        fitting = [x for x in _body(nodes[-1]) if isinstance(x, cst.ClassDef | cst.FunctionDef) and x.name.value == name]
         if len(fitting) != 1:
             raise AnchorError(f"{len(fitting)} definitions of {name!r} (of {within!r})")
-        node = fitting[0]
-    return node
+        nodes.append(fitting[0])
+    return nodes
+
+
+def _body(node: Any) -> Sequence[Any]:
+    body: Sequence[Any] = node.body if isinstance(node, cst.Module) else node.body.body
+    return body
+
+
+def _with_body(node: Any, body: Sequence[Any]) -> Any:
+    return node.with_changes(body=body if isinstance(node, cst.Module) else node.body.with_changes(body=body))
+
+
+@lru_cache(maxsize=4096)
+def _code(statement: cst.CSTNode) -> str:
+    return _EMPTY.code_for_node(statement)
 
 
 def change(text: str, within: str, edit: Callable[[Any], Any]) -> str:
     """Return the text with one class or function (or the module) changed; None deletes it."""
-    module = parsed(text)
-    target = _found(module, within)
+    *outer, target = _path(parsed(text), within)
     new = edit(target)
     if new is target:
         raise AnchorError(f"nothing changed in {within!r}")
-    if target is module:
-        return str(new.code)
-    return str(module.deep_replace(target, cst.RemoveFromParent() if new is None else new).code)  # type: ignore[arg-type]
+    old = target
+    for node in reversed(outer):
+        body = [new if x is old else x for x in _body(node) if x is not old or new is not None]
+        old, new = node, _with_body(node, body or [cst.SimpleStatementLine([cst.Pass()])])
+    # Statement by statement: writing is what takes longest, and all but one are as they were.
+    header = _EMPTY.code_for_node(new.with_changes(body=(), footer=()))
+    return header + "".join(map(_code, new.body)) + "".join(map(_EMPTY.code_for_node, new.footer))
 
 
 class _Expressions(cst.CSTTransformer):
@@ -190,16 +207,14 @@ def add(path: str, within: str, code: str, first: bool = False) -> Edit:
     """Add statements at the end (or the beginning, behind docstring and imports from the future) of a body."""
 
     def edit(node: Any) -> Any:
-        block = node if isinstance(node, cst.Module) else node.body
-        body = list(block.body)
+        body = list(_body(node))
         place = len(body)
         if first:
             place = 0
             while place < len(body) and re.match(r'("""|from__future__)', written(body[place])):
                 place += 1
         body[place:place] = _statements(code)
-        changed = block.with_changes(body=body)
-        return changed if isinstance(node, cst.Module) else node.with_changes(body=changed)
+        return _with_body(node, body)
 
     return Edit(path, lambda text: change(text, within, edit))
 

@@ -106,7 +106,7 @@ for layer in self.layers:
            swap(MODEL, FORWARD, "torch.full((batch, 1), marker, device=device)",
                 'torch.full((batch, 1), marker, device="cuda")')),
     mutant("tables moved with .cuda()", (38,), "126",
-           swap(MODEL, "rotary_tables", "(angles.cos(), angles.sin())", "(angles.cos().cuda(), angles.sin().cuda())")),
+           line(MODEL, "rotary_tables", "return angles.cos(), angles.sin()", "return angles.cos().cuda(), angles.sin().cuda()")),
     mutant("checkpoint mapped to cuda:0", (38,), "126",
            swap(MODEL, "open_checkpoint", 'safe_open(path, framework="pt", device="cpu")',
                 'safe_open(path, framework="pt", device="cuda:0")')),

@@ -55,14 +55,14 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
     except NotApplicable as reason:
         missing, skipped = str(reason), True
     except Exception as error:
-        missing, skipped = describe(error, bench.task.root), False
+        missing, skipped = describe(error, str(Path(bench.task.root, *bench.task.package.split(".")))), False
         traceback.print_exc()
     for check in checks:
         put(Measurement(check.id, None, missing, skipped=skipped))
 
 
 def describe(error: Exception, root: str) -> str:
-    """One line: kind, text, and the last line below ``root`` that led there, else the very last."""
+    """One line: kind, text, and the last line below folder ``root`` that led there, else the very last."""
     text = " ".join(str(error).split())
     frames = list(traceback.extract_tb(error.__traceback__))
     own = [frame for frame in frames if frame.filename.startswith(f"{root}/")]

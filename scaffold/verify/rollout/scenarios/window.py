@@ -31,18 +31,19 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     from scaffold.verify.rollout.engine_side.comparison import join
 
     schedule = bench.first[0].timesteps
-    wrong, parts = [], []
+    wrong, runs = [], []
     positions = range(len(schedule) - SIZE + 1)
     for begin in positions:
         recipe = replace(bench.recipe, sde_window_size=SIZE, sde_window_range=(begin, begin + SIZE))
         samples = bench.roll_out(recipe, bench.texts[:1])
+        runs.append((samples, recipe))
         sample = samples[0]
         name = f"[{begin}, {begin + SIZE})"
         if not sample.aligned or sample.steps != SIZE:
             wrong.append(f"{name}: {sample.recorded} log-probs, {int(sample.latents.shape[0])} latents")
         elif float((sample.timesteps - schedule[begin : begin + SIZE]).abs().max()) > 1e-6:
             wrong.append(f"{name}: noise levels {[round(float(t), 4) for t in sample.timesteps]}")
-        parts.append(bench.compare(samples, recipe))
     told = "; ".join(wrong) or f"{len(positions)} positions of a window of {SIZE}"
     yield Measurement(ALIGNED.id, float(len(wrong)), told, floor=0.0)
+    parts = [bench.compare(samples, recipe) for samples, recipe in runs]
     yield from bench.equal(PAIR, join(parts))

@@ -1,0 +1,142 @@
+"""The pipeline keeps its own scheduler, or its replacement does not fit the pipeline's ``step()``.
+
+The upstream scheduler takes the deterministic Euler step: no noise, no log-prob, nothing to learn from. Its
+replacement is called as the pipeline calls schedulers; one that takes fewer arguments raises in the first step, and
+verl-omni's scheduler in the place of one that is called with ``(model_output, sigma, sample, dt)`` takes ``dt`` for
+its ``s_churn``.
+
+    def __init__(self, *, od_config, prefix=""):
+        super().__init__(od_config=od_config, prefix=prefix)       # and self.scheduler stays as it is
+
+Instead: assign an SDE scheduler to the pipeline's attribute, wrapped where the pipeline calls ``step()`` otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.model.recorded_facts import recorded, recorded_list
+from scaffold.check.model.scheduler_wrappers import SDE, Replacement, replacements
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC303"
+NAME = "unwrapped-scheduler"
+SEVERITY = "error"
+CHECKLIST = ("R3",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = f"assign a {SDE}, wrapped where the pipeline calls step() in another way, to self.scheduler"
+# What FlowMatchSDEDiscreteScheduler.step() takes before its options begin.
+_PLAIN = 3
+
+
+def check(package: Package) -> Hits:
+    """Look at what stands in the place of the pipeline's scheduler."""
+    side = side_of(package, "rollout")
+    attribute = recorded(package, "upstream", "scheduler_attribute") or "scheduler"
+    for adapter in side.adapters:
+        if adapter.file not in package.files or not adapter.resolved:
+            continue
+        found = replacements(side, adapter, attribute)
+        if not found:
+            if not _set_otherwise(side, attribute):
+                yield Hit(adapter.file, adapter.node, f"{adapter.name} leaves the pipeline's own {attribute} in place")
+            continue
+        for item in found:
+            yield from _judge(package, item)
+
+
+def _set_otherwise(side: Side, attribute: str) -> bool:
+    """Whether the scheduler is replaced in a way that is not an assignment to ``self``."""
+    for function in side.functions:
+        for node in function.file.index.nodes(ast.Attribute, function.node):
+            if node.attr == attribute and isinstance(node.ctx, ast.Store):
+                return True
+        for call in function.calls:
+            if function.file.qualified(call.func) == "setattr" and len(call.args) > 1:
+                return True
+        if any(isinstance(n, ast.Name) and n.id == SDE for n in function.file.index.walk(function.node)):
+            return True
+    return False
+
+
+def _judge(package: Package, item: Replacement) -> Hits:
+    file = item.function.file
+    called_with = recorded_list(package, "upstream", "step_arguments")
+    count = len(called_with) if called_with is not None else None
+    if item.made is not None and item.made.startswith("diffusers."):
+        yield Hit(file, item.value, f"{item.made.rpartition('.')[2]} of diffusers takes no SDE steps")
+    elif item.wrapper is not None and not item.is_sde:
+        yield from _wrapper(item, item.wrapper, count)
+    elif item.is_sde and item.wrapper is None and count is not None and count > _PLAIN:
+        yield Hit(file, item.value, f"the pipeline calls step() with {count} arguments, {SDE} takes {_PLAIN} before its options")
+
+
+def _wrapper(item: Replacement, wrapper: ClassModel, count: int | None) -> Hits:
+    method = wrapper.method("step")
+    if method is None:
+        if wrapper.resolved and not wrapper.external and wrapper.method("__getattr__") is None:
+            yield Hit(item.function.file, item.value, f"{wrapper.name} has no step()")
+        return
+    steps = [
+        call
+        for function in reachable(method, wrapper)
+        for call in function.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("step", "sample_previous_step")
+    ]
+    if not steps and wrapper.resolved and not wrapper.external:
+        yield Hit(method.file, method.node, f"{wrapper.name}.step() never takes a step of an SDE scheduler")
+    if count is None or method.vararg is not None:
+        return
+    required = [name for name in method.positional if name in method.required]
+    if len(method.positional) < count:
+        yield Hit(method.file, method.node, f"the pipeline calls step() with {count} arguments, {wrapper.name} takes {len(method.positional)}")
+    elif len(required) > count:
+        yield Hit(method.file, method.node, f"the pipeline calls step() with {count} arguments, {wrapper.name} requires {len(required)}")
+
+
+_ASSIGNED = "        self.scheduler = _ToySchedulerAdapter()\n"
+_SPEC = """schema = 1
+
+[upstream]
+version = "0.27.0rc1"
+scheduler_attribute = "scheduler"
+step_arguments = [
+    "model_output",
+    "timestep",
+    "sample",
+    "dt",
+]
+"""
+_WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
+_OWN = '        self.scheduler = FlowMatchSDEDiscreteScheduler.from_pretrained(od_config.model, subfolder="scheduler")\n'
+FAILING = (
+    Example("the pipeline's own", {_WHEEL: [(_OWN, ""), ("class WheelPipelineWithLogProb(", "class «WheelPipelineWithLogProb»("), ("from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler\n", "")]}, base="diffusers"),
+    Example(
+        "one of diffusers",
+        {
+            "rollout": [
+                ("import torch\n", "import torch\nfrom diffusers import FlowMatchEulerDiscreteScheduler\n"),
+                (_ASSIGNED, "        self.scheduler = «FlowMatchEulerDiscreteScheduler()»\n"),
+            ]
+        },
+    ),
+    Example(
+        "a wrapper that takes too few arguments",
+        {"spec": _SPEC, "rollout": [("def step(self, model_output, sigma, sample, dt, **kwargs)", "def «step»(self, model_output, sigma, sample, **kwargs)")]},
+    ),
+    Example(
+        "unwrapped where the pipeline calls with four",
+        {"spec": _SPEC, "rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
+    ),
+    Example("a wrapper without step()", {"rollout": [("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter()»"), ("    def step(self, model_output", "    def advance(self, model_output")]}),
+)
+PASSING = (
+    Example("a wrapper"),
+    Example("a wrapper that takes what the pipeline gives", {"spec": _SPEC}),
+    Example("verl-omni's scheduler", base="diffusers"),
+)

@@ -1,0 +1,138 @@
+"""The scheduler's wrapper steps on tensors without a batch dimension.
+
+The scheduler averages the log-prob over all dimensions but the first. Of ``(tokens, channels)`` it makes one
+log-prob a token, of ``(1, tokens, channels)`` one a sample, as training does. The wrong one has a shape that
+broadcasts against advantages, and nothing fails.
+
+    self.inner.step(model_output, timestep, sample)         # the pipeline's latents are (tokens, channels)
+
+Instead: put a batch dimension on the velocity and on the latents, ``x[None]``, and take it off the result.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.dataflow import arguments, reaching
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded_number
+from scaffold.check.model.sde import sampling_argument, sampling_calls
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC304"
+NAME = "unbatched-step"
+SEVERITY = "error"
+CHECKLIST = ("R4",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "step on (1, tokens, channels): put a batch dimension on velocity and latents, take it off the result"
+_TENSORS = ("model_output", "sample")
+_KEEPING = {"float", "to", "clone", "detach", "contiguous", "double", "type", "cpu"}
+
+
+def check(package: Package) -> Hits:
+    """Look whether both tensors of a wrapper's step get a batch dimension."""
+    side = side_of(package, "rollout")
+    flat = recorded_number(package, "upstream", "sample_rank") == 2
+    for function, call in sampling_calls(side):
+        if function.name != "step" or function.cls is None or function.cls in side.adapters:
+            continue
+        values = [(name, value) for name in _TENSORS if (value := sampling_argument(call, name)) is not None]
+        batched = [_batched(side, function, value, 0) for _, value in values]
+        # Known from the upstream pipeline; or the result is taken apart; or one of the two has it.
+        needed = flat or True in batched or _unbatched_result(function, call)
+        for (name, value), has in zip(values, batched, strict=True):
+            if needed and has is False:
+                yield Hit(function.file, value, f"{name} has no batch dimension, so that each token gets a log-prob of its own")
+
+
+def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool | None:
+    """Whether a tensor gets a batch dimension: True, False where it goes through as it came, None if not plain."""
+    if depth > 12:
+        return None
+    if isinstance(value, ast.Subscript):
+        parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+        first = parts[0] if parts else None
+        if isinstance(first, ast.Constant) and first.value is None:
+            return True
+        return None
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        name = value.func.attr
+        if name == "unsqueeze":
+            at = value.args[0] if value.args else next((item.value for item in value.keywords if item.arg == "dim"), None)
+            return True if at is not None and function.file.value(at) == 0 else None
+        if function.file.qualified(value.func) == "torch.stack":
+            return True
+        if name in ("reshape", "view"):
+            return True if value.args and function.file.value(value.args[0]) == 1 else None
+        return _batched(side, function, value.func.value, depth + 1) if name in _KEEPING else None
+    if not isinstance(value, ast.Name):
+        return None
+    found: set[bool | None] = set()
+    for binding in reaching(function, value):
+        if binding.kind == "parameter":
+            calls = list(arguments(side, function, value.id))
+            found |= {_batched(side, caller, given, depth + 1) for caller, given in calls} if calls else {False}
+        else:
+            found.add(_batched(side, function, binding.value, depth + 1) if binding.value is not None else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _unbatched_result(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether the first dimension of the step's result is taken off again."""
+    index = function.file.index
+    statement = index.parent(call)
+    names = set()
+    if isinstance(statement, ast.Assign):
+        names = {node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    for item in function.returns:
+        for node in index.walk(item):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in names:
+                if isinstance(statement, ast.Assign) and not isinstance(statement.targets[0], ast.Tuple):
+                    continue
+                if isinstance(node.slice, ast.Constant) and node.slice.value == 0:
+                    return True
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "squeeze":
+                owner = node.func.value
+                if isinstance(owner, ast.Name) and owner.id in names and node.args and function.file.value(node.args[0]) == 0:
+                    return True
+    return False
+
+
+_OUTPUT = "model_output=model_output.float()[None],"
+_SAMPLE = "sample = sample.float()[None]"
+_RETURN = "return _StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])"
+_SPEC = '[upstream]\nversion = "0.27.0rc1"\nsample_rank = 2\n'
+FAILING = (
+    Example("the velocity", {"rollout": [(_OUTPUT, "model_output=«model_output.float()»,")]}),
+    Example("the latents", {"rollout": [(_SAMPLE, "sample = sample.float()"), ("            sample=sample,\n", "            sample=«sample»,\n")]}),
+    Example(
+        "both, and the result is taken apart",
+        {
+            "rollout": [
+                (_OUTPUT, "model_output=«model_output.float()»,"),
+                (_SAMPLE, "sample = sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
+    Example(
+        "both, where the pipeline is known",
+        {
+            "spec": _SPEC,
+            "rollout": [
+                (_OUTPUT, "model_output=«model_output.float()»,"),
+                (_SAMPLE, "sample = sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+                (_RETURN, "return _StepOutput(prev_sample, log_prob)"),
+            ],
+        },
+    ),
+)
+PASSING = (
+    Example("both get a batch dimension"),
+    Example("unsqueeze", {"rollout": [(_OUTPUT, "model_output=model_output.unsqueeze(0).float(),"), (_SAMPLE, "sample = sample.unsqueeze(dim=0).float()")]}),
+    Example("a pipeline with batches", base="diffusers"),
+)

@@ -1,0 +1,70 @@
+"""The rollout never reads the SDE window from the request.
+
+``sde_window_size`` and ``sde_window_range`` say which denoising steps get noise and are trained on. A rollout that
+does not look makes every step stochastic, or none: the trainer expects ``sde_window_size`` log-probs a sample and
+takes as many optimiser steps, and the samples come from another process than the recipe's.
+
+    self.scheduler.begin(window=None, noise_level=noise_level, …)
+
+Instead: read both from ``req.sampling_params.extra_args`` and draw the window in ``forward()``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC306"
+NAME = "missing-sde-window"
+SEVERITY = "error"
+CHECKLIST = ("R6",)
+APPLIES = Applies(objective="policy_gradient")
+HELP = "read sde_window_size and sde_window_range from the request's extra_args, and step with noise inside only"
+OPTIONS = ("sde_window_size", "sde_window_range")
+
+
+def check(package: Package) -> Hits:
+    """Look for the two options on the rollout's side."""
+    side = side_of(package, "rollout")
+    missing = [name for name in OPTIONS if not _reads(side, name)]
+    for adapter in side.adapters:
+        method = adapter.method("forward")
+        if missing and method is not None and method in side and adapter.file in package.files and adapter.resolved:
+            yield Hit(method.file, method.node, f"the rollout of {adapter.name} never reads {' and '.join(missing)}")
+
+
+def _reads(side: Side, name: str) -> bool:
+    """Whether an option is read by its name: a key, an attribute, a field."""
+    for index in {function.file: function.file.index for function in side.functions}.values():
+        if any(node.value == name for node in index.nodes(ast.Constant)):
+            return True
+        if any(node.attr == name and isinstance(node.ctx, ast.Load) for node in index.nodes(ast.Attribute)):
+            return True
+    return False
+
+
+_CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
+_FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
+FAILING = (
+    Example("neither", {"rollout": [(f"            window = {_CALL}\n", "            window = None\n"), _FORWARD]}),
+    Example("the range is made up", {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7))'), _FORWARD]}),
+    Example(
+        "in a model of diffusers",
+        {
+            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
+                ('size, (low, high) = int(args["sde_window_size"]), args["sde_window_range"]', "size, (low, high) = 2, (0, 7)"),
+                ("    def forward(self, req", "    def «forward»(self, req"),
+            ]
+        },
+        base="diffusers",
+    ),
+)
+PASSING = (
+    Example("both are read"),
+    Example("of diffusers", base="diffusers"),
+    Example("by constants", {"rollout": [(_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW))"), ("\n\nclass _StepOutput(", '\nWINDOW = ("sde_window_size", "sde_window_range")\n\n\nclass _StepOutput(')]}),
+)

@@ -1,0 +1,112 @@
+"""Whether diffusers loads the denoiser: its release exports the pipeline, or the class a component folder fills."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect.facts import Confidence, Evidence
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import class_name, options
+from scaffold.inspect.program.values import External, Obj
+from scaffold.inspect.weight_sources import component_sources
+from scaffold.upstream.registry import REGISTRY_FILE
+
+_EXPORTS = Path(__file__).with_name("diffusers_exports.json")
+_PIN = re.compile(r"^Requires-Dist: *diffusers *== *([0-9][0-9.]*)", re.IGNORECASE)
+
+
+class Loaded(NamedTuple):
+    """That diffusers loads the denoiser, why, where the source says so, and how sure that is."""
+
+    reason: str
+    places: list[Evidence | None]
+    confidence: Confidence
+
+
+class _Release(NamedTuple):
+    models: frozenset[str]
+    pipelines: frozenset[str]
+
+
+@cache
+def _releases() -> dict[str, _Release]:
+    """What each release exports; the file lists what a release adds to the one before."""
+    found: dict[str, _Release] = {}
+    models: frozenset[str] = frozenset()
+    pipelines: frozenset[str] = frozenset()
+    for version, added in json.loads(_EXPORTS.read_text(encoding="utf-8")).items():
+        models, pipelines = models | frozenset(added["models"]), pipelines | frozenset(added["pipelines"])
+        found[version] = _Release(models, pipelines)
+    return found
+
+
+def loads_through_diffusers(program: Program) -> Loaded | None:
+    """Why diffusers loads the pipeline's denoiser; None where it does not.
+
+    The engine picks a pipeline by ``_class_name`` of the checkpoint's ``model_index.json``: a registry key that is
+    a pipeline of diffusers means a checkpoint in its format. Otherwise the class of a component that is filled from
+    a folder of its own must be a model of diffusers under the same name.
+    """
+    pin, pinned_at = _pin(program)
+    releases = _releases()
+    chosen = {v: r for v, r in releases.items() if v == pin} or releases
+    for version, release in reversed(chosen.items()):
+        found = _exported(program, release)
+        if found is None:
+            continue
+        what, places = found
+        everywhere = pin in releases or _exported(program, next(iter(releases.values()))) is not None
+        by = f"diffusers {version}{', which this version pins,' if version == pin else ''}"
+        return Loaded(f"{by} has {what}", [*places, pinned_at], "certain" if everywhere else "likely")
+    return _handed_over(program)
+
+
+def _exported(program: Program, release: _Release) -> tuple[str, list[Evidence | None]] | None:
+    for source, folder, held in component_sources(program):
+        for component in options(held):
+            name = class_name(component)
+            if name in release.models:
+                where = f"the folder {folder}" if folder else "a folder of its own"
+                return f"the model {name}, whose weights come from {where}", [source.at, component.at]
+    for key in program.target.registry_keys:
+        if key in release.pipelines:
+            return f"the pipeline {key}, under which this class is registered", [_registered(program, key)]
+    return None
+
+
+def _registered(program: Program, key: str) -> Evidence | None:
+    for number, line in enumerate(program.source.read(REGISTRY_FILE).splitlines(), 1):
+        if line.lstrip().startswith((f'"{key}"', f"'{key}'")):
+            return Evidence(REGISTRY_FILE, number)
+    return None
+
+
+def _handed_over(program: Program) -> Loaded | None:
+    """A pipeline that loads and runs a pipeline of diffusers as a whole."""
+    for record in program.trace.calls:
+        func = record.func
+        if isinstance(func, External) and re.fullmatch(r"diffusers\.\w*Pipeline\.from_pretrained", func.path):
+            if any(isinstance(o, Obj) and o is program.pipeline for o in (record.receiver, program.pipeline)):
+                return Loaded("the pipeline is loaded and run by diffusers as a whole", [record.at], "certain")
+    return None
+
+
+def _pin(program: Program) -> tuple[str | None, Evidence | None]:
+    """The release of diffusers that this version of vllm-omni asks for, where its metadata is at hand."""
+    version = program.source.version
+    path = f"vllm_omni-{version}.dist-info/METADATA"
+    try:
+        if version is None or not program.source.exists(path):
+            return None, None
+        for number, line in enumerate(program.source.read(path).splitlines(), 1):
+            found = _PIN.match(line)
+            if found:
+                return found.group(1), Evidence(path, number)
+    except ScaffoldError:
+        pass
+    return None, None

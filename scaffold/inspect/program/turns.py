@@ -1,0 +1,101 @@
+"""What a value is to a loop: its sample, or the schedule's entry of its turn."""
+
+from __future__ import annotations
+
+from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.values import Attr, Call, Choice, Elem, External, Index, Item, Op, Value
+
+SHAPE_METHODS = frozenset(
+    [
+        "unsqueeze",
+        "squeeze",
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "expand",
+        "repeat",
+        "flatten",
+        "unflatten",
+        "movedim",
+        "chunk",
+    ]
+)
+_JOINS = frozenset(("cat", "stack", "concat", "concatenate"))
+
+
+def is_entry(value: Value, loop: int) -> bool:
+    """An entry of what the loop runs over, or of a list by the number of the turn."""
+    if isinstance(value, Elem):
+        return value.loop == loop
+    return isinstance(value, Item) and isinstance(value.key, Index) and value.key.loop == loop
+
+
+def reshaped(value: Call) -> Value | None:
+    """The tensor whose entries a call only rearranges."""
+    if isinstance(value.func, Attr) and value.name in SHAPE_METHODS:
+        return value.func.base
+    if value.name == "einsum" and len(value.args) == 2:
+        return value.args[1]
+    if value.name in (*SHAPE_METHODS, "rearrange") and isinstance(value.func, External) and value.args:
+        return value.args[0]
+    return None
+
+
+def is_sample(value: Value, variable: Value) -> bool:
+    """Whether a value is the variable itself, reshaped, joined with itself or scaled for the model."""
+    for option in options(value):
+        node = option
+        for _ in range(10):
+            if node is variable:
+                return True
+            if isinstance(node, Call) and (inner := reshaped(node)) is not None:
+                node = inner
+            elif isinstance(node, Call) and node.name == "scale_model_input" and node.args:
+                node = node.args[0]
+            elif isinstance(node, Call) and node.name in _JOINS and node.args:
+                parts = node.args[0].parts() or [node.args[0]]
+                if any(is_sample(p, variable) for p in parts[:4]):
+                    return True
+                break
+            elif isinstance(node, Item):
+                node = node.base
+            elif isinstance(node, Op) and node.op in ("*", "/") and len(node.args) == 2:
+                if node.op == "*" and is_sample(node.args[1], variable):
+                    return True
+                node = node.args[0]
+            elif isinstance(node, Choice):
+                return any(is_sample(o, variable) for o in node.options)
+            else:
+                break
+    return False
+
+
+def is_turn(value: Value, loop: int) -> bool:
+    """Whether a value is the schedule's entry of a loop's turn."""
+    for option in options(value):
+        node: Value = option
+        for _ in range(8):
+            if isinstance(node, Elem) and node.loop == loop:
+                return True
+            if isinstance(node, Item) and any(isinstance(n, Index) and n.loop == loop for n in walk(node.key)):
+                return True
+            if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
+                node = node.func.base
+            elif isinstance(node, Call) and node.args and node.name in ("tensor", "full", "full_like", "as_tensor"):
+                node = node.args[-1] if node.name.startswith("full") else node.args[0]
+            elif isinstance(node, Op) and node.args and node.op in ("*", "/", "//", "+", "-"):
+                # 1000σ, t/1000 and 1−t are still the turn's entry, and so is i·dt.
+                inner = [a for a in node.args if is_turn(a, loop) or _is_scaled_index(node, a, loop)]
+                return len(inner) == 1
+            elif node.parts() and type(node).__name__ == "Seq":
+                node = node.parts()[0]
+            elif isinstance(node, Item):
+                node = node.base
+            else:
+                break
+    return False
+
+
+def _is_scaled_index(product: Op, factor: Value, loop: int) -> bool:
+    return product.op in ("*", "/", "//") and isinstance(factor, Index) and factor.loop == loop
