@@ -14,10 +14,10 @@ export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
 	@echo "make test          run all tests but those of make rollout"
-	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.8 GB each)"
+	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them"
 	@echo "make fuzz          mutate checkpoint headers for OMNI_SCAFFOLD_FUZZ_SECONDS (300)"
-	@echo "make lint          ruff, mypy --strict, shell syntax"
+	@echo "make lint          ruff, mypy --strict, shell syntax, our own check on the reference"
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
@@ -59,6 +59,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	bash -n .ci/run
+	$(BIN)/omni-scaffold check reference_bagel
 
 golden: $(VENV)/.tool
 	rm -rf reference_bagel
