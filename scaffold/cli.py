@@ -79,7 +79,12 @@ def common(
 
 @app.command()
 def inspect(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")],
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print the table of all registered pipelines instead.")
+    ] = False,
     checkpoint: Checkpoint = None,
     vllm_omni: VllmOmni = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
@@ -91,6 +96,13 @@ def inspect(
     from scaffold.inspect import inspect_pipeline
     from scaffold.upstream import locate
 
+    if everything:
+        if pipeline is not None or checkpoint is not None or export_svg is not None:
+            raise ScaffoldError("--all takes no PIPELINE, --checkpoint or --export-svg: it looks at every pipeline")
+        _inspect_all(vllm_omni, format)
+        return
+    if pipeline is None:
+        raise ScaffoldError("no PIPELINE: give a registry key, a model folder or module:Class, or --all for all")
     headers = None
     if checkpoint is not None:
         from scaffold.checkpoint import read_checkpoint
@@ -105,6 +117,21 @@ def inspect(
     from scaffold.inspect.text import print_report
 
     print_report(report, svg=export_svg)
+
+
+def _inspect_all(vllm_omni: str | None, format: Format) -> None:
+    from scaffold.inspect.table import inspect_all
+
+    table = inspect_all(vllm_omni)
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(table, indent=2))
+        return
+    from scaffold.inspect.table_text import print_table
+    from scaffold.upstream import locate
+
+    print_table(table, locate(vllm_omni).label)
 
 
 @app.command()
@@ -299,20 +326,20 @@ def verify(
     ] = None,
 ) -> None:
     """Run a package on a tiny model, in child processes with limits, one line for each contract."""
-    from scaffold.verify.report import check_suffix, print_report, write_report
+    from scaffold.verify.report import check_destination, print_report, write_report
     from scaffold.verify.run import verify as run_verify
 
     if report is not None:
-        check_suffix(report)
+        check_destination(report)
     found = run_verify(package, checkpoint=checkpoint, level=level.value, select=select or ())
-    if report is not None:
-        write_report(found, report)
     if format is Format.json:
         import json
 
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         print_report(found)
+    if report is not None:
+        write_report(found, report)
     if found.failed:
         raise typer.Exit(1)
 

@@ -36,14 +36,15 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
 def _facts(result: NewResult) -> list[tuple[str, str]]:
     spec = result.spec
     rules = spec.value("checkpoint.rules") or []
-    renames = [rule for rule in rules if rule["op"] == "rename"]
+    counts = {op: sum(rule["op"] == op for rule in rules) for op in ("rename", "split", "join", "drop")}
+    remap = ", ".join(f"{n} {op}{'' if n == 1 else 's'}" for op, n in counts.items() if n or op in ("rename", "drop"))
     steps = {"n": "n steps", "n-1": "n - 1 steps"}.get(str(spec.value("schedule.steps")), "steps unknown")
     offset = spec.value("schedule.request_offset")
     compensation = f", upstream is asked for {offset:+d}" if offset else ""
     return [
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
-        ("key remap", f"{len(renames)} renames, {len(rules) - len(renames)} drops"),
+        ("key remap", remap),
         ("LoRA", f"rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"),
     ]
 

@@ -101,10 +101,14 @@ def _findings(target: Target, rules: Iterable[Rule]) -> Iterator[Finding]:
 def _run(rule: Rule, subject: object) -> list[Hit]:
     try:
         return list(rule.check(subject))
-    except RecursionError as error:
+    except ScaffoldError:
+        raise
+    except Exception as error:
+        # One rule that cannot cope is said; silence about it would pass for a clean package.
         place = getattr(subject, "name", "the tree")
-        hint = f"leave the rule out with --ignore {rule.id}"
-        raise ScaffoldError(f"{rule.id} cannot follow the code of {place}: nested too deeply", hint=hint) from error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
+        hint = f"leave the rule out with --ignore {rule.id}, and report it"
+        raise ScaffoldError(f"{rule.id} fails on {place}: {reason}", hint=hint) from error
 
 
 def _finding(target: Target, rule: Rule, hit: Hit) -> Finding:

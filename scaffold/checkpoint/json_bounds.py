@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from scaffold.errors import ScaffoldError
 
 # Below this size the worst a document can do is some hundred megabytes of empty lists for a moment.
 _SMALL_BYTES = 4_000_000
+_PIECE_BYTES = 1 << 20
 
 
 class _Unacceptable(ValueError):
@@ -74,17 +74,35 @@ def parse_config(raw: bytes, label: str) -> dict[str, Any] | None:
 
 
 def _refuse_bomb(raw: bytes, label: str, entries_per_object: int, spare_entries: int) -> None:
-    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    bare = re.sub(rb'"[^"]*"', b"", unescaped)
-    objects = bare.count(b"{")
+    counts = _outside_text(raw, b"{[:,")
+    objects = counts[b"{"]
     if (
-        bare.count(b"[") > 2 * objects
-        or bare.count(b":") > entries_per_object * objects + spare_entries
-        or bare.count(b",") > 80 * objects + spare_entries
+        counts[b"["] > 2 * objects
+        or counts[b":"] > entries_per_object * objects + spare_entries
+        or counts[b","] > 80 * objects + spare_entries
         # An object with the keys of a tensor takes at least this much punctuation.
-        or (objects - 2) * 12 > len(bare)
+        or (objects - 2) * 12 > counts[b""]
     ):
         raise ScaffoldError(f"{label} is no table of tensors: its JSON is {len(raw)} bytes of other structure")
+
+
+def _outside_text(raw: bytes, characters: bytes) -> dict[bytes, int]:
+    """Return how often characters stand outside of JSON strings, and under ``b""`` how many bytes stand there at all.
+
+    It goes piece by piece: a document of nothing but quotes would otherwise become a hundred million objects.
+    """
+    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    singles = [bytes([character]) for character in characters]
+    counts = dict.fromkeys((*singles, b""), 0)
+    inside = False
+    for start in range(0, len(unescaped), _PIECE_BYTES):
+        pieces = unescaped[start : start + _PIECE_BYTES].split(b'"')
+        bare = b"".join(pieces[inside::2])
+        inside ^= len(pieces) % 2 == 0
+        counts[b""] += len(bare)
+        for single in singles:
+            counts[single] += bare.count(single)
+    return counts
 
 
 def _load(raw: bytes, label: str, **callbacks: Callable[[str], Any]) -> Any:

@@ -8,8 +8,11 @@ from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
 from scaffold.inspect.report import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scaffold.checkpoint import CheckpointHeaders
-    from scaffold.upstream import UpstreamSource
+    from scaffold.inspect.program import Program
+    from scaffold.upstream import PipelineTarget, UpstreamSource
 
 __all__ = ["UNKNOWN", "Confidence", "Evidence", "Fact", "Report", "inspect_pipeline"]
 
@@ -39,18 +42,29 @@ def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointH
 
 def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None) -> Report:
     from scaffold.inspect.engine import answer_all
-    from scaffold.inspect.program import Program
     from scaffold.upstream import resolve_pipeline
 
     target = resolve_pipeline(source, pipeline)
-    program = Program(source, target, headers)
-    program.run()
-    # A class for image or video input refuses a request without one, a policy one without an observation.
-    for more in ({"with_media": True}, {"with_everything": True}):
+    first: Program | None = None
+    for program in _executions(source, target, headers):
+        first = first or program
         if program.denoising is not None:
-            break
-        given = Program(source, target, headers, **more)
-        given.run()
-        if given.denoising is not None:
-            program = given
-    return answer_all(program)
+            return answer_all(program)
+    assert first is not None
+    return answer_all(first)
+
+
+def _executions(source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None) -> Iterator[Program]:
+    """The pipeline executed on a request that gives more and more, then its loops by themselves."""
+    from scaffold.inspect.hidden_loops import hidden_loops
+    from scaffold.inspect.program import Program
+
+    # A class for image or video input refuses a request without one, a policy one without an observation.
+    for media, everything in ((False, False), (True, False), (True, True)):
+        program = Program(source, target, headers, with_media=media, with_everything=everything)
+        program.run()
+        yield program
+    for loop in hidden_loops(source, target):
+        program = Program(source, target, headers, with_everything=True)
+        program.run_alone(loop.function, loop.owner, loop.at.file)
+        yield program

@@ -11,6 +11,7 @@ from scaffold.inspect.guidance import (
     distinct,
     has_number,
     innermost_first,
+    most_negatives,
     plain_parts,
     scale_param,
 )
@@ -20,7 +21,7 @@ from scaffold.inspect.program.algebra import depends, is_none, options, same, wa
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Call, Choice, Const, Item, Op, Param, Slice, Value
+from scaffold.inspect.program.values import Call, Choice, Const, Index, Item, Op, Param, Slice, Value
 
 ORDER = 3
 KEYS = (
@@ -54,8 +55,7 @@ def answers(program: Program) -> dict[str, Fact]:
         return _unguided(loop, region)
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
-    negatives = distinct([g.uncond for g in found])
-    facts["answers.cfg.branches"] = fact(1 + len(negatives), places)
+    facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
     scales = _scales(found)
     facts["answers.cfg.scales"] = fact(
         {name: value for name, (value, _) in scales.items()}, [at for _, at in scales.values()] + places
@@ -143,6 +143,7 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
     """The bounds that a turn's time is compared with before guidance is applied."""
     low: tuple[Value, str] | None = None
     high: tuple[Value, str] | None = None
+    kinds: set[str] = set()
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
@@ -151,10 +152,12 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
                 continue
             left, right = node.args
             op = node.op
-            if is_turn(right, loop.number) and not is_turn(left, loop.number):
+            if _tested(right, loop.number) and not _tested(left, loop.number):
                 left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
-            if not is_turn(left, loop.number) or not has_number(right):
+            kind = _tested(left, loop.number)
+            if kind is None or not has_number(right) or kinds - {kind}:
                 continue
+            kinds.add(kind)
             if op in (">", ">=") and low is None:
                 low = (right, op)
             elif op in ("<", "<=") and high is None:
@@ -171,12 +174,27 @@ def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
     facts = {
         "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, int | float)], places),
         "detail.cfg.interval_rule": fact(
-            f"lo {'<' if low[1] == '>' else '<='} sigma {high[1]} hi", [low[0].at, high[0].at]
+            f"lo {'<' if low[1] == '>' else '<='} {kinds.pop()} {high[1]} hi", [low[0].at, high[0].at]
         ),
     }
     if len(params) == 1:
         facts["detail.cfg.interval_parameter"] = fact(params.pop(), places)
     return facts
+
+
+def _tested(value: Value, loop: int) -> str | None:
+    """What of a turn a condition tests: its time, or the share of the steps that are done."""
+    for option in options(value):
+        if isinstance(option, Op) and option.op == "/" and len(option.args) == 2 and _counts(option.args[0], loop):
+            return "step fraction"
+    return "sigma" if is_turn(value, loop) else None
+
+
+def _counts(value: Value, loop: int) -> bool:
+    """The number of the turn, or one more or less."""
+    if isinstance(value, Op) and value.op in ("+", "-"):
+        return any(_counts(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
+    return isinstance(value, Index) and value.loop == loop
 
 
 def _renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:

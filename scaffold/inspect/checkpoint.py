@@ -18,7 +18,8 @@ from scaffold.inspect.program.name_tests import (
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Slice, Value
-from scaffold.inspect.verdict import text_of, weight_sources
+from scaffold.inspect.weight_files import weight_files
+from scaffold.inspect.weight_sources import text_of
 
 ORDER = 7
 KEYS = (
@@ -54,7 +55,7 @@ class Rules:
 
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    files = _files(program)
+    files = weight_files(program)
     if files:
         facts["answers.checkpoint.files"] = fact(list(files), list(files.values()))
     rules = Rules()
@@ -97,22 +98,6 @@ def _placed(rules: Rules) -> list[dict[str, str | int | None]]:
         dict(zip(keys, (*row, place.file if place else None, place.line if place else None), strict=True))
         for *row, place in found
     ]
-
-
-def _files(program: Program) -> dict[str, Evidence | None]:
-    """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern."""
-    files: dict[str, Evidence | None] = {}
-    for _, source in weight_sources(program):
-        folder = text_of(source.kwargs.get("subfolder"))
-        patterns = source.kwargs.get("allow_patterns_overrides")
-        names = [text_of(i) for i in patterns.items] if isinstance(patterns, Seq) else []
-        for name in [n for n in names if n] or ["*.safetensors"]:
-            files.setdefault(f"{folder}/{name}" if folder else name, source.at)
-    if program.headers is not None and any(f == "*.safetensors" for f in files):
-        named = [str(getattr(f, "name", f)) for f in program.headers.files]
-        place = files.pop("*.safetensors")
-        files.update(dict.fromkeys(named, place))
-    return files
 
 
 def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], prefix: str = "") -> None:

@@ -23,9 +23,12 @@ KEYS = (
 )
 
 
+_FORWARDS = ("forward", "__call__")
+
+
 @dataclass(frozen=True)
 class Denoiser:
-    """The innermost call of the loop that still takes both the sample and its time."""
+    """The call of the loop that takes both the sample and its time; the innermost model that does."""
 
     record: CallRecord
     receiver: Value | None
@@ -81,19 +84,28 @@ def _find(program: Program) -> Denoiser | None:
         candidate = _candidate(record, loop)
         if candidate is None:
             continue
-        if best is None or _depth(candidate) > _depth(best):
+        if best is None or _better(candidate, best):
             best = candidate
     return best
 
 
-def _depth(found: Denoiser) -> tuple[bool, int]:
-    """Models beat helpers of the pipeline; among models the innermost call wins."""
-    receiver = found.receiver
-    is_model = any(
+def _better(found: Denoiser, best: Denoiser) -> bool:
+    """Models beat helpers of the pipeline and a model's ``forward`` its other methods.
+
+    Otherwise the innermost call wins, but among methods of one model the outermost.
+    """
+    kinds = [(_is_model(d), d.record.method in _FORWARDS) for d in (found, best)]
+    if kinds[0] != kinds[1]:
+        return kinds[0] > kinds[1]
+    same_model = kinds[0][0] and found.receiver is best.receiver
+    return not same_model and len(found.record.callers) > len(best.record.callers)
+
+
+def _is_model(found: Denoiser) -> bool:
+    return any(
         (isinstance(o, Obj) and o.root is None and o.cls.is_module) or isinstance(o, Call | Slot)
-        for o in (options(receiver) if receiver is not None else [])
+        for o in (options(found.receiver) if found.receiver is not None else [])
     )
-    return is_model, len(found.record.callers)
 
 
 def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
@@ -102,6 +114,9 @@ def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
     given = dict(record.bound) if record.bound else {}
     if not given:
         given = {str(i): v for i, v in enumerate(record.args)} | dict(record.kwargs)
+    if loop.model_output is not None and any(v is loop.model_output for v in given.values()):
+        # A wrapper of the step.
+        return None
     times = [n for n, v in given.items() if is_turn(v, loop.number)]
     if loop.sample is None:
         samples = [n for n in given if n not in times][:1]

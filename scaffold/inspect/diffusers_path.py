@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from functools import cache
@@ -12,11 +13,13 @@ from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
-from scaffold.inspect.program.values import External, Obj
+from scaffold.inspect.program.classes import ClassInfo
+from scaffold.inspect.program.values import External
 from scaffold.inspect.weight_sources import component_sources
 from scaffold.upstream.registry import REGISTRY_FILE
 
 _EXPORTS = Path(__file__).with_name("diffusers_exports.json")
+_PIPELINE_CLASS = re.compile(r"diffusers\.(?:\w+\.)*\w*Pipeline")
 _PIN = re.compile(r"^Requires-Dist: *diffusers *== *([0-9][0-9.]*)", re.IGNORECASE)
 
 
@@ -63,7 +66,7 @@ def loads_through_diffusers(program: Program) -> Loaded | None:
         everywhere = pin in releases or _exported(program, next(iter(releases.values()))) is not None
         by = f"diffusers {version}{', which this version pins,' if version == pin else ''}"
         return Loaded(f"{by} has {what}", [*places, pinned_at], "certain" if everywhere else "likely")
-    return _handed_over(program)
+    return None
 
 
 def _exported(program: Program, release: _Release) -> tuple[str, list[Evidence | None]] | None:
@@ -86,14 +89,22 @@ def _registered(program: Program, key: str) -> Evidence | None:
     return None
 
 
-def _handed_over(program: Program) -> Loaded | None:
-    """A pipeline that loads and runs a pipeline of diffusers as a whole."""
-    for record in program.trace.calls:
-        func = record.func
-        if isinstance(func, External) and re.fullmatch(r"diffusers\.\w*Pipeline\.from_pretrained", func.path):
-            if any(isinstance(o, Obj) and o is program.pipeline for o in (record.receiver, program.pipeline)):
-                return Loaded("the pipeline is loaded and run by diffusers as a whole", [record.at], "certain")
+def handed_over(program: Program) -> Loaded | None:
+    """A class that makes a pipeline of diffusers in one of its methods and runs it as a whole."""
+    for owner in program.cls.mro:
+        for method in owner.methods.values():
+            nodes = list(ast.walk(method))
+            made = next((n for n in nodes if isinstance(n, ast.Attribute) and n.attr == "from_pretrained"), None)
+            names = [n for n in nodes if isinstance(n, ast.Name)] if made is not None else []
+            if made is not None and any(_is_pipeline_class(program, owner, name) for name in names):
+                place = Evidence(owner.module.file, made.lineno)
+                return Loaded("diffusers loads and runs the pipeline as a whole", [place], "certain")
     return None
+
+
+def _is_pipeline_class(program: Program, owner: ClassInfo, name: ast.Name) -> bool:
+    value = program.lookup_global(owner.module, name.id)
+    return isinstance(value, External) and _PIPELINE_CLASS.fullmatch(value.path) is not None
 
 
 def _pin(program: Program) -> tuple[str | None, Evidence | None]:

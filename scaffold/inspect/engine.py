@@ -14,7 +14,7 @@ from types import ModuleType
 import scaffold.inspect
 from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.report import Report, Upstream
+from scaffold.inspect.report import ANSWERS, Report, Upstream
 
 
 @cache
@@ -41,8 +41,15 @@ def answer_all(program: Program) -> Report:
         except (RecursionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
             program.notes[question.__name__] = error
+    if program.alone:
+        # Executed without the request that leads to it: nothing is more than likely.
+        facts = {k: _likely(f) if k.startswith(ANSWERS) else f for k, f in facts.items()}
     target = program.target
     upstream = Upstream(
         program.source.version, program.source.label, program.cls.name, target.module, target.registry_keys
     )
     return Report(upstream, facts, program.headers)
+
+
+def _likely(fact: Fact) -> Fact:
+    return Fact(fact.value, fact.evidence, "likely") if fact.confidence == "certain" else fact

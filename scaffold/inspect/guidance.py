@@ -60,19 +60,22 @@ def combine_region(output: Value) -> list[Value]:
     stack = [output]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if isinstance(node, Op | Choice | Seq):
-            stack.extend(reversed(node.parts()))
-        elif isinstance(node, Call) and node.name in ELEMENTWISE:
-            inner = [*node.args, *node.kwargs.values()]
-            if isinstance(node.func, Attr):
-                inner.append(node.func.base)
-            stack.extend(reversed(inner))
-        elif isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
-            stack.append(node.base)
+        if id(node) not in seen:
+            seen[id(node)] = node
+            stack.extend(reversed(region_parts(node)))
     return list(seen.values())
+
+
+def region_parts(node: Value) -> list[Value]:
+    """What arithmetic a node of the region is made of."""
+    if isinstance(node, Op | Choice | Seq):
+        return node.parts()
+    if isinstance(node, Call) and node.name in ELEMENTWISE:
+        base = [node.func.base] if isinstance(node.func, Attr) else []
+        return [*node.args, *node.kwargs.values(), *base]
+    if isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
+        return [node.base]
+    return []
 
 
 def as_guidance(node: Value) -> Guidance | None:
@@ -146,3 +149,28 @@ def innermost_first(found: list[Guidance]) -> list[Guidance]:
     """Order guidance so that what feeds another comes before it."""
     inside = {id(g): {id(n) for n in combine_region(g.cond)} for g in found}
     return sorted(found, key=lambda g: sum(id(other.node) in inside[id(g)] for other in found if other is not g))
+
+
+def most_negatives(output: Value, found: list[Guidance]) -> int:
+    """How many unconditional predictions one way through the combination takes at most; alternatives exclude."""
+    kept = distinct([g.uncond for g in found])
+    number = {id(g.node): next(i for i, k in enumerate(kept) if _meet(k, g.uncond)) for g in found}
+    known: dict[int, frozenset[int]] = {}
+
+    def negatives(node: Value) -> frozenset[int]:
+        if id(node) in known:
+            return known[id(node)]
+        known[id(node)] = frozenset()
+        if isinstance(node, Choice):
+            taken = max((negatives(o) for o in options(node)), key=len, default=frozenset())
+        else:
+            inner = [negatives(part) for part in region_parts(node)]
+            taken = frozenset().union(*inner, {number[id(node)]} if id(node) in number else ())
+        known[id(node)] = taken
+        return taken
+
+    return len(negatives(output))
+
+
+def _meet(a: Value, b: Value) -> bool:
+    return any(same(x, y) for x in options(a) for y in options(b) if not is_none(x))

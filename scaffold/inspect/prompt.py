@@ -39,7 +39,8 @@ def answers(program: Program) -> dict[str, Fact]:
         [(k, at) for (root, k), at in reads.items() if root == "sampling_params"]
     )
     encoders = encode_calls(program)
-    facts["answers.prompt.kind"] = _kind(dict(keys), encoders)
+    given = {key: at for (root, key), at in reads.items() if root == "prompt"}
+    facts["answers.prompt.kind"] = _kind(given, encoders)
     if encoders:
         facts.update(_encoding(program, encoders[0]))
     return facts
@@ -56,7 +57,7 @@ def _kind(keys: dict[str, Evidence | None], encoders: list[CallRecord]) -> Fact:
     for key, at in keys.items():
         if key.endswith(("token_ids", "input_ids")):
             kinds.setdefault("token_ids", at)
-        elif key.endswith("embeds"):
+        elif key.endswith(("embeds", "hidden_states")):
             kinds.setdefault("embeds", at)
     if not kinds and "prompt" in keys:
         # The text is read but what becomes of it was not followed.

@@ -15,6 +15,7 @@ from scaffold.inspect.program.values import (
     Item,
     Op,
     Param,
+    Seq,
     Slice,
     Value,
 )
@@ -33,7 +34,7 @@ def role(program: Program, found: Denoising, value: Value, position: int, keywor
         return "dt"
     if is_turn(value, loop):
         return "timestep" if fed_to_model(found, value) else "sigma" if _is_unit(value) else "timestep"
-    if any(isinstance(n, Param) and n.key.rpartition(".")[2] == "generator" for n in walk(value)):
+    if _is_generator(value):
         return "generator"
     if keyword is not None:
         return keyword
@@ -42,6 +43,23 @@ def role(program: Program, found: Denoising, value: Value, position: int, keywor
     if isinstance(value, Call) and value.name in ("randn", "randn_like", "randn_tensor"):
         return "noise"
     return f"argument_{position}"
+
+
+def _is_generator(value: Value) -> bool:
+    """Whether a value is the request's generator, or one made where the request has none."""
+    stack, seen = [value], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Param) and node.key.rpartition(".")[2] == "generator":
+            return True
+        if isinstance(node, Call) and node.name in ("Generator", "manual_seed"):
+            return True
+        if isinstance(node, Choice | Op | Seq | Item):
+            stack.extend(node.parts())
+    return False
 
 
 def is_difference(value: Value, loop: int) -> bool:

@@ -20,8 +20,11 @@ def derive(recorded: IntegrationSpec, report: Report, profile: ContractProfile) 
     from scaffold.lifecycle.spec_headers import headers_of
     from scaffold.new import refuse
     from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, build_spec
+    from scaffold.spec import SpecRequest, build_spec, find_preset
 
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
-    return build_spec(SpecRequest(report, names, profile, headers_of(recorded, report)))
+    preset = find_preset(names.model, report.fact("detail.pipeline.registry_key").value)
+    # What was made from a packaged manifest is made from it again.
+    packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {preset.manifest}"
+    return build_spec(SpecRequest(report, names, profile, None if packaged else headers_of(recorded, report)))

@@ -54,7 +54,7 @@ def merge_specs(recorded: IntegrationSpec, old: IntegrationSpec, new: Integratio
         if taken is _ABSENT:
             continue  # the value is no longer part of a spec
         sections.setdefault(section, {})[key] = taken
-        origin = _origin(name, recorded, new, same=_same(taken, mine), other=not _same(taken, after))
+        origin = _origin(name, recorded, old, new, changed=not _same(taken, mine))
         if origin is not None:
             provenance[name] = origin
     merged = replace(
@@ -63,12 +63,14 @@ def merge_specs(recorded: IntegrationSpec, old: IntegrationSpec, new: Integratio
     return MergedSpec(merged, tuple(conflicts))
 
 
-def _origin(name: str, recorded: IntegrationSpec, new: IntegrationSpec, *, same: bool, other: bool) -> str | None:
-    """Return where a value comes from: facts are cited in the new version, all else as it was."""
-    now, before = new.provenance.get(name), recorded.provenance.get(name)
-    if other or (same and before is not None and not str(now).startswith("fact")):
-        return before
-    return now
+def _origin(
+    name: str, recorded: IntegrationSpec, old: IntegrationSpec, new: IntegrationSpec, *, changed: bool
+) -> str | None:
+    """Return where a value comes from: what is cited of the old version is cited of the new one."""
+    before, now = recorded.provenance.get(name), new.provenance.get(name)
+    if now is not None and (changed or before is None or before == old.provenance.get(name) or now.startswith("fact")):
+        return now
+    return before
 
 
 def changed_keys(before: IntegrationSpec, after: IntegrationSpec) -> tuple[str, ...]:

@@ -95,8 +95,10 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
         shapes = parameters_of(tree, module, config, values, package.module_path.name)
     source, report, why = _upstream(package, request)
     rules = SourceRules.of(report) if report is not None else SourceRules()
-    proof = prove(key_map, headers, shapes, stacked=rules.stacked)
+    computed = package.spec.value("checkpoint.computed") or []
+    proof = prove(key_map, headers, shapes, computed=computed, stacked=rules.stacked)
     proof = _with_module_tables(proof, tree, package, shapes)
+    notes += [f"computed by the module: {', '.join(map(quoted, computed))}"] if computed else []
     notes += [f"the order of the parts of {label} is the rule's own word" for label in unstated(key_map, rules.stacked)]
     if source is None or report is None:
         notes.append(f"engine and lora unknown: {why}")
@@ -105,7 +107,7 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
             proof,
             source,
             _pipeline_of(report),
-            shapes,
+            {name: shape for name, shape in shapes.items() if name not in computed},
             targets=request.targets or package.spec.value("lora.targets") or (),
             package=package.modules(),
             sync=package.spec.value("lora.sync"),
@@ -117,7 +119,7 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
 
 
 def _of_pipeline(request: RemapRequest, package: HandWritten | None = None) -> RemapResult:
-    """Prove the rules that names, shapes and upstream's source lead to; with what a hand-written package makes of it."""
+    """Prove the rules that names, shapes and source lead to; with what a hand-written package makes of them."""
     from scaffold.inspect import inspect_pipeline
     from scaffold.new import refuse
     from scaffold.render import derive_names
@@ -216,7 +218,7 @@ def _with_module_tables(proof: Proof, tree: ast.Module, package: Package, shapes
     if not found:
         return proof
     message = f"{where} and scaffold.toml have other rules for {quoted(found[0])}; render with `new --spec`"
-    other = prove(KeyMap(rules), proof.headers, shapes)
+    other = prove(KeyMap(rules), proof.headers, shapes, computed=package.spec.value("checkpoint.computed") or [])
     known = {(offender.check, offender.message) for offender in proof.offenders}
     more = [
         replace(offender, message=f"{where}: {offender.message}")

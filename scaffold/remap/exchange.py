@@ -16,6 +16,7 @@ from scaffold.remap.rule import Rule
 
 Stacked = Sequence[tuple[str, str, str | int]]
 _LETTERS = {"q": 0, "k": 1, "v": 2}
+_DEPTH = 32  # of components in which a key bears a name; hostile keys have thousands
 
 
 def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) -> Iterator[tuple[str, str]]:
@@ -23,42 +24,49 @@ def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) 
 
     A rename that states a reason is taken at its word.
     """
-    moved: dict[str, tuple[str, ...]] = {}
+    moved: dict[str, str] = {}
     for name, mapped in applied.targets.items():
         rule = key_map.rules[mapped.rule]
-        parts = tuple(name.split("."))
-        words = tuple(mapped.target.split("."))
-        if rule.op == "rename" and not rule.reason and parts[-len(words) :] != words:
-            moved[name] = parts
-    endings: dict[tuple[str, ...], list[str]] = {}
-    for name, parts in moved.items():
-        for start in range(max(0, len(parts) - 32), len(parts)):
-            endings.setdefault(parts[start:], []).append(name)
-    for name, parts in moved.items():
-        target = applied.targets[name].target
-        words = tuple(target.split("."))
-        own = _shared(parts, words)
-        for length in range(len(words), own, -1):
-            namesakes = [other for other in endings.get(words[-length:], ()) if other != name]
-            if not namesakes:
+        if rule.op == "rename" and not rule.reason and not f".{name}".endswith(f".{mapped.target}"):
+            moved[name] = mapped.target
+    bearers: dict[str, list[str]] = {}
+    for name in moved:
+        for ending in dotted_endings(name):
+            bearers.setdefault(ending, []).append(name)
+    for name, target in moved.items():
+        own = _shared(name, target)
+        # The longest ending of the target's that any other key has tells which key bears its name.
+        for ending in dotted_endings(target):
+            length = ending.count(".") + 1
+            if length <= own:
+                break
+            others = [other for other in bearers.get(ending, ())[:2] if other != name]
+            if not others:
                 continue
-            other = namesakes[0]
-            there = applied.targets[other].target
-            if _shared(moved[other], tuple(there.split("."))) < length and (
-                headers.tensors[other].shape == headers.tensors[name].shape
-            ):
+            there = moved[others[0]]
+            if _shared(others[0], there) < length and headers.tensors[others[0]].shape == headers.tensors[name].shape:
                 yield (
                     name,
-                    f"{quoted(name)} becomes {quoted(target)}, whose name {quoted(other)} bears, and that becomes "
+                    f"{quoted(name)} becomes {quoted(target)}, whose name {quoted(others[0])} bears, and that becomes "
                     f"{quoted(there)}: they look exchanged",
                 )
             break
 
 
-def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+def dotted_endings(name: str) -> list[str]:
+    """Return what a dotted name ends in, whole components, the longest first."""
+    found: list[str] = []
+    place = len(name)
+    while place >= 0 and len(found) < _DEPTH:
+        place = name.rfind(".", 0, place)
+        found.append(name[place + 1 :])
+    return found[::-1]
+
+
+def _shared(first: str, second: str) -> int:
     """Return how many components two names have in common at their ends."""
     count = 0
-    for one, other in zip(reversed(first), reversed(second), strict=False):
+    for one, other in zip(reversed(first.split(".")), reversed(second.split(".")), strict=False):
         if one != other:
             break
         count += 1

@@ -10,7 +10,8 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
-from scaffold.remap.rule import Rule
+from scaffold.remap.rule import Match, Rule
+from scaffold.remap.screen import Screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +81,22 @@ class KeyMap:
 
     def apply(self, name: str) -> Mapped | Dropped | None:
         """Return what becomes of a checkpoint key; None when no rule matches."""
-        for number, rule in enumerate(self.rules):
-            found = rule.match(name)
-            if found is not None:
-                targets = rule.forward(found)
-                if not targets:
-                    return Dropped(rule.reason or "", number)
-                return Mapped(targets[0], number, targets[1:], found.place)
-        return None
+        first = self._by_source[1].first(name)
+        if first is None:
+            return None
+        number, place = self._by_source[0][first]
+        rule = self.rules[number]
+        found = rule.source_patterns[place].match(name)
+        targets = rule.forward(Match(place, *found)) if found is not None else ()
+        if not targets:
+            return Dropped(rule.reason or "", number)
+        return Mapped(targets[0], number, targets[1:], place)
 
     def inverse(self, name: str) -> tuple[str, ...]:
         """Return the checkpoint keys that make a parameter, in the order of a join; none when no rule leads to it."""
-        for rule, place in self._by_target:
+        sides, screen = self._by_target
+        first = screen.first(name)
+        for rule, place in sides[first:] if first is not None else ():
             sources = rule.backward(name, place)
             if sources is not None and all(self._leads(source, name) for source in sources):
                 return sources
@@ -107,9 +112,15 @@ class KeyMap:
         return isinstance(found, Mapped) and name in found.targets
 
     @cached_property
-    def _by_target(self) -> list[tuple[Rule, int]]:
+    def _by_source(self) -> tuple[list[tuple[int, int]], Screen]:
+        sides = [(number, place) for number, rule in enumerate(self.rules) for place in range(len(rule.sources))]
+        return sides, Screen([self.rules[number].source_patterns[place] for number, place in sides])
+
+    @cached_property
+    def _by_target(self) -> tuple[list[tuple[Rule, int]], Screen]:
         sides = [(rule, place) for rule in self.rules for place in range(len(rule.targets))]
-        return sorted(sides, key=lambda side: -side[0].target_patterns[side[1]].weight)
+        sides.sort(key=lambda side: -side[0].target_patterns[side[1]].weight)
+        return sides, Screen([rule.target_patterns[place] for rule, place in sides])
 
     def apply_all(self, headers: CheckpointHeaders) -> AppliedMap:
         """Apply the map to every key of a checkpoint and collect what is wrong with it."""

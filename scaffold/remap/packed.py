@@ -6,11 +6,11 @@ training module the parts, the key is split; the other way round, the keys are j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from scaffold.checkpoint.fold import split_numbers
 from scaffold.errors import ScaffoldError
-from scaffold.remap.exchange import Stacked, duplicates, shard_rank
+from scaffold.remap.exchange import Stacked, dotted_endings, duplicates, shard_rank
 
 Shape = tuple[int, ...]
 Path = tuple[str, ...]
@@ -34,22 +34,26 @@ def packed_parts(stacked: Stacked) -> dict[Path, list[Path]]:
     return {packed: [path for _, path in sorted(found)] for packed, found in parts.items() if len(found) > 1}
 
 
-def fuse(names: Mapping[str, Shape], others: Iterable[str], parts: Mapping[Path, Sequence[Path]]) -> Fused:
+def fuse(names: Mapping[str, Shape], others: Mapping[str, Shape], parts: Mapping[Path, Sequence[Path]]) -> Fused:
     """Return names with those put together that the other side has in one piece.
+
+    Where the other side has both forms, as a checkpoint whose decoder is fused and whose image encoder is not, only
+    those are put together whose whole it has in that shape, and whose parts it has not.
 
     Args:
         names: shapes of the side that has parts.
-        others: names of the side that may have them packed.
+        others: shapes of the side that may have them packed.
         parts: what ``packed_parts`` returned.
     """
     templates = {tuple(part or "0" for part in split_numbers(name)[0]) for name in others}
     shapes = dict(names)
     groups: dict[str, tuple[str, ...]] = {}
+    namesakes: Namesakes | None = None
     for packed, paths in parts.items():
         if not any(_find(template, packed) is not None for template in templates):
             continue
-        if any(_find(template, path) is not None for template in templates for path in paths):
-            continue
+        both = any(_find(template, path) is not None for template in templates for path in paths)
+        namesakes = namesakes or (Namesakes(others) if both else None)
         for name in names:
             words = tuple(name.split("."))
             place = _find(words, paths[0])
@@ -58,13 +62,33 @@ def fuse(names: Mapping[str, Shape], others: Iterable[str], parts: Mapping[Path,
             before, after = words[:place], words[place + len(paths[0]) :]
             group = tuple(".".join((*before, *path, *after)) for path in paths)
             shape = _stacked([shapes.get(part) for part in group])
+            whole = ".".join((*before, *packed, *after))
+            if both and namesakes is not None and shape is not None:
+                apart = all(namesakes.has(part, shapes[part]) for part in group)
+                shape = shape if namesakes.has(whole, shape) and not apart else None
             if shape is not None:
-                whole = ".".join((*before, *packed, *after))
                 groups[whole] = group
                 shapes[whole] = shape
                 for part in group:
                     del shapes[part]
     return Fused(shapes, groups)
+
+
+class Namesakes:
+    """Names by what they end in, with their shapes."""
+
+    def __init__(self, names: Mapping[str, Shape]) -> None:
+        self._names = names
+        self._endings: dict[str, set[Shape]] = {}
+        for name, shape in names.items():
+            for ending in dotted_endings(name):
+                self._endings.setdefault(ending, set()).add(shape)
+
+    def has(self, name: str, shape: Shape) -> bool:
+        """Whether a name of this shape ends in the given one, or the given one in it."""
+        if shape in self._endings.get(name, ()):
+            return True
+        return any(self._names.get(ending) == shape for ending in dotted_endings(name))
 
 
 class Fused:

@@ -50,7 +50,7 @@ class Pattern:
             raise ScaffoldError(f"rule {quoted(self.text)}: the same placeholder twice")
         return tuple(parts)
 
-    @property
+    @cached_property
     def is_prefix(self) -> bool:
         """Whether the pattern matches keys that go on after it."""
         return not self.text or self.parts[-1].endswith(".")
@@ -66,11 +66,17 @@ class Pattern:
         return sum(len(part) for part in self.parts[::2])
 
     @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        body = "".join(
-            re.escape(part) if place % 2 == 0 else f"(?P<{part}>[0-9]+)" for place, part in enumerate(self.parts)
-        )
-        return re.compile(body, re.ASCII)
+    def expression(self) -> str:
+        """The pattern as a regular expression without groups, to be matched from the start of a name."""
+        return "".join(self._pieces("[0-9]+"))
+
+    @cached_property
+    def _groups(self) -> re.Pattern[str]:
+        return re.compile("".join(self._pieces("(?P<{}>[0-9]+)")), re.ASCII)
+
+    def _pieces(self, number: str) -> list[str]:
+        pieces = [number.format(part) if place % 2 else re.escape(part) for place, part in enumerate(self.parts)]
+        return pieces if self.is_prefix else [*pieces, r"\Z"]
 
     def match(self, name: str) -> tuple[dict[str, str], str] | None:
         """Return the placeholders' digits and the rest of the name after a prefix, or None."""
@@ -79,10 +85,8 @@ class Pattern:
             if self.is_prefix:
                 return ({}, name[len(literal) :]) if name.startswith(literal) else None
             return ({}, "") if name == literal else None
-        found = self._expression.match(name)
-        if found is None or (not self.is_prefix and found.end() != len(name)):
-            return None
-        return found.groupdict(), name[found.end() :]
+        found = self._groups.match(name)
+        return None if found is None else (found.groupdict(), name[found.end() :])
 
     def fill(self, numbers: dict[str, str], rest: str) -> str:
         """Return the name with the placeholders' digits and the rest put in."""

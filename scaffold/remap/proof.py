@@ -123,7 +123,7 @@ def prove(
         key_map: the rules.
         headers: the checkpoint.
         parameters: shape of each parameter of the training module.
-        computed: parameters that the module computes, filled or not.
+        computed: parameters that the module computes; a key for one is as wrong as one that there is not.
         dtypes: dtype of parameters as safetensors spells it; a cast within floats or integers is no difference.
         stacked: upstream's table of packed parameters, rows ``(packed, part, shard)``.
     """
@@ -147,6 +147,12 @@ def prove(
     offenders += [Offender("shapes", *found) for found in misfits(key_map, applied, headers, parameters)]
     for problem in applied.problems:
         offenders.append(Offender(_CHECK_OF_PROBLEM[problem.kind], problem.name, problem.message))
+    for name in computed:
+        if name not in parameters:
+            offenders.append(Offender("fills", name, f"{quoted(name)} is listed as computed and is no parameter"))
+        elif name in filled:
+            message = f"{quoted(name)} is listed as computed, and {quoted(applied.sources[name][0])} fills it"
+            offenders.append(Offender("fills", name, message))
     unfilled = sorted((name for name in parameters if name not in filled and name not in computed), key=natural_key)
     for name in unfilled:
         message = f"no key fills the parameter {quoted(name)} of shape {list(parameters[name])}"

@@ -37,6 +37,7 @@ class IntegrationSpec:
         context = {name: dict(values) for name, values in self.sections.items()}
         token: dict[str, Any] = {"text": None, "id": None, "config_key": None}
         context["tokens"] = {name: {**token, **entry} for name, entry in context.get("tokens", {}).items()}
+        context["checkpoint"] = {"computed": [], **context.get("checkpoint", {})}
         return context
 
     def value(self, path: str) -> Any:

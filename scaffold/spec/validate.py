@@ -92,6 +92,10 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "architecture.sequence", lambda _: ordered, "'text' first, then 'latents' and names of [tokens] around them"
     )
+    table = f"{spec.value('architecture.position_embedding')}.pos_embed"
+    require(
+        "checkpoint.computed", lambda value: value in (None, [], [table]), f"[{table!r}], all that the module computes"
+    )
     heads, kv_heads = spec.value("architecture.num_attention_heads"), spec.value("architecture.num_key_value_heads")
     require("architecture.hidden_size", lambda value: value % heads == 0, f"a multiple of the {heads} heads")
     require(

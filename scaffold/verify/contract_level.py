@@ -22,16 +22,18 @@ from scaffold.resources import kit_root
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import last_words
+from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Library
 from scaffold.verify.upstream_loop import upstream_loop
 
-IMPORT = "import"
+IMPORT, END = "import", "end"
 # Libraries that the kit stands in for, and the distributions that bring them.
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
+HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
 
@@ -162,12 +164,13 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[dic
         budget = IMPORT_SECONDS + sum(entry.seconds for entry in entries)
         seen = False
         try:
-            for line in _lines(process.reader, time.monotonic() + IMPORT_SECONDS, time.monotonic() + budget):
-                with suppress(ValueError):
-                    event = json.loads(line)
-                    if isinstance(event, dict) and event.pop("token", None) == token:
-                        seen = True
-                        yield event
+            for line in _lines(process, time.monotonic() + IMPORT_SECONDS, time.monotonic() + budget):
+                event = _event(line, token)
+                if event is not None and event["event"] == END:
+                    break
+                if event is not None:
+                    seen = True
+                    yield event
         finally:
             os.close(process.reader)
             process.end()
@@ -177,10 +180,11 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[dic
 
 @dataclass(frozen=True)
 class HostProcess:
-    """A host under way: the pipe its events come on, and what ends it."""
+    """A host under way: the pipe its events come on, what ends it, and whether it still lives."""
 
     reader: int
     end: Callable[[], None]
+    alive: Callable[[], bool] = lambda: True
 
 
 def start_host(job: dict[str, Any], log: Path) -> HostProcess:
@@ -193,7 +197,7 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=log.parent,
-            env=_environment(),
+            env=_environment(job["token"]),
             pass_fds=(writer,),
             start_new_session=True,
         )
@@ -207,11 +211,12 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        end_leftovers(job["token"])
 
-    return HostProcess(reader, end)
+    return HostProcess(reader, end, lambda: process.poll() is None)
 
 
-def _environment() -> dict[str, str]:
+def _environment(token: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
     path = os.environ.get("PYTHONPATH", "")
     # A relative entry would mean another folder where the host runs.
@@ -223,17 +228,35 @@ def _environment() -> dict[str, str]:
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            MARK: token,
         }
     )
 
 
-def _lines(reader: int, first_by: float, all_by: float) -> Iterator[str]:
-    """Lines of a pipe until its end; the first must come by ``first_by``, the last by ``all_by`` (monotonic)."""
+def _event(line: str, token: str) -> dict[str, Any] | None:
+    """What the host says; None for what somebody else has written into its pipe."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and event.pop("token", None) == token else None
+
+
+def _lines(process: HostProcess, first_by: float, all_by: float) -> Iterator[str]:
+    """Lines of a host until its end; the first must come by ``first_by``, the last by ``all_by`` (monotonic).
+
+    The pipe's own end may never come: a process that the package has started can hold it open.
+    """
     pending, deadline = b"", first_by
     with selectors.DefaultSelector() as selector:
-        selector.register(reader, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
-            chunk = os.read(reader, 1 << 16)
+        selector.register(process.reader, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            alive = process.alive()
+            if not selector.select(min(HEARTBEAT, max(0.0, deadline - time.monotonic()))):
+                if not alive:
+                    return
+                continue
+            chunk = os.read(process.reader, 1 << 16)
             if not chunk:
                 return
             pending += chunk

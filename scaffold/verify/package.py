@@ -117,7 +117,7 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
                 continue
             for name, _, value in _LISTS.findall(text):
                 found[name] = found[name] or _literal(value)
-    return {name: [str(item) for item in value] for name, value in found.items() if value}
+    return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
 
 
 def _literal(text: str) -> list[Any] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
+from scaffold.verify.interruption import orderly_end
 from scaffold.verify.package import open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Level, VerifyReport
@@ -35,13 +37,27 @@ def verify(
         raise ScaffoldError(f"{checkpoint} holds no config.json", hint="--checkpoint takes a folder")
     _known(select, level)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
-    outcome = run_contract_level(opened, request)
-    checks: list[CheckResult] = list(outcome.checks)
-    if level == "rollout":
-        from scaffold.verify import rollout
+    with orderly_end():
+        outcome = run_contract_level(opened, request)
+        checks: list[CheckResult] = list(outcome.checks)
+        environment = outcome.environment
+        if level == "rollout":
+            from scaffold.verify import rollout
 
-        checks += rollout.run(request)
-    return VerifyReport(opened.name, outcome.contract, tuple(checks), outcome.environment, (_command(request),))
+            found = rollout.run(request)
+            checks += found.checks
+            environment = _both(environment, found.environment)
+    command = _command(str(package), None if checkpoint is None else str(checkpoint), request)
+    return VerifyReport(opened.name, outcome.contract, tuple(checks), environment, (command,))
+
+
+def _both(contract: Mapping[str, Any], rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """One table of both levels' environments; where they differ, what each had."""
+    merged = {**rollout, **contract}
+    for name in contract.keys() & rollout.keys():
+        if contract[name] != rollout[name]:
+            merged[name] = f"{rollout[name]} (rollout), {contract[name]} (contract)"
+    return merged
 
 
 def _known(select: Sequence[str], level: Level) -> None:
@@ -60,10 +76,11 @@ def _known(select: Sequence[str], level: Level) -> None:
             raise ScaffoldError(f"there is no contract {name!r} at level {level}", hint=hint)
 
 
-def _command(request: VerifyRequest) -> str:
-    words = ["omni-scaffold", "verify", str(request.package), "--level", request.level]
-    if request.checkpoint is not None:
-        words += ["--checkpoint", str(request.checkpoint)]
+def _command(package: str, checkpoint: str | None, request: VerifyRequest) -> str:
+    """The command as the user typed it: a pull request has no use for the folders of one machine."""
+    words = ["omni-scaffold", "verify", package, "--level", request.level]
+    if checkpoint is not None:
+        words += ["--checkpoint", checkpoint]
     for name in request.select:
         words += ["--select", name]
     return shlex.join(words)

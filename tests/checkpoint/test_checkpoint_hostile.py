@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -279,3 +282,45 @@ def test_names_are_data(tmp_path: Path, weights: Write) -> None:
     names = ["a'\"b", "a\nb", "{x}", "{{ y }}", "{% raw %}", "__import__('os')", "\x00", "ключ", "..", "a" * 5000, ""]
     weights(tmp_path / "a.safetensors", {name: ("U8", [1]) for name in names})
     assert list(read_checkpoint(tmp_path).tensors) == names
+
+
+# Reads a folder within 1 GB of address space and prints the error and the seconds.
+BOUNDED = """
+import resource, sys, time
+from scaffold.checkpoint import read_checkpoint
+from scaffold.errors import ScaffoldError
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+start = time.process_time()
+try:
+    read_checkpoint(sys.argv[1])
+except ScaffoldError as error:
+    print(error.line)
+    print(time.process_time() - start)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit of memory is Linux's")
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"":['], ids=["lists", "objects", "both"])
+@pytest.mark.parametrize("kind", ["header", "claim", "index", "config"])
+def test_a_gigabyte_of_nesting(kind: str, opening: bytes, tmp_path: Path, weights: Write) -> None:
+    """A header of all the size that is read, and files of a gigabyte, which are not."""
+    nesting = (opening * (100_000_000 // len(opening)))[:99_000_000]
+    if kind != "header":
+        nesting = nesting[:2_500_000]
+    size = 1 << 30
+    file = {"index": "model.safetensors.index.json", "config": "config.json"}.get(kind, "model.safetensors")
+    if kind in ("index", "config"):
+        weights(tmp_path / "model.safetensors", {"a": ("F32", [2])})
+    with (tmp_path / file).open("wb") as stream:
+        if kind in ("header", "claim"):
+            stream.write((len(nesting) if kind == "header" else size).to_bytes(8, "little"))
+        stream.write(nesting)
+        if kind != "header":
+            stream.truncate(size + 8)
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    line, seconds = done.stdout.splitlines()
+    assert file in line
+    assert re.search("no table of tensors|nested too deeply|over 100 MB|is larger than|is not JSON", line), line
+    assert float(seconds) < 30

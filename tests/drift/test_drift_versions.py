@@ -83,7 +83,7 @@ def test_lines_are_those_that_new_renders(
     lines = 0
     for fact in drift("0.22.0", "0.30.0")["facts"]:
         for hunk in fact["lines"]:
-            text = (out / hunk["file"]).read_text().splitlines()
+            text = (out / hunk["file"]).read_text().splitlines() if (out / hunk["file"]).exists() else []
             assert (
                 text[hunk["line"] - 1 : hunk["line"] - 1 + len(hunk["before"])] == hunk["before"] or not hunk["before"]
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -63,7 +64,15 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
     if re.search(r"^\s+check\b", commands, re.MULTILINE):
         run("check", PACKAGE)
     if re.search(r"^\s+verify\b", commands, re.MULTILINE):
-        assert " 0 fail" in run("verify", PACKAGE)
+        # In a tree of its own: the stand-in's verl_omni cannot be run, and would be taken for the real one.
+        alone = root.parent / "alone"
+        for file in run_git(root, "ls-files").split():
+            if "bagel_scaffold" in file and not file.startswith("docs/"):
+                (alone / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / file, alone / file)
+        done = scaffold_child("verify", alone / PACKAGE, cwd=alone)
+        assert done.code == 0, done.out[-3000:] + done.err[-3000:]
+        assert " 0 fail" in done.out
 
     printed = run("remove", PACKAGE, code=4)
     _told(_last(printed))

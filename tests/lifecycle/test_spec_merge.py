@@ -56,7 +56,8 @@ def test_the_tools_own_values_are_always_new() -> None:
 
 def test_provenance_follows_the_value() -> None:
     new = replace(BASE, provenance={"schedule.shift": "fact a, x.py:9", "schedule.steps": "checkpoint headers"})
-    merged = merge_specs(BASE, BASE, new).spec.provenance
+    old = replace(BASE, provenance={"schedule.shift": "fact a, x.py:1", "schedule.steps": "checkpoint headers"})
+    merged = merge_specs(BASE, old, new).spec.provenance
     assert merged == {"schedule.shift": "fact a, x.py:9", "schedule.steps": "preset toy"}
 
 

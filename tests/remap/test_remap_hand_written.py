@@ -115,9 +115,15 @@ def test_targets_come_from_the_launch_script_or_the_flag(scaffold_cli: CLI, hand
 
 
 def test_a_module_that_text_hides(scaffold_cli: CLI, hand_written: Path) -> None:
-    edit(hand_written / "bagel_model.py", "nn.Parameter(torch.empty(side * side, hidden_size)", "nn.Parameter(table(side)")
+    edit(
+        hand_written / "bagel_model.py",
+        "nn.Parameter(torch.empty(side * side, hidden_size)",
+        "nn.Parameter(table(side)",
+    )
     said = scaffold_cli("remap", hand_written).success()
-    assert re.search(r"those that a rendered module would have: bagel_model\.py:\d+: .*nn\.Parameter is not known", said)
+    assert re.search(
+        r"those that a rendered module would have: bagel_model\.py:\d+: .*nn\.Parameter is not known", said
+    )
     assert "796 parameters, 0 unfilled" in said
 
 

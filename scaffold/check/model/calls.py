@@ -64,6 +64,13 @@ def resolve(file: PythonFile, call: ast.Call, receiver: ClassModel | None = None
         call: the call.
         receiver: class that ``self`` and ``cls`` are known to be, where it is not the class of the method around.
     """
+    known = file.project.resolved
+    if (call, receiver) not in known:
+        known[call, receiver] = _resolve(file, call, receiver)
+    return known[call, receiver]
+
+
+def _resolve(file: PythonFile, call: ast.Call, receiver: ClassModel | None) -> FunctionModel | ClassModel | None:
     function = call.func
     around = file.function_around(call)
     owner = around.cls if around is not None else None

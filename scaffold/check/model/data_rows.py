@@ -9,29 +9,53 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.text_values import is_text
 
 # Two of these make a dictionary a row of training data.
 ROW_KEYS = {"data_source", "prompt", "negative_prompt", "ability", "reward_model", "extra_info", "images"}
 TOKENISING = {"encode", "encode_plus", "batch_encode_plus", "convert_tokens_to_ids", "apply_chat_template"}
 
 
-def rows(file: PythonFile) -> Iterator[tuple[ast.Dict, dict[str, ast.expr], bool]]:
-    """Yield the dictionaries that are rows of training data.
+def rows(file: PythonFile) -> Iterator[tuple[ast.expr, dict[str, ast.expr], bool]]:
+    """Yield the dictionaries that are rows of training data: by their keys, or because they are written as rows.
 
     Yields:
         The dictionary, its plain keys, and whether it has no other keys.
     """
-    for node in file.index.nodes(ast.Dict):
-        keys: dict[str, ast.expr] = {}
-        complete = True
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                keys[key.value] = value
-            else:
-                complete = False
+    written = set(_written(file))
+    for node in (*file.index.nodes(ast.Dict), *file.index.nodes(ast.Call)):
+        if isinstance(node, ast.Dict):
+            pairs = list(zip(node.keys, node.values, strict=True))
+            keys = {k.value: v for k, v in pairs if isinstance(k, ast.Constant) and isinstance(k.value, str)}
+            complete = len(keys) == len(pairs)
+        elif isinstance(node.func, ast.Name) and node.func.id == "dict":
+            keys = {item.arg: item.value for item in node.keywords if item.arg is not None}
+            complete = not node.args and len(keys) == len(node.keywords)
+        else:
+            continue
         marks = ROW_KEYS & keys.keys()
-        if len(marks) >= 2 and ("data_source" in marks or "reward_model" in marks):
+        if (len(marks) >= 2 and ("data_source" in marks or "reward_model" in marks)) or node in written:
             yield node, keys, complete
+
+
+def _written(file: PythonFile) -> Iterator[ast.expr]:
+    """Yield the items of lists that are made into a data set."""
+    for call in file.index.nodes(ast.Call):
+        if attribute_name(call) not in ("from_list", "DataFrame", "from_records", "from_pylist") or not call.args:
+            continue
+        given = call.args[0]
+        value = follow(file, given)
+        if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+            yield value.elt
+        elif isinstance(value, ast.List):
+            yield from value.elts
+        if isinstance(given, ast.Name):
+            around = file.scopes.scope_of(given)
+            for other in file.index.nodes(ast.Call, around):
+                target = other.func
+                if isinstance(target, ast.Attribute) and target.attr == "append" and len(other.args) == 1:
+                    if isinstance(target.value, ast.Name) and target.value.id == given.id:
+                        yield other.args[0]
 
 
 def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
@@ -44,9 +68,8 @@ def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
         return False if False in kinds else None if None in kinds else True
     if isinstance(value, (ast.JoinedStr, ast.Dict)) or (isinstance(value, ast.Constant) and value.value is not None):
         return False
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        # Text methods give text, however the text came about.
-        return False if value.func.attr in ("strip", "lstrip", "rstrip", "lower", "format", "join") else None
+    if is_text(file, value):
+        return False
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return False if is_chat(file, value.left) is False and is_chat(file, value.right) is False else None
     return None

@@ -135,9 +135,7 @@ def _named(
                 yield None, definition[0], definition[1].value
 
 
-def _returned_parts(
-    side: Side, around: FunctionModel | None, file: PythonFile, target: ast.AST
-) -> list[Place]:
+def _returned_parts(side: Side, around: FunctionModel | None, file: PythonFile, target: ast.AST) -> list[Place]:
     """Return the i-th element of what a function of the side returns, for the i-th name of ``a, b = f()``."""
     place = unpacked_at(file, target)
     if place is None or around is None or not isinstance(place[0], ast.Call):
@@ -180,9 +178,7 @@ def arguments(side: Side, function: FunctionModel, name: str) -> Iterator[tuple[
                 yield caller, call.args[at]
 
 
-def _attribute(
-    side: Side, around: FunctionModel, node: ast.Attribute
-) -> Iterator[Place]:
+def _attribute(side: Side, around: FunctionModel, node: ast.Attribute) -> Iterator[Place]:
     cls = side.receiver(around)
     if cls is None or not (isinstance(node.value, ast.Name) and node.value.id == around.bound):
         return
@@ -245,7 +241,8 @@ def reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
     if len(bindings) < 2 or not all(file.index.contains(function.node, binding.node) for binding in bindings):
         return bindings
     use = (name.lineno, name.col_offset)
-    before, after = [], []
+    before: list[tuple[tuple[int, int], Binding, ast.AST]] = []
+    after: list[tuple[tuple[int, int], Binding, ast.AST]] = []
     for binding in bindings:
         statement = _statement(file, binding.node)
         inside = binding.kind != "parameter" and file.index.contains(statement, name)

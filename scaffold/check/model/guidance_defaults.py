@@ -53,7 +53,8 @@ def _pairs(file: PythonFile) -> Iterator[tuple[str, ast.expr]]:
         for key, value in zip(table.keys, table.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value, value
-    for statement in (*index.nodes(ast.Assign), *index.nodes(ast.AnnAssign)):
+    statements: list[ast.Assign | ast.AnnAssign] = [*index.nodes(ast.Assign), *index.nodes(ast.AnnAssign)]
+    for statement in statements:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
             if statement.value is None:

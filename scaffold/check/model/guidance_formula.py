@@ -72,12 +72,7 @@ class Formula:
     def _branch(self, function: FunctionModel, call: ast.Call) -> Mix | None:
         """Return which branch a call computes: it is given one of the two dictionaries."""
         values = [*call.args, *(item.value for item in call.keywords)]
-        given = {
-            which
-            for value in values
-            for which in (self._dictionary(function, value, 0),)
-            if which is not None
-        }
+        given = {which for value in values for which in (self._dictionary(function, value, 0),) if which is not None}
         if len(given) != 1:
             return None
         return Mix(1.0, 0.0) if given.pop() == "positive" else Mix(0.0, 1.0)
@@ -116,8 +111,7 @@ class Formula:
             if left is None or right is None:
                 only = left if left is not None else right
                 return only if left is not None or sign > 0 else None
-            joined = Mix(left.positive + sign * right.positive, left.negative + sign * right.negative, function, expr)
-            return joined
+            return Mix(left.positive + sign * right.positive, left.negative + sign * right.negative, function, expr)
         if isinstance(expr.op, (ast.Mult, ast.Div)):
             vector, scalar = (left, expr.right) if left is not None else (right, expr.left)
             if vector is None or (left is not None and right is not None):

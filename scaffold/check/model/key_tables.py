@@ -53,6 +53,12 @@ class KeyTable:
     name: str
     rows: tuple[Rename, ...]
     ignores: bool = False
+    back: bool = False
+
+    @property
+    def line(self) -> int:
+        """Where it begins."""
+        return self.rows[0].node.lineno
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,31 @@ def key_tables(package: Package) -> list[KeyTable]:
     A table is a tuple or list of pairs, or a dictionary, of names with dots: checkpoint side first. Rows without a
     target are keys that are ignored.
     """
+    return [table for table in _all_tables(package) if not table.back]
+
+
+def back_tables(package: Package) -> list[KeyTable]:
+    """Return the tables of the same files that turn a row of another table round: training side first."""
+    return [table for table in _all_tables(package) if table.back]
+
+
+def _all_tables(package: Package) -> list[KeyTable]:
     files = {function.file for function in loading_functions(package)}
-    return [table for file in package.files if file in files for table in _tables(file)]
+    tables = [table for file in package.files if file in files for table in _tables(file)]
+    return [replace(table, back=any(_turns_round(table, other) for other in tables)) for table in tables]
+
+
+def _turns_round(table: KeyTable, other: KeyTable) -> bool:
+    """Whether a table has a row of another one the other way round, and none as it stands there.
+
+    Of two tables that do so for each other, the first in the text is the way to the training names.
+    """
+    if table is other or table.ignores or other.ignores or (table.file is other.file and table.line < other.line):
+        return False
+    pairs = {(row.source, row.target) for row in table.rows if row.source != row.target}
+    return any((row.target, row.source) in pairs for row in other.rows) and not any(
+        (row.source, row.target) in pairs for row in other.rows
+    )
 
 
 def loading_functions(package: Package) -> list[FunctionModel]:

@@ -82,12 +82,12 @@ def _of_call(
         if bindings and all(binding.kind == "parameter" for binding in bindings):
             return given(function, f"{target.id}()")
     if name in _JOINING:
-        dtype = keyword(call, "dtype")
+        given_dtype = keyword(call, "dtype")
         parts: list[ast.expr] = []
         for value in call.args:
             parts += value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
         mask = parts[:1] if name == "torch.where" else []
-        return None if dtype is not None else _widest([of(part) for part in parts if part not in mask])
+        return None if given_dtype is not None else _widest([of(part) for part in parts if part not in mask])
     called = side.called(function, call)
     if called is not None:
         return _narrowest([of(item.value, called) for item in called.returns if item.value is not None])

@@ -37,6 +37,9 @@ class Resolution(ABC):
 
     def __init__(self) -> None:
         self._changed: dict[PythonFile, frozenset[str]] = {}
+        self._names: dict[ast.AST, str | None] = {}
+        self._definitions: dict[str, tuple[PythonFile, Binding] | None] = {}
+        self.resolved: dict[tuple[ast.Call, ClassModel | None], FunctionModel | ClassModel | None] = {}
 
     @abstractmethod
     def python(self, path: str) -> PythonFile | None:
@@ -49,17 +52,22 @@ class Resolution(ABC):
             return None
         return self.python(f"{path}.py") or self.python(f"{path}/__init__.py")
 
-    def qualified(self, file: PythonFile, node: ast.AST, hops: int = 0) -> str | None:
+    def qualified(self, file: PythonFile, node: ast.AST) -> str | None:
         """Return the absolute dotted name of a name or attribute chain, None where it is not certain.
 
         Imports and their aliases are followed (``F.relu`` is ``torch.nn.functional.relu``), plain aliases too
         (``X = torch.float32``), star imports of modules of the tree; a builtin that nothing shadows is itself; what
         the module defines is ``module.name``. Parameters, local variables, ``self`` and ``cls`` have no such name.
         """
+        if node not in self._names:
+            self._names[node] = self._qualified(file, node, 0)
+        return self._names[node]
+
+    def _qualified(self, file: PythonFile, node: ast.AST, hops: int) -> str | None:
         if hops > _HOPS:
             return None
         if isinstance(node, ast.Attribute):
-            base = self.qualified(file, node.value, hops + 1)
+            base = self._qualified(file, node.value, hops + 1)
             return f"{base}.{node.attr}" if base is not None else None
         if not isinstance(node, ast.Name):
             return None
@@ -76,15 +84,20 @@ class Resolution(ABC):
         at_module = binding in file.names.get(node.id, ())
         if binding.kind == "variable":
             if isinstance(binding.value, (ast.Name, ast.Attribute)):
-                return self.qualified(file, binding.value, hops + 1)
+                return self._qualified(file, binding.value, hops + 1)
             return f"{file.module}.{node.id}" if at_module else None
         return f"{file.module}.{node.id}" if at_module and binding.kind in ("class", "function") else None
 
-    def definition(self, name: str, hops: int = 0) -> tuple[PythonFile, Binding] | None:
+    def definition(self, name: str) -> tuple[PythonFile, Binding] | None:
         """Return file and binding of a dotted name of the tree, re-exports followed.
 
         None where it lies outside of the tree, is a module, or is bound more than once.
         """
+        if name not in self._definitions:
+            self._definitions[name] = self._definition(name, 0)
+        return self._definitions[name]
+
+    def _definition(self, name: str, hops: int) -> tuple[PythonFile, Binding] | None:
         module, _, attribute = name.rpartition(".")
         if not module or hops > _HOPS:
             return None
@@ -94,18 +107,18 @@ class Resolution(ABC):
         bindings = file.names.get(attribute, [])
         if not bindings:
             target = self._from_star(file, attribute, hops, builtin=False)
-            return self.definition(target, hops + 1) if target is not None and target != name else None
+            return self._definition(target, hops + 1) if target is not None and target != name else None
         if len(bindings) > 1:
             targets = {binding.target for binding in bindings}
             if len(targets) > 1 or None in targets:
                 return None
         binding = bindings[0]
         if binding.kind == "import":
-            return self.definition(binding.target, hops + 1) if binding.target and binding.target != name else None
+            return self._definition(binding.target, hops + 1) if binding.target and binding.target != name else None
         if binding.kind == "variable" and isinstance(binding.value, (ast.Name, ast.Attribute)):
             alias = self.qualified(file, binding.value)
             if alias is not None and alias != name:
-                return self.definition(alias, hops + 1)
+                return self._definition(alias, hops + 1)
         return file, binding
 
     def class_of(self, file: PythonFile, node: ast.AST) -> ClassModel | None:

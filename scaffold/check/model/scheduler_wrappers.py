@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.dataflow import reaching
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.sides import Side
 
 SDE = "FlowMatchSDEDiscreteScheduler"

@@ -45,7 +45,11 @@ def schedule_of(side: Side) -> Schedule:
     set_up = False
     for function, call in side.calls("set_timesteps"):
         target = call.func
-        own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == function.bound
+        own = (
+            isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Name)
+            and target.value.id == function.bound
+        )
         if own or side.called(function, call) is not None:
             continue
         set_up = True

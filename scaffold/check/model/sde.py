@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaffold.check.model.dataflow import origin
+from scaffold.check.model.dataflow import arguments, origin, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.sides import Side
 
+_DEEPEST = 8
 _OPTIONS = {"noise_level", "sde_type", "return_logprobs", "prev_sample", "return_sqrt_dt", "include_logprob_normalizer"}
 # Positions of the arguments in FlowMatchSDEDiscreteScheduler.
 STEP = ("model_output", "timestep", "sample")
@@ -108,23 +109,57 @@ def _gated(side: Side, function: FunctionModel, node: ast.AST) -> bool:
         if outer is function.node:
             return False
         if isinstance(outer, (ast.If, ast.IfExp)) and not index.contains(outer.test, inner):
-            found = origin(side, function, outer.test)
-            if of_window(found.words) and any(isinstance(n, ast.Compare) for _, _, n in found.nodes):
+            if asks_for_window(side, function, outer.test):
                 return True
         inner = outer
+    return False
+
+
+def asks_for_window(side: Side, function: FunctionModel, test: ast.expr, depth: int = 0) -> bool:
+    """Whether a test compares the step with the SDE window; names and predicates are followed."""
+    if depth > _DEEPEST:
+        return False
+
+    def of(expr: ast.expr, around: FunctionModel = function) -> bool:
+        return asks_for_window(side, around, expr, depth + 1)
+
+    if isinstance(test, ast.Compare):
+        if all(isinstance(op, (ast.Is, ast.IsNot)) for op in test.ops):
+            return False
+        return any(of_window(origin(side, function, part).words) for part in (test.left, *test.comparators))
+    if isinstance(test, ast.BoolOp):
+        return any(of(value) for value in test.values)
+    if isinstance(test, ast.UnaryOp):
+        return of(test.operand)
+    if isinstance(test, ast.IfExp):
+        return of(test.test)
+    if isinstance(test, ast.Name):
+        values = [binding.value for binding in reaching(function, test)]
+        found = [value for value in values if value is not None]
+        if any(binding.kind == "parameter" for binding in reaching(function, test)):
+            return any(of(value, caller) for caller, value in arguments(side, function, test.id))
+        return bool(found) and any(of(value) for value in found)
+    if isinstance(test, ast.Attribute):
+        cls = side.receiver(function)
+        if cls is not None and isinstance(test.value, ast.Name) and test.value.id == function.bound:
+            assigned = cls.instance_attributes(test.attr)
+            return any(of(a.value, a.method) for a in assigned if a.value is not None and a.method is not None)
+        return False
+    if isinstance(test, ast.Call):
+        if function.file.qualified(test.func) in ("bool", "int", "float") and test.args:
+            return of(test.args[0])
+        called = side.called(function, test)
+        return called is not None and any(of(r.value, called) for r in called.returns if r.value is not None)
     return False
 
 
 def log_probs_gated(side: Side) -> bool:
     """Whether the scheduler is asked for log-probs only inside the window."""
     for option in options(side, "return_logprobs"):
-        found = origin(side, option.function, option.value)
-        compared = any(isinstance(node, ast.Compare) for _, _, node in found.nodes)
-        if (compared and of_window(found.words)) or (
-            isinstance(option.value, ast.Constant)
-            and option.value.value is False
-            and gated(side, option.function, option.value)
-        ):
+        plain = isinstance(option.value, ast.Constant)
+        if not plain and asks_for_window(side, option.function, option.value):
+            return True
+        if plain and option.value.value is False and gated(side, option.function, option.value):  # type: ignore[attr-defined]
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""The two sides of an integration: the functions that the training and the rollout adapter get to, and who calls them."""
+"""The two sides of an integration: the functions that each adapter gets to, and who calls them."""
 
 from __future__ import annotations
 
@@ -105,8 +105,10 @@ def _methods(cls: ClassModel) -> list[tuple[FunctionModel, ClassModel | None]]:
 
 
 def _ours(function: FunctionModel) -> bool:
-    return function.file.path.startswith(f"{PIPELINES}/") and "/" in function.file.path[len(PIPELINES) + 1 :] and (
-        not function.file.path.startswith(f"{PIPELINES}/schedulers/")
+    return (
+        function.file.path.startswith(f"{PIPELINES}/")
+        and "/" in function.file.path[len(PIPELINES) + 1 :]
+        and (not function.file.path.startswith(f"{PIPELINES}/schedulers/"))
     )
 
 

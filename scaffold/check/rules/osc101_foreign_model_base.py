@@ -32,8 +32,14 @@ def check(package: Package) -> Hits:
         if module is None or module in seen:
             continue
         seen.add(module)
-        if module.derives_from(BASE, "ModelMixin", "PreTrainedModel") is False:
+        # A package that names the base and has no heir of it took another one by mistake.
+        other = not _names_base(package) and module.derives_from("ModelMixin", "PreTrainedModel")
+        if module.derives_from(BASE) is False and not other:
             yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is no {BASE}")
+
+
+def _names_base(package: Package) -> bool:
+    return not package.deriving(BASE) and any(BASE in file.names for file in package.files)
 
 
 _CLASS = "class ToyForTraining(NonDiffusersModelBase):"
@@ -42,6 +48,15 @@ FAILING = (
     Example(
         "through a base of its own",
         {"model": [(_CLASS, "class Backbone(nn.Module):\n    pass\n\n\nclass «ToyForTraining»(Backbone):")]},
+    ),
+    Example(
+        "the base of diffusers",
+        {
+            "model": [
+                ("import torch.nn as nn\n", "import torch.nn as nn\nfrom diffusers import ModelMixin\n"),
+                (_CLASS, "class «ToyForTraining»(ModelMixin):"),
+            ]
+        },
     ),
 )
 PASSING = (

@@ -38,7 +38,7 @@ def check(package: Package) -> Hits:
         return
     functions = [f for f in loading_functions(package) if f.file in package.files and f.name != "__init__"]
     loads = [(f, call) for f in functions for call in f.calls if _is_load(call)]
-    if not loads:
+    if not loads and not any(_is_copy(call) for f in functions for call in f.calls):
         return
     for function in functions:
         for call in function.calls:
@@ -54,6 +54,10 @@ def check(package: Package) -> Hits:
 
 def _is_load(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
+
+
+def _is_copy(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"
 
 
 def _builds(function: FunctionModel, call: ast.Call, module: ClassModel) -> bool:
@@ -93,6 +97,19 @@ FAILING = (
     ),
     Example(
         "under no_grad", {"model": [(_BUILD, "        with torch.no_grad():\n            model = «cls(config)»\n")]}
+    ),
+    Example(
+        "copied parameter by parameter",
+        {
+            "model": [
+                (_BUILD, "        model = «cls(config)»\n"),
+                (
+                    "        " + _LOAD + "\n",
+                    "        with torch.no_grad():\n            for name, parameter in model.named_parameters():\n"
+                    "                parameter.copy_(state[name])\n",
+                ),
+            ]
+        },
     ),
     Example("assign is missing", {"model": [(_LOAD, "«model.load_state_dict(state, strict=True)»")]}),
 )

@@ -1,4 +1,4 @@
-"""The training module has no ``from_pretrained(model_path, torch_dtype)`` of its own.
+"""The training module has no ``from_pretrained(model_path, torch_dtype)`` of its own that loads the checkpoint.
 
 ``build_module`` of the training adapter loads through it, on every rank, with the dtype of the trainer. What the base
 class inherits for this cannot know the checkpoint: neither its file names nor its keys.
@@ -10,7 +10,11 @@ Instead: a classmethod that reads the configuration, maps the checkpoint's keys 
 
 from __future__ import annotations
 
+import re
+
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.key_tables import loading_functions
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -20,6 +24,9 @@ SEVERITY = "error"
 CHECKLIST = ("M6",)
 APPLIES = Applies(non_diffusers=True)
 HELP = "add a classmethod from_pretrained(cls, model_path, torch_dtype)"
+# What may put tensors into a module; reading a file does not.
+_FILLS = re.compile(r"load|copy|set|assign|from_pretrained|dispatch|register|swap")
+_READS = {"load_file", "load", "loads", "safe_load", "setdefault", "set"}
 
 
 def check(package: Package) -> Hits:
@@ -38,6 +45,17 @@ def check(package: Package) -> Hits:
     elif "torch_dtype" not in method.parameters and method.kwarg is None:
         text = f"{module.name}.from_pretrained() does not take torch_dtype, which the trainer chooses"
         yield Hit(method.file, method.node, text, "add the parameter torch_dtype")
+    elif not _fills(package):
+        text = f"{module.name}.from_pretrained() loads nothing into the module"
+        yield Hit(method.file, method.node, text, "call load_state_dict(state, strict=True, assign=True)")
+
+
+def _fills(package: Package) -> bool:
+    """Whether a call on the way may put tensors into the module."""
+    functions = [f for f in loading_functions(package) if f.name != "__init__"]
+    names = {attribute_name(call) or "" for function in functions for call in function.calls}
+    names -= {function.name for function in functions}
+    return "" in names or any(_FILLS.search(name) for name in names - _READS)
 
 
 _NAME = "def from_pretrained("
@@ -54,6 +72,15 @@ FAILING = (
     Example(
         "an instance method",
         {"model": [("    @classmethod\n    def from_pretrained(cls,", "    def «from_pretrained»(cls,")]},
+    ),
+    Example(
+        "nothing is loaded",
+        {
+            "model": [
+                ("        model.load_state_dict(state, strict=True, assign=True)\n", ""),
+                ("def from_pretrained(", "def «from_pretrained»("),
+            ]
+        },
     ),
     Example(
         "without the dtype",

@@ -31,11 +31,11 @@ def check(package: Package) -> Hits:
         return
     if not config.is_dataclass:
         yield Hit(config.file, config.node, f"{config.name} is no dataclass")
-    lacking = [name for name in METHODS if config.method(name) is None]
+    lacking = [name for name in METHODS if (method := config.method(name)) is None or method.is_abstract]
     if lacking:
         yield Hit(config.file, config.node, f"{config.name} has no {' and no '.join(f'{name}()' for name in lacking)}")
     reader = config.method("from_model_path")
-    if reader is not None and not {"classmethod", "staticmethod"} & set(reader.decorators):
+    if reader is not None and not reader.is_abstract and not {"classmethod", "staticmethod"} & set(reader.decorators):
         yield Hit(reader.file, reader.node, f"{config.name}.from_model_path() is no classmethod", "add @classmethod")
 
 
@@ -53,6 +53,20 @@ FAILING = (
                 (_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"),
                 ("def from_model_path(", "def read("),
                 ("ToyTrainingConfig.from_model_path(", "ToyTrainingConfig.read("),
+            ]
+        },
+    ),
+    Example(
+        "reading is only declared",
+        {
+            "model": [
+                (_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"),
+                (
+                    '        with open(os.path.join(model_path, "config.json")) as file:\n'
+                    "            raw = json.load(file)\n"
+                    "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n",
+                    "        raise NotImplementedError\n",
+                ),
             ]
         },
     ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.streams import derived
 from scaffold.check.rule import Applies, Hit, Hits
@@ -48,6 +49,51 @@ def check(package: Package) -> Hits:
                 for part in size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size]:
                     if _is_count(part, counts):
                         yield Hit(function.file, part, f"the size given to {name}() counts the ones of a mask")
+    yield from _cut(package)
+
+
+def _cut(package: Package) -> Hits:
+    """Look for sequences that are cut to the ones of the whole batch; cutting to the longest sample is right."""
+    adapters = [cls for cls in package.training_adapters if cls.file in package.files]
+    functions = [*package.forward_functions, *(m for cls in adapters for m in cls.methods.values())]
+    for function in dict.fromkeys(functions):
+        if function.file not in package.files:
+            continue
+        totals = derived(function, (), _is_total)
+        for node in function.nodes(ast.Slice):
+            upper = node.upper if isinstance(node, ast.Slice) else None
+            if upper is not None and _is_total(upper, totals) and not _of_one_sample(function, upper):
+                text = "a sequence is cut to the number of ones in the masks of all samples"
+                yield Hit(function.file, upper, text)
+
+
+def _is_total(value: ast.expr, names: set[str]) -> bool:
+    """Whether a value is the number of ones in a mask of the whole batch."""
+    if isinstance(value, ast.Name):
+        return value.id in names
+    if isinstance(value, ast.BinOp):
+        return _is_total(value.left, names) or _is_total(value.right, names)
+    if isinstance(value, ast.IfExp):
+        return _is_total(value.body, names) or _is_total(value.orelse, names)
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Name) and value.func.id == "int" and value.args:
+        return _is_total(value.args[0], names)
+    if isinstance(value.func, ast.Attribute) and value.func.attr in ("item", "long", "int"):
+        return _is_total(value.func.value, names)
+    # The mask of one sample is picked out of the batch's.
+    whole = isinstance(value.func, ast.Attribute) and isinstance(value.func.value, (ast.Name, ast.Attribute))
+    return whole and _is_sum(value, False)
+
+
+def _of_one_sample(function: FunctionModel, value: ast.expr) -> bool:
+    """Whether a name in an expression is given by a loop, over the samples perhaps."""
+    names = [node for node in ast.walk(value) if isinstance(node, ast.Name)]
+    return any(
+        binding.kind == "variable" and binding.value is None
+        for node in names
+        for binding in function.file.scopes.lookup(node.id, node)
+    )
 
 
 def _is_count(value: ast.expr, names: set[str]) -> bool:
@@ -56,6 +102,8 @@ def _is_count(value: ast.expr, names: set[str]) -> bool:
         return value.id in names
     if isinstance(value, ast.BinOp):
         return _is_count(value.left, names) or _is_count(value.right, names)
+    if isinstance(value, ast.IfExp):
+        return _is_count(value.body, names) or _is_count(value.orelse, names)
     if not isinstance(value, ast.Call):
         return False
     function = value.func
@@ -109,6 +157,35 @@ FAILING = (
         },
     ),
     Example(
+        "only where there is a mask",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE + "        count = 0 if text_attention_mask is None else int(text_attention_mask.sum())\n"
+                    "        latents = latents + torch.arange(«count», device=device)\n",
+                )
+            ]
+        },
+        also=("OSC116",),
+    ),
+    Example(
+        "text cut in the forward",
+        {"model": [(_LINE, _LINE + "            context = context[:, : «text_attention_mask.sum() + 2»]\n")]},
+    ),
+    Example(
+        "ids cut in the adapter",
+        {
+            "training": [
+                (
+                    "        return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]",
+                    "        mask = torch.arange(ids.shape[1], device=device) < lengths[:, None]\n"
+                    "        return ids[:, : «int(mask.sum())»], mask",
+                )
+            ]
+        },
+    ),
+    Example(
         "a table",
         {
             "model": [
@@ -118,6 +195,22 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "cut to the longest sample",
+        {"model": [(_LINE, _LINE + "            context = context[:, : text_attention_mask.sum(dim=1).max()]\n")]},
+    ),
+    Example(
+        "sample by sample",
+        {
+            "training": [
+                (
+                    "        lengths = torch.tensor([len(row) for row in rows], device=device)\n",
+                    "        lengths = torch.tensor([len(row) for row in rows], device=device)\n"
+                    '        kept = [row[: mask.sum()] for row, mask in zip(rows, micro_batch["attention_mask"])]\n',
+                )
+            ]
+        },
+    ),
     Example(
         "from the tensor",
         {

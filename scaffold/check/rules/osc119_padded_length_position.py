@@ -87,12 +87,25 @@ def _is_length(value: ast.expr, names: set[str]) -> bool:
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Name) and value.func.id in ("int", "float") and len(value.args) == 1:
             return _is_length(value.args[0], names)
+        if isinstance(value.func, ast.Attribute) and value.func.attr in ("float", "item") and not value.args:
+            return _is_length(value.func.value, names)
+        if _is_longest(value):
+            return True
         if isinstance(value.func, ast.Attribute) and value.func.attr == "size" and len(value.args) == 1:
             return _is_one(value.args[0]) and _is_text(value.func.value)
         return False
     if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute) and value.value.attr == "shape":
         return _is_one(value.slice) and _is_text(value.value.value)
     return False
+
+
+def _is_longest(value: ast.AST) -> bool:
+    """Whether a value is the length of the batch's longest text: ``mask.sum(dim=1).max()``."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.args or value.keywords:
+        return False
+    of = value.func.value
+    summed = isinstance(of, ast.Call) and isinstance(of.func, ast.Attribute) and of.func.attr == "sum"
+    return value.func.attr in ("max", "amax") and summed and "mask" in ast.unparse(of)
 
 
 def _is_one(node: ast.expr) -> bool:
@@ -167,9 +180,11 @@ def _closure(name: str, pairs: list[tuple[str, ast.expr]], lengths: set[str]) ->
 
 def _counts_mask(value: ast.expr) -> bool:
     """Whether a value takes lengths of samples from a mask."""
+    longest = {id(inner) for node in ast.walk(value) if _is_longest(node) for inner in ast.walk(node)}
     for node in ast.walk(value):
         if (
             isinstance(node, ast.Call)
+            and id(node) not in longest
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("sum", "cumsum", "argmin", "argmax")
         ):
@@ -204,6 +219,19 @@ FAILING = (
                     _POS,
                     _POS + "        start = text_token_ids.size(1)\n"
                     "        position_ids = «torch.arange(latents.shape[1], device=device) + start»\n"
+                    "        latents = latents + position_ids[None, :, None]\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the batch's longest text",
+        {
+            "model": [
+                (
+                    _POS,
+                    _POS + "        longest = text_attention_mask.sum(dim=1).max()\n"
+                    "        position_ids = «torch.arange(latents.shape[1], device=device) + longest»\n"
                     "        latents = latents + position_ids[None, :, None]\n",
                 )
             ]

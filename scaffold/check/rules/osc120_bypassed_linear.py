@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
@@ -32,9 +33,6 @@ def check(package: Package) -> Hits:
     for function in package.forward_functions:
         if function.file not in package.files or function.cls is None or function.name in ("__init__", "__post_init__"):
             continue
-        linear = {
-            part.name for part in submodules(function.cls) if part.qualified == "torch.nn.Linear" and not part.repeated
-        }
         for node in function.nodes(ast.Attribute):
             if (
                 not isinstance(node, ast.Attribute)
@@ -43,12 +41,30 @@ def check(package: Package) -> Hits:
             ):
                 continue
             layer = node.value
-            if not (isinstance(layer.value, ast.Name) and layer.value.id == function.bound and layer.attr in linear):
+            if not _is_linear(function, layer):
                 continue
             parent = function.file.index.parent(node)
             if isinstance(parent, ast.Attribute) and parent.attr in _ABOUT:
                 continue
-            yield Hit(function.file, node, f"self.{layer.attr}.weight is used past the layer, and past its LoRA")
+            name = ast.unparse(layer)
+            yield Hit(function.file, node, f"{name}.weight is used past the layer, and past its LoRA")
+
+
+def _is_linear(function: FunctionModel, layer: ast.Attribute) -> bool:
+    """Whether ``self.a.b`` is a linear layer: every part on the way is a sub-module of a class of the package."""
+    path: list[str] = []
+    node: ast.expr = layer
+    while isinstance(node, ast.Attribute):
+        path.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id != function.bound:
+        return False
+    cls = function.cls
+    for attribute in path[:-1]:
+        parts = [part for part in submodules(cls) if part.name == attribute] if cls is not None else []
+        cls = parts[0].cls if len(parts) == 1 and not parts[0].repeated else None
+    built = [part for part in submodules(cls) if part.name == path[-1]] if cls is not None else []
+    return any(part.qualified == "torch.nn.Linear" and not part.repeated for part in built)
 
 
 _CALL = "self.q_proj_gen(latents)"
@@ -59,6 +75,17 @@ FAILING = (
         also=("OSC121",),
     ),
     Example("a product", {"model": [(_CALL, "latents @ «self.q_proj_gen.weight».T")]}, also=("OSC121",)),
+    Example(
+        "of a sub-module",
+        {
+            "model": [
+                (
+                    "latents + self.mlp_gen(latents)",
+                    "latents + self.mlp_gen(latents) @ «self.self_attn.o_proj_gen.weight»",
+                )
+            ]
+        },
+    ),
     Example(
         "through a name",
         {

@@ -30,7 +30,7 @@ def check(package: Package) -> Hits:
     registered = package.registered("training")
     for adapter in package.training_adapters:
         if not any(registration.cls == adapter for registration in registered) and adapter.derives_from(*BASES):
-            if not _registered_elsewhere(package, adapter.name):
+            if not _registered_elsewhere(package):
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for training")
     for registration in registered:
         cls = registration.cls
@@ -39,10 +39,12 @@ def check(package: Package) -> Hits:
                 lacking = "architecture" if registration.architecture is None else "algorithm"
                 yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
         if cls is not None and cls.derives_from(*BASES) is False:
-            yield Hit(cls.file, cls.node, f"{cls.name} is registered for training, but does not inherit DiffusionModelBase")
+            yield Hit(
+                cls.file, cls.node, f"{cls.name} is registered for training, but does not inherit DiffusionModelBase"
+            )
 
 
-def _registered_elsewhere(package: Package, name: str) -> bool:
+def _registered_elsewhere(package: Package) -> bool:
     """Whether ``register(…)`` is called in a way that does not say on which class."""
     return any(registration.cls is None for registration in package.registered("training"))
 
@@ -56,22 +58,58 @@ FAILING = (
         {
             "training": [
                 (_DECORATOR, _DECORATOR.replace("DiffusionModelBase", "VllmOmniPipelineBase")),
-                ("from verl_omni.pipelines.model_base import DiffusionModelBase", "from verl_omni.pipelines.model_base import DiffusionModelBase, VllmOmniPipelineBase"),
+                (
+                    "from verl_omni.pipelines.model_base import DiffusionModelBase",
+                    "from verl_omni.pipelines.model_base import DiffusionModelBase, VllmOmniPipelineBase",
+                ),
                 _CLASS,
             ]
         },
         also=("OSC302",),
     ),
-    Example("no algorithm", {"training": [(_DECORATOR, '@«DiffusionModelBase.register("OmniToyForConditionalGeneration")»\n')]}, also=("OSC509",)),
-    Example("no heir of the base", {"training": [("class ToyDiffusion(DiffusionModelBase):", "class «ToyDiffusion»:")]}),
-    Example("of diffusers", {"verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py": [('@DiffusionModelBase.register("WheelPipeline", algorithm="flow_grpo")\n', ""), ("class WheelFlowGRPO(", "class «WheelFlowGRPO»(")]}, base="diffusers"),
+    Example(
+        "no algorithm",
+        {"training": [(_DECORATOR, '@«DiffusionModelBase.register("OmniToyForConditionalGeneration")»\n')]},
+        also=("OSC509",),
+    ),
+    Example(
+        "no heir of the base", {"training": [("class ToyDiffusion(DiffusionModelBase):", "class «ToyDiffusion»:")]}
+    ),
+    Example(
+        "of diffusers",
+        {
+            "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py": [
+                ('@DiffusionModelBase.register("WheelPipeline", algorithm="flow_grpo")\n', ""),
+                ("class WheelFlowGRPO(", "class «WheelFlowGRPO»("),
+            ]
+        },
+        base="diffusers",
+    ),
 )
 PASSING = (
     Example("registered"),
     Example(
         "registered by a call",
-        {"training": [(_DECORATOR, ""), ("    @classmethod\n    def build_module(", "    pass\n\n    @classmethod\n    def build_module(")],
-         "init": "from .diffusers_training_adapter import ToyDiffusion\nfrom .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\nfrom verl_omni.pipelines.model_base import DiffusionModelBase\n\nDiffusionModelBase.register(\"OmniToyForConditionalGeneration\", algorithm=\"flow_grpo\")(ToyDiffusion)\n__all__ = [\"ToyDiffusion\", \"ToyPipelineWithLogProb\"]\n"},
+        {
+            "training": [
+                (_DECORATOR, ""),
+                ("    @classmethod\n    def build_module(", "    pass\n\n    @classmethod\n    def build_module("),
+            ],
+            "init": "from .diffusers_training_adapter import ToyDiffusion\n"
+            "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
+            "from verl_omni.pipelines.model_base import DiffusionModelBase\n\n"
+            'DiffusionModelBase.register("OmniToyForConditionalGeneration", '
+            'algorithm="flow_grpo")(ToyDiffusion)\n'
+            '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]\n',
+        },
     ),
-    Example("a base that another class inherits", {"training": [(_DECORATOR, "class _Shared(DiffusionModelBase):\n    pass\n\n\n" + _DECORATOR), ("class ToyDiffusion(DiffusionModelBase)", "class ToyDiffusion(_Shared)")]}),
+    Example(
+        "a base that another class inherits",
+        {
+            "training": [
+                (_DECORATOR, "class _Shared(DiffusionModelBase):\n    pass\n\n\n" + _DECORATOR),
+                ("class ToyDiffusion(DiffusionModelBase)", "class ToyDiffusion(_Shared)"),
+            ]
+        },
+    ),
 )

@@ -42,7 +42,11 @@ def check(package: Package) -> Hits:
             continue
         values = returned(method)
         if not values or any(isinstance(value, ast.Constant) and value.value is None for value in values):
-            yield Hit(method.file, method.node, f"{adapter.name}.build_module() returns None, and diffusers is asked for the model")
+            yield Hit(
+                method.file,
+                method.node,
+                f"{adapter.name}.build_module() returns None, and diffusers is asked for the model",
+            )
             continue
         for value in values:
             made = _made(method, value)
@@ -51,7 +55,9 @@ def check(package: Package) -> Hits:
 
 
 def _elsewhere(adapter: ClassModel) -> bool:
-    return any(not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external)
+    return any(
+        not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external
+    )
 
 
 def _made(method: FunctionModel, value: ast.expr) -> ClassModel | None:
@@ -82,10 +88,16 @@ def _loads(method: FunctionModel, adapter: ClassModel) -> bool:
 
 
 _RETURN = "        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)\n"
-_HEAD = "    @classmethod\n    def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n"
+_HEAD = (
+    "    @classmethod\n"
+    "    def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n"
+)
 _MARKED = ("def build_module(", "def «build_module»(")
 FAILING = (
-    Example("no build_module", {"training": [(_HEAD + _RETURN + "\n", ""), ("class ToyDiffusion(", "class «ToyDiffusion»(")]}),
+    Example(
+        "no build_module",
+        {"training": [(_HEAD + _RETURN + "\n", ""), ("class ToyDiffusion(", "class «ToyDiffusion»(")]},
+    ),
     Example("None", {"training": [(_RETURN, "        return None\n"), _MARKED]}),
     Example("the return is missing", {"training": [(_RETURN, _RETURN.replace("return ", "")), _MARKED]}),
     Example(
@@ -100,6 +112,9 @@ FAILING = (
 )
 PASSING = (
     Example("from_pretrained"),
-    Example("by way of a name", {"training": [(_RETURN, _RETURN.replace("return ", "module = ") + "        return module\n")]}),
+    Example(
+        "by way of a name",
+        {"training": [(_RETURN, _RETURN.replace("return ", "module = ") + "        return module\n")]},
+    ),
     Example("left to diffusers", base="diffusers"),
 )

@@ -59,7 +59,9 @@ def _is_contract(method: FunctionModel) -> bool:
 
 def _elsewhere(adapter: ClassModel) -> bool:
     """Whether an ancestor that is not in the tree may define it."""
-    return any(not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external)
+    return any(
+        not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external
+    )
 
 
 def _built(build: FunctionModel, adapter: ClassModel) -> Hits:
@@ -120,7 +122,10 @@ FAILING = (
         {
             "training": [
                 ("import torch\n", "import torch\nfrom diffusers import FlowMatchEulerDiscreteScheduler\n"),
-                ("        scheduler = FlowMatchSDEDiscreteScheduler()\n", "        scheduler = «FlowMatchEulerDiscreteScheduler()»\n"),
+                (
+                    "        scheduler = FlowMatchSDEDiscreteScheduler()\n",
+                    "        scheduler = «FlowMatchEulerDiscreteScheduler()»\n",
+                ),
             ]
         },
     ),
@@ -128,6 +133,9 @@ FAILING = (
 )
 PASSING = (
     Example("built and set up"),
-    Example("set up in build_scheduler itself", {"training": [(_SET, _BODY.replace("device=device", "device=get_device_name()"))]}),
+    Example(
+        "set up in build_scheduler itself",
+        {"training": [(_SET, _BODY.replace("device=device", "device=get_device_name()"))]},
+    ),
     Example("a model of diffusers", base="diffusers"),
 )

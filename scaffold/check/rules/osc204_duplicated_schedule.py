@@ -49,10 +49,16 @@ def check(package: Package) -> Hits:
             yield Hit(function.file, node, f"{_NAMES[which]} computes a noise schedule of its own here")
     elif trained.computed or sampled.computed:
         own, other, which, than = (
-            (sampled, rollout, "rollout", "training") if trained.computed else (trained, training, "training", "rollout")
+            (sampled, rollout, "rollout", "training")
+            if trained.computed
+            else (trained, training, "training", "rollout")
         )
         for function, call in own.plain:
-            yield Hit(function.file, call, f"{_NAMES[which]} takes the scheduler's default schedule here, {_NAMES[than]} a computed one")
+            yield Hit(
+                function.file,
+                call,
+                f"{_NAMES[which]} takes the scheduler's default schedule here, {_NAMES[than]} a computed one",
+            )
         if which == "rollout" and not own.set_up and not _delegates(other):
             for adapter in other.adapters:
                 method = adapter.method("forward")
@@ -80,7 +86,9 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
         for parameter in function.parameters:
             values = []
             for side in (training, rollout):
-                given = [(caller, value, caller.file.value(value)) for caller, value in arguments(side, function, parameter)]
+                given = [
+                    (caller, value, caller.file.value(value)) for caller, value in arguments(side, function, parameter)
+                ]
                 default = function.default(parameter)
                 calls = side.callers.get(function, [])
                 if len(given) < len(calls) and default is not None:
@@ -91,7 +99,11 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
             if certain and plain[0] != plain[1] and not {"None"} & (plain[0] | plain[1]):
                 side_values = values[1] if any(caller is not function for caller, _, _ in values[1]) else values[0]
                 caller, node, value = next(item for item in side_values if item[0] is not function)
-                yield Hit(caller.file, node, f"{function.name}() gets {parameter}={value!r} here and another one on the other side")
+                yield Hit(
+                    caller.file,
+                    node,
+                    f"{function.name}() gets {parameter}={value!r} here and another one on the other side",
+                )
 
 
 def _called_within(training: Side, rollout: Side, function: FunctionModel) -> bool:
@@ -99,7 +111,9 @@ def _called_within(training: Side, rollout: Side, function: FunctionModel) -> bo
 
 
 def _sets_up(function: FunctionModel) -> bool:
-    return any(word in name for name in (function.name, *function.parameters) for word in ("sigma", "schedul", "timestep"))
+    return any(
+        word in name for name in (function.name, *function.parameters) for word in ("sigma", "schedul", "timestep")
+    )
 
 
 _TRAINING = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n"
@@ -140,17 +154,36 @@ FAILING = (
     ),
     Example(
         "training takes the scheduler's default",
-        {"training": [(_TRAINING, "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n")]},
+        {
+            "training": [
+                (
+                    _TRAINING,
+                    "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n",
+                )
+            ]
+        },
     ),
     Example(
         "the rollout takes the scheduler's default",
-        {"rollout": [(_ROLLOUT, "        «self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps\n")]},
+        {
+            "rollout": [
+                (
+                    _ROLLOUT,
+                    "        «self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps\n",
+                )
+            ]
+        },
     ),
     Example(
         "another shift on one side",
         {
             "common": [
-                ("def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, device=None)", "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, shift=3.0, device=None)"),
+                (
+                    "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: "
+                    "int, device=None)",
+                    "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: "
+                    "int, shift=3.0, device=None)",
+                ),
                 ("scheduler.set_shift(1.0)", "scheduler.set_shift(shift)"),
             ],
             "rollout": [(_ROLLOUT, _ROLLOUT.replace("num_inference_steps)", "num_inference_steps, shift=«5.0»)"))],
@@ -158,7 +191,12 @@ FAILING = (
     ),
     Example(
         "the rollout sets nothing up",
-        {"rollout": [(_ROLLOUT, "        count = num_inference_steps\n"), ("    def forward(self, req", "    def «forward»(self, req")]},
+        {
+            "rollout": [
+                (_ROLLOUT, "        count = num_inference_steps\n"),
+                ("    def forward(self, req", "    def «forward»(self, req"),
+            ]
+        },
     ),
 )
 PASSING = (

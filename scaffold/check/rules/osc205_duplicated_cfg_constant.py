@@ -28,7 +28,7 @@ HELP = "write it once, in a module that both adapters import"
 
 def check(package: Package) -> Hits:
     """Compare the modules with each other."""
-    sides = [{f.file for f in side_of(package, which).functions} for which in ("training", "rollout")]  # type: ignore[arg-type]
+    sides = [{f.file for f in side_of(package, which).functions} for which in ("training", "rollout")]
     taking_part = sides[0] | sides[1]
     adapters = {cls.file for cls in (*package.training_adapters, *package.rollout_adapters)}
     found: dict[str, list[GuidanceDefault]] = {}
@@ -58,7 +58,14 @@ _GUIDANCE = "guidance = resolve_guidance({name: getattr(model_config.pipeline, n
 FAILING = (
     Example(
         "a second table",
-        {"training": [("\n\n@DiffusionModelBase.register(", '\n\n_GUIDANCE = {"cfg_text_scale": «4.0»}\n\n\n@DiffusionModelBase.register(')]},
+        {
+            "training": [
+                (
+                    "\n\n@DiffusionModelBase.register(",
+                    '\n\n_GUIDANCE = {"cfg_text_scale": «4.0»}\n\n\n@DiffusionModelBase.register(',
+                )
+            ]
+        },
     ),
     Example(
         "a fall-back that drifted",
@@ -73,15 +80,27 @@ FAILING = (
     ),
     Example(
         "in the rollout adapter",
-        {"rollout": [("        noise_level = float(", '        extra_args.setdefault("cfg_text_scale", «4.0»)\n        noise_level = float(')]},
+        {
+            "rollout": [
+                (
+                    "        noise_level = float(",
+                    '        extra_args.setdefault("cfg_text_scale", «4.0»)\n        noise_level = float(',
+                )
+            ]
+        },
     ),
     Example(
         "a default of a parameter, of a local name",
         {
             "training": [
-                ("        velocity = module(**model_inputs)[0].float()\n", "        cfg_text_scale = «4.0»\n        velocity = module(**model_inputs)[0].float()\n")
+                (
+                    "        velocity = module(**model_inputs)[0].float()\n",
+                    "        cfg_text_scale = «4.0»\n        velocity = module(**model_inputs)[0].float()\n",
+                )
             ],
-            "rollout": [("def _decode_prompt(self, token_ids)", "def _decode_prompt(self, token_ids, cfg_text_scale=«5.0»)")],
+            "rollout": [
+                ("def _decode_prompt(self, token_ids)", "def _decode_prompt(self, token_ids, cfg_text_scale=«5.0»)")
+            ],
         },
     ),
 )

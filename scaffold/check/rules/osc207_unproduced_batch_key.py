@@ -35,10 +35,15 @@ STANDARD = {
     "all_log_probs", "rollout_log_probs", "old_log_probs", "ref_log_prob", "ref_prev_sample_mean", "advantages",
     "old_prev_sample_mean", "returns", "rm_scores", "token_level_scores", "sample_level_scores", "sample_level_rewards",
     "rollout_is_weights", "uid", "index", "data_source", "reward_model", "extra_info", "ability", "__num_turns__",
-    "agent_name", "tools_kwargs", "interaction_kwargs", "global_steps", "height", "width", "vae_scale_factor", "sp_size",
+    "agent_name", "tools_kwargs", "interaction_kwargs", "global_steps", "height", "width", "vae_scale_factor",
+    "sp_size",
     "loss_mask", "num_timesteps", "teacher_prev_sample_mean", "reward_extra_info", "multi_modal_inputs", "prompt",
 }  # fmt: skip
-_READING = {"prepare_model_inputs": "micro_batch", "prepare_condition": "micro_batch", "forward_and_sample_previous_step": "scheduler_inputs"}
+_READING = {
+    "prepare_model_inputs": "micro_batch",
+    "prepare_condition": "micro_batch",
+    "forward_and_sample_previous_step": "scheduler_inputs",
+}
 _ADDING = {"add_column": 0, "rename_column": 1}
 _TREES = ("examples/", "tests/")
 
@@ -60,7 +65,7 @@ def check(package: Package) -> Hits:
                 continue
             for read in keys_read(method, given, adapter):
                 subscript = read.file.index.parent(read.node)
-                if read.key in produced or not isinstance(subscript, ast.Subscript):
+                if read.key in produced or (read.optional and not isinstance(subscript, ast.Subscript)):
                     continue
                 place = (read.file, read.node.lineno)  # type: ignore[attr-defined]
                 if any(read.key not in keys for keys in columns) and place not in seen:
@@ -123,36 +128,50 @@ def _imported(file: PythonFile) -> list[PythonFile]:
     """Return the files of the tree that a file imports from."""
     targets = [b.target for bindings in file.names.values() for b in bindings if b.kind == "import" and b.target]
     modules = {module for target in targets for module in (target, target.rpartition(".")[0])}
-    return [other for module in sorted(modules) if (other := file.project.module(module)) is not None and other is not file]
+    return [
+        other for module in sorted(modules) if (other := file.project.module(module)) is not None and other is not file
+    ]
 
 
 _READ = 'for row in micro_batch["prompt_token_ids"]]'
 _COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
 FAILING = (
     Example("another name than the column's", {"training": [(_READ, 'for row in micro_batch[«"prompt_ids"»]]')]}),
-    Example("the preprocessor does not write it", {"data": [(_COLUMN, "")], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]}),
+    Example(
+        "the preprocessor does not write it",
+        {"data": [(_COLUMN, "")], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]},
+    ),
     Example(
         "the column has another name",
-        {"data": [('"prompt_token_ids": prompt', '"token_ids": prompt')], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]},
+        {
+            "data": [('"prompt_token_ids": prompt', '"token_ids": prompt')],
+            "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')],
+        },
     ),
     Example(
         "tested for first",
         {
             "training": [
                 (
-                    '        rows = [torch.as_tensor(row, dtype=torch.long) for row in micro_batch["prompt_token_ids"]]\n',
+                    "        rows = [torch.as_tensor(row, dtype=torch.long) for row in "
+                    'micro_batch["prompt_token_ids"]]\n',
                     '        if "prompt_ids" not in micro_batch.keys():\n            raise KeyError("no prompts")\n'
                     '        rows = [torch.as_tensor(row, dtype=torch.long) for row in micro_batch[«"prompt_ids"»]]\n',
                 )
             ]
         },
     ),
-    Example("of the rollout", {"training": [('scheduler_inputs["all_timesteps"]', 'scheduler_inputs[«"all_sigmas"»]')]}),
+    Example(
+        "of the rollout", {"training": [('scheduler_inputs["all_timesteps"]', 'scheduler_inputs[«"all_sigmas"»]')]}
+    ),
 )
 PASSING = (
     Example("the column is written"),
     Example("what the agent loop gives", {"training": [(_READ, 'for row in micro_batch["prompts"]]')]}),
-    Example("one that may be missing", {"training": [("        shared = {", '        micro_batch.get("style", None)\n        shared = {')]}),
+    Example(
+        "one that may be missing",
+        {"training": [("        shared = {", '        micro_batch.get("style", None)\n        shared = {')]},
+    ),
     Example(
         "what the rollout returns",
         {

@@ -24,7 +24,6 @@ SEVERITY = "error"
 CHECKLIST = ("T4",)
 APPLIES = Applies()
 HELP = "return the inputs of both branches; None in the place of the negative one where there is no guidance"
-_NONE = ast.Constant(value=None)
 
 
 def check(package: Package) -> Hits:
@@ -33,7 +32,9 @@ def check(package: Package) -> Hits:
         method = adapter.method("prepare_model_inputs")
         contract = method is not None and method.file.path == "verl_omni/pipelines/model_base.py"
         if method is None or contract:
-            known = all(base.startswith("verl_omni.pipelines.model_base.") or base == "abc.ABC" for base in adapter.external)
+            known = all(
+                base.startswith("verl_omni.pipelines.model_base.") or base == "abc.ABC" for base in adapter.external
+            )
             if adapter.resolved and known:
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} does not define prepare_model_inputs()")
             continue
@@ -44,7 +45,11 @@ def check(package: Package) -> Hits:
         for statement, value in zip(method.returns, returned(method), strict=True):
             what = _no_pair(method, value)
             if what is not None:
-                yield Hit(method.file, statement.value or statement, f"{adapter.name}.prepare_model_inputs() returns {what}, no pair")
+                yield Hit(
+                    method.file,
+                    statement.value or statement,
+                    f"{adapter.name}.prepare_model_inputs() returns {what}, no pair",
+                )
 
 
 def _no_pair(method: FunctionModel, value: ast.expr) -> str | None:
@@ -68,12 +73,23 @@ _RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attentio
 FAILING = (
     Example("one dictionary", {"training": [(_RETURN, "return «conditional»")]}),
     Example("three values", {"training": [(_RETURN, "return «conditional, None, shared»")]}),
-    Example("nothing", {"training": [(_RETURN, "conditional.update(shared)"), ("def prepare_model_inputs(", "def «prepare_model_inputs»(")]}),
+    Example(
+        "nothing",
+        {
+            "training": [
+                (_RETURN, "conditional.update(shared)"),
+                ("def prepare_model_inputs(", "def «prepare_model_inputs»("),
+            ]
+        },
+    ),
     Example("put together", {"training": [(_RETURN, "return «shared | conditional»")]}),
 )
 PASSING = (
     Example("a pair"),
     Example("no negative branch", {"training": [(_RETURN, "return conditional, None")]}, also=("OSC212",)),
-    Example("a pair behind a name", {"training": [(_RETURN, "pair = (conditional, dict(shared, text_token_ids=None))\n        return pair")]}),
+    Example(
+        "a pair behind a name",
+        {"training": [(_RETURN, "pair = (conditional, dict(shared, text_token_ids=None))\n        return pair")]},
+    ),
     Example("of diffusers", base="diffusers"),
 )

@@ -82,9 +82,15 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
         return
     if isinstance(value, ast.Call):
         if any(call is value for _, call in sampling_calls(side)):
-            yield Hit(function.file, value, "the scheduler's whole result is returned, which begins with the previous sample")
+            yield Hit(
+                function.file, value, "the scheduler's whole result is returned, which begins with the previous sample"
+            )
         return
-    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and _is_result(side, function, value.value, depth):
+    if (
+        isinstance(value, ast.Subscript)
+        and isinstance(value.slice, ast.Slice)
+        and _is_result(side, function, value.value, depth)
+    ):
         lower = function.file.value(value.slice.lower) if value.slice.lower is not None else 0
         if value.slice.upper is not None or lower != 1:
             yield Hit(function.file, value, "this part of the scheduler's result is not log_prob to sqrt_dt")
@@ -96,7 +102,9 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
         for at, item in enumerate(value.elts, start=1):
             place = _place(side, function, item, 0)
             if place is not None and place != at:
-                yield Hit(function.file, item, f"the scheduler's {_RESULT[place]} is returned in the place of {_RESULT[at]}")
+                yield Hit(
+                    function.file, item, f"the scheduler's {_RESULT[place]} is returned in the place of {_RESULT[at]}"
+                )
     elif isinstance(value, ast.Constant):
         yield Hit(function.file, value, f"{value.value!r} is returned where the engine unpacks four values")
 
@@ -104,7 +112,11 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
 def _is_result(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool:
     if isinstance(value, ast.Name) and depth < 5:
         bindings = reaching(function, value)
-        return len(bindings) == 1 and bindings[0].value is not None and _is_result(side, function, bindings[0].value, depth + 1)
+        return (
+            len(bindings) == 1
+            and bindings[0].value is not None
+            and _is_result(side, function, bindings[0].value, depth + 1)
+        )
     return any(call is value for _, call in sampling_calls(side))
 
 
@@ -112,7 +124,11 @@ def _place(side: Side, function: FunctionModel, item: ast.expr, depth: int) -> i
     """Return which value of the scheduler's result something is."""
     if depth > 5:
         return None
-    if isinstance(item, ast.Subscript) and isinstance(item.slice, ast.Constant) and _is_result(side, function, item.value, depth):
+    if (
+        isinstance(item, ast.Subscript)
+        and isinstance(item.slice, ast.Constant)
+        and _is_result(side, function, item.value, depth)
+    ):
         at = item.slice.value
         return at % 5 if isinstance(at, int) and -5 <= at < 5 else None
     if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and not item.args:
@@ -133,12 +149,28 @@ _RETURN = "        return log_prob, prev_sample_mean, std_dev_t, sqrt_dt\n"
 _ASKED = "            return_sqrt_dt=True,\n"
 _CALL = "_, log_prob, prev_sample_mean, std_dev_t, sqrt_dt = scheduler.sample_previous_step("
 FAILING = (
-    Example("another order", {"training": [(_RETURN, "        return «prev_sample_mean», «log_prob», std_dev_t, sqrt_dt\n")]}),
+    Example(
+        "another order",
+        {"training": [(_RETURN, "        return «prev_sample_mean», «log_prob», std_dev_t, sqrt_dt\n")]},
+    ),
     Example("three values", {"training": [(_RETURN, "        return «log_prob, prev_sample_mean, std_dev_t»\n")]}),
-    Example("sqrt_dt is not asked for", {"training": [(_ASKED, ""), (_CALL, _CALL.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»"))]}),
+    Example(
+        "sqrt_dt is not asked for",
+        {
+            "training": [
+                (_ASKED, ""),
+                (_CALL, _CALL.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")),
+            ]
+        },
+    ),
     Example(
         "the whole result",
-        {"training": [(_CALL, "return «scheduler.sample_previous_step("), ("LOGPROB_NORMALIZER,\n        )\n" + _RETURN, "LOGPROB_NORMALIZER,\n        )»\n")]},
+        {
+            "training": [
+                (_CALL, "return «scheduler.sample_previous_step("),
+                ("LOGPROB_NORMALIZER,\n        )\n" + _RETURN, "LOGPROB_NORMALIZER,\n        )»\n"),
+            ]
+        },
     ),
     Example(
         "a wrong part of the result",
@@ -146,13 +178,29 @@ FAILING = (
     ),
     Example(
         "unpacked in another order",
-        {"training": [(_CALL, _CALL.replace("log_prob, prev_sample_mean", "prev_sample_mean, log_prob")), (_RETURN, "        return «log_prob», «prev_sample_mean», std_dev_t, sqrt_dt\n")]},
+        {
+            "training": [
+                (_CALL, _CALL.replace("log_prob, prev_sample_mean", "prev_sample_mean, log_prob")),
+                (_RETURN, "        return «log_prob», «prev_sample_mean», std_dev_t, sqrt_dt\n"),
+            ]
+        },
     ),
     Example("no log-prob", {"training": [("return_logprobs=True", "return_logprobs=«False»")]}),
 )
 PASSING = (
     Example("the four, in order"),
-    Example("the tail of the result", {"training": [(_CALL, "result = scheduler.sample_previous_step("), (_RETURN, "        return result[1:]\n")]}),
-    Example("by index", {"training": [(_CALL, "result = scheduler.sample_previous_step("), (_RETURN, "        return result[1], result[2], result[3], result[-1]\n")]}),
+    Example(
+        "the tail of the result",
+        {"training": [(_CALL, "result = scheduler.sample_previous_step("), (_RETURN, "        return result[1:]\n")]},
+    ),
+    Example(
+        "by index",
+        {
+            "training": [
+                (_CALL, "result = scheduler.sample_previous_step("),
+                (_RETURN, "        return result[1], result[2], result[3], result[-1]\n"),
+            ]
+        },
+    ),
     Example("of diffusers", base="diffusers"),
 )

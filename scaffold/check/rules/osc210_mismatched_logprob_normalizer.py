@@ -34,13 +34,16 @@ Place = tuple[FunctionModel, ast.AST]
 
 def check(package: Package) -> Hits:
     """Compare the values of the two sides."""
-    found = [_values(side_of(package, which)) for which in ("training", "rollout")]  # type: ignore[arg-type]
+    found = [_values(side_of(package, which)) for which in ("training", "rollout")]
     if None in found:
         return
     training, rollout = (values for values in found if values is not None)
     if len(training) == len(rollout) == 1 and training.keys() != rollout.keys():
         trained, sampled = next(iter(training)), next(iter(rollout))
-        for values, ours, theirs, other in ((training, trained, sampled, "rollout"), (rollout, sampled, trained, "training")):
+        for values, ours, theirs, other in (
+            (training, trained, sampled, "rollout"),
+            (rollout, sampled, trained, "training"),
+        ):
             function, node, given = values[ours]
             # Where only one side says something, the one that says nothing is marked.
             if not given or all(values[value][2] for values in (training, rollout) for value in values):
@@ -72,10 +75,18 @@ _GIVEN = "            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n"
 _STEP = "prev_sample, log_prob, _, _ = self.inner.step("
 _SAMPLE = "sqrt_dt = scheduler.sample_previous_step("
 FAILING = (
-    Example("the rollout leaves it out", {"rollout": [(_GIVEN, ""), (_STEP, _STEP.replace("self.inner.step", "«self.inner.step»"))]}),
+    Example(
+        "the rollout leaves it out",
+        {"rollout": [(_GIVEN, ""), (_STEP, _STEP.replace("self.inner.step", "«self.inner.step»"))]},
+    ),
     Example(
         "training leaves it out",
-        {"training": [(_GIVEN, ""), (_SAMPLE, _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»"))]},
+        {
+            "training": [
+                (_GIVEN, ""),
+                (_SAMPLE, _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")),
+            ]
+        },
     ),
     Example(
         "two values",
@@ -84,8 +95,13 @@ FAILING = (
             "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
         },
     ),
-    Example("negated", {"training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«not INCLUDE_LOGPROB_NORMALIZER»"))],
-            "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],}),
+    Example(
+        "negated",
+        {
+            "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«not INCLUDE_LOGPROB_NORMALIZER»"))],
+            "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
+        },
+    ),
 )
 PASSING = (
     Example("one constant"),
@@ -96,7 +112,10 @@ PASSING = (
         {
             "rollout": [
                 (_GIVEN, ""),
-                ('"return_logprobs": record_log_probs}', '"return_logprobs": record_log_probs, "include_logprob_normalizer": False}'),
+                (
+                    '"return_logprobs": record_log_probs}',
+                    '"return_logprobs": record_log_probs, "include_logprob_normalizer": False}',
+                ),
             ]
         },
     ),

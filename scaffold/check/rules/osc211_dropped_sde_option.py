@@ -14,8 +14,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import has_unpacking
-from scaffold.check.model.dataflow import origin
+from scaffold.check.model.calls import attribute_name, has_unpacking
+from scaffold.check.model.dataflow import Origin, origin, reaching
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import Option, options, sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
@@ -33,7 +34,7 @@ OPTIONS = ("noise_level", "sde_type")
 def check(package: Package) -> Hits:
     """Look at what each side gives to its scheduler steps."""
     for which in ("training", "rollout"):
-        side = side_of(package, which)  # type: ignore[arg-type]
+        side = side_of(package, which)
         calls = list(sampling_calls(side))
         for name in OPTIONS:
             given = options(side, name)
@@ -44,14 +45,22 @@ def check(package: Package) -> Hits:
             missing = [
                 (function, call)
                 for function, call in calls
-                if sampling_argument(call, name) is None and not (has_unpacking(call) and (given or _opaque(side)))
+                if sampling_argument(call, name) is None and not _unpacked(side, function, call, given)
             ]
             for function, call in missing:
-                yield Hit(function.file, call.func, f"{name} is not given here; the {which} samples with the scheduler's default")
+                yield Hit(
+                    function.file,
+                    call.func,
+                    f"{name} is not given here; the {which} samples with the scheduler's default",
+                )
             if given and not any(_configured(side, option, name) is not False for option in given):
                 for option in given:
                     if not _is_zero(option.value):
-                        yield Hit(option.function.file, option.value, f"{name} of the {which} does not come from the configuration")
+                        yield Hit(
+                            option.function.file,
+                            option.value,
+                            f"{name} of the {which} does not come from the configuration",
+                        )
 
 
 def _configured(side: Side, option: Option, name: str) -> bool | None:
@@ -59,17 +68,54 @@ def _configured(side: Side, option: Option, name: str) -> bool | None:
     found = origin(side, option.function, option.value)
     if name in found.strings or name in found.attributes:
         return True
-    return None if found.open or not found.complete or _reads_more(found.nodes) else False
+    return None if found.open or not found.complete or _reads_more(found) else False
 
 
-def _reads_more(nodes: list[tuple[object, object, ast.AST]]) -> bool:
+def _reads_more(found: Origin) -> bool:
     """Whether something is read whose contents are not plain."""
-    return any(isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) for _, _, node in nodes)
+    return any(isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) for _, _, node in found.nodes)
 
 
-def _opaque(side: Side) -> bool:
-    """Whether keyword arguments that upstream chooses are handed on."""
-    return any(function.kwarg is not None and function.name == "step" for function in side.functions)
+def _unpacked(side: Side, function: FunctionModel, call: ast.Call, given: list[Option]) -> bool:
+    """Whether the option may be among the arguments that a call unpacks."""
+    if not has_unpacking(call):
+        return False
+    # A keyword of another call is that function's; of dict() and update() it is a key.
+    if any(option.call is None or attribute_name(option.call) in ("dict", "update", "partial") for option in given):
+        return True
+    values = [item.value for item in call.keywords if item.arg is None]
+    return any(isinstance(item, ast.Starred) for item in call.args) or not all(
+        _plain(side, function, v, 0) for v in values
+    )
+
+
+def _plain(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool:
+    """Whether all keys of a dictionary are plain from the text."""
+    if depth > 6:
+        return False
+    if isinstance(value, ast.Dict):
+        pairs = zip(value.keys, value.values, strict=True)
+        return all(
+            isinstance(key, ast.Constant) or (key is None and _plain(side, function, v, depth + 1)) for key, v in pairs
+        )
+    if isinstance(value, ast.IfExp):
+        return _plain(side, function, value.body, depth + 1) and _plain(side, function, value.orelse, depth + 1)
+    if isinstance(value, ast.Name):
+        bound = [binding.value for binding in reaching(function, value)]
+        return bool(bound) and all(v is not None and _plain(side, function, v, depth + 1) for v in bound)
+    cls = side.receiver(function)
+    if (
+        isinstance(value, ast.Attribute)
+        and isinstance(value.value, ast.Name)
+        and value.value.id == function.bound
+        and cls
+    ):
+        assigned = cls.instance_attributes(value.attr)
+        return bool(assigned) and all(
+            item.value is not None and item.method is not None and _plain(side, item.method, item.value, depth + 1)
+            for item in assigned
+        )
+    return False
 
 
 def _is_zero(value: ast.expr) -> bool:
@@ -83,27 +129,56 @@ _MARKED = _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_
 FAILING = (
     Example("training leaves the level out", {"training": [(_LEVEL, ""), (_SAMPLE, _MARKED)]}),
     Example("training leaves the type out", {"training": [(_TYPE, ""), (_SAMPLE, _MARKED)]}),
-    Example("a literal in training", {"training": [(_LEVEL, _LEVEL.replace("model_config.algo.noise_level", "«0.7»"))]}),
-    Example("a literal behind a name", {"training": [(_TYPE, _TYPE.replace("model_config.algo.sde_type", "«kind»")), ("        guidance = resolve", '        kind = "sde"\n        guidance = resolve')]}),
+    Example(
+        "a literal in training", {"training": [(_LEVEL, _LEVEL.replace("model_config.algo.noise_level", "«0.7»"))]}
+    ),
+    Example(
+        "a literal behind a name",
+        {
+            "training": [
+                (_TYPE, _TYPE.replace("model_config.algo.sde_type", "«kind»")),
+                ("        guidance = resolve", '        kind = "sde"\n        guidance = resolve'),
+            ]
+        },
+    ),
     Example(
         "a literal in the rollout",
-        {"rollout": [('sde_type=str(extra_args.get("sde_type", "sde")),', 'sde_type=«"sde"»,'), ('"sde_type": sde_type,', '"sde_type": «sde_type»,')]},
+        {
+            "rollout": [
+                ('sde_type=str(extra_args.get("sde_type", "sde")),', 'sde_type=«"sde"»,'),
+                ('"sde_type": sde_type,', '"sde_type": «sde_type»,'),
+            ]
+        },
     ),
     Example(
         "missing among the rollout's options",
         {
             "rollout": [
-                ('"noise_level": noise_level, "sde_type": sde_type, "return_logprobs": record_log_probs}', '"noise_level": noise_level, "return_logprobs": record_log_probs}'),
+                (
+                    '"noise_level": noise_level, "sde_type": sde_type, "return_logprobs": record_log_probs}',
+                    '"noise_level": noise_level, "return_logprobs": record_log_probs}',
+                ),
                 ('            sde_type=str(extra_args.get("sde_type", "sde")),\n', ""),
                 ("window, noise_level, sde_type, record", "window, noise_level, record"),
                 ("log_prob, _, _ = self.inner.step(", "log_prob, _, _ = «self.inner.step»("),
-                ("def step(self, model_output, sigma, sample, dt, **kwargs)", "def step(self, model_output, sigma, sample, dt)"),
+                (
+                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
+                    "def step(self, model_output, sigma, sample, dt)",
+                ),
             ]
         },
     ),
 )
 PASSING = (
     Example("from the configuration"),
-    Example("from the configuration, by way of names", {"training": [(_LEVEL, "            noise_level=algo.noise_level,\n"), ("        guidance = resolve", "        algo = model_config.algo\n        guidance = resolve")]}),
+    Example(
+        "from the configuration, by way of names",
+        {
+            "training": [
+                (_LEVEL, "            noise_level=algo.noise_level,\n"),
+                ("        guidance = resolve", "        algo = model_config.algo\n        guidance = resolve"),
+            ]
+        },
+    ),
     Example("in a loop of the adapter's own", base="diffusers"),
 )

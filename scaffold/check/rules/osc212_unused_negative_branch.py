@@ -86,7 +86,9 @@ def _unpacked(method: FunctionModel, name: str) -> bool:
     """Whether ``f(**name)`` stands where nothing asks whether there is such a branch."""
     index = method.file.index
     for call in method.calls:
-        if any(item.arg is None and isinstance(item.value, ast.Name) and item.value.id == name for item in call.keywords):
+        if any(
+            item.arg is None and isinstance(item.value, ast.Name) and item.value.id == name for item in call.keywords
+        ):
             tests = [outer.test for outer in index.ancestors(call) if isinstance(outer, (ast.If, ast.IfExp))]
             if not any(isinstance(n, ast.Name) and n.id == name for test in tests for n in index.walk(test)):
                 return True
@@ -111,9 +113,19 @@ FAILING = (
     ),
     Example(
         "computed and dropped",
-        {"training": [('guided = unconditional + guidance["cfg_text_scale"] * (velocity - unconditional)', "guided = velocity"), _MARKED]},
+        {
+            "training": [
+                (
+                    'guided = unconditional + guidance["cfg_text_scale"] * (velocity - unconditional)',
+                    "guided = velocity",
+                ),
+                _MARKED,
+            ]
+        },
     ),
-    Example("the other branch twice", {"training": [("module(**negative_model_inputs)", "module(**model_inputs)"), _MARKED]}),
+    Example(
+        "the other branch twice", {"training": [("module(**negative_model_inputs)", "module(**model_inputs)"), _MARKED]}
+    ),
     Example("never prepared", {"training": [(_RETURN, "return conditional, «None»")]}),
 )
 PASSING = (
@@ -122,8 +134,15 @@ PASSING = (
         "by way of a helper",
         {
             "training": [
-                ("unconditional = module(**negative_model_inputs)[0].float()", "unconditional = cls._predict(module, negative_model_inputs)"),
-                ("    @classmethod\n    def _prompt_token", "    @staticmethod\n    def _predict(module, inputs):\n        return module(**inputs)[0].float()\n\n    @classmethod\n    def _prompt_token"),
+                (
+                    "unconditional = module(**negative_model_inputs)[0].float()",
+                    "unconditional = cls._predict(module, negative_model_inputs)",
+                ),
+                (
+                    "    @classmethod\n    def _prompt_token",
+                    "    @staticmethod\n    def _predict(module, inputs):\n"
+                    "        return module(**inputs)[0].float()\n\n    @classmethod\n    def _prompt_token",
+                ),
             ]
         },
     ),

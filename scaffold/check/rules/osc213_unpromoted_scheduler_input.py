@@ -41,7 +41,9 @@ def check(package: Package) -> Hits:
         for name in _TENSORS:
             value = sampling_argument(call, name)
             if value is not None and is_float32(side, function, value, _given) is False:
-                yield Hit(function.file, value, f"{name} goes to the scheduler in the precision of the model or the batch")
+                yield Hit(
+                    function.file, value, f"{name} goes to the scheduler in the precision of the model or the batch"
+                )
 
 
 def _given(function: FunctionModel, name: str) -> bool | None:
@@ -62,13 +64,19 @@ def fix(hit: Hit) -> str | None:
 _VELOCITY = "velocity = module(**model_inputs)[0]"
 FAILING = (
     Example("the sample", {"training": [("sample=latents[:, step].float()", "sample=«latents[:, step]»")]}),
-    Example("the previous sample", {"training": [("prev_sample=latents[:, step + 1].float()", "prev_sample=«latents[:, step + 1]»")]}),
+    Example(
+        "the previous sample",
+        {"training": [("prev_sample=latents[:, step + 1].float()", "prev_sample=«latents[:, step + 1]»")]},
+    ),
     Example(
         "the velocity",
         {
             "training": [
                 (_VELOCITY + ".float()", _VELOCITY),
-                ("unconditional = module(**negative_model_inputs)[0].float()", "unconditional = module(**negative_model_inputs)[0]"),
+                (
+                    "unconditional = module(**negative_model_inputs)[0].float()",
+                    "unconditional = module(**negative_model_inputs)[0]",
+                ),
                 ("model_output=velocity", "model_output=«velocity»"),
             ]
         },
@@ -90,7 +98,10 @@ PASSING = (
         "converted on the way",
         {
             "training": [
-                ('scheduler_inputs["all_latents"], scheduler_inputs["all_timesteps"]', 'scheduler_inputs["all_latents"].float(), scheduler_inputs["all_timesteps"]'),
+                (
+                    'scheduler_inputs["all_latents"], scheduler_inputs["all_timesteps"]',
+                    'scheduler_inputs["all_latents"].float(), scheduler_inputs["all_timesteps"]',
+                ),
                 ("sample=latents[:, step].float()", "sample=latents[:, step]"),
             ]
         },
@@ -100,7 +111,10 @@ PASSING = (
         {
             "training": [
                 (_VELOCITY + ".float()", _VELOCITY),
-                ("unconditional = module(**negative_model_inputs)[0].float()", "unconditional = module(**negative_model_inputs)[0]"),
+                (
+                    "unconditional = module(**negative_model_inputs)[0].float()",
+                    "unconditional = module(**negative_model_inputs)[0]",
+                ),
                 ("model_output=velocity", "model_output=velocity.to(dtype=torch.float32)"),
             ]
         },

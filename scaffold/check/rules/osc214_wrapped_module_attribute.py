@@ -29,7 +29,7 @@ NAME = "wrapped-module-attribute"
 SEVERITY = "warning"
 CHECKLIST = ("pitfall 35",)
 APPLIES = Applies()
-HELP = "compute inside forward(), and read plain attributes through getattr(module, \"module\", module)"
+HELP = 'compute inside forward(), and read plain attributes through getattr(module, "module", module)'
 # These get the module before anything is wrapped.
 _BEFORE = {"build_module", "configure_trainable_params", "validate_lora_config"}
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "base_model"}
@@ -54,12 +54,19 @@ def check(package: Package) -> Hits:
             elif node.attr in layers:
                 use = _use(function, node)
                 if use is not None:
-                    yield Hit(function.file, use[0], f"{ast.unparse(use[0])} {use[1]} outside of forward(), where FSDP holds shards")
+                    yield Hit(
+                        function.file,
+                        use[0],
+                        f"{ast.unparse(use[0])} {use[1]} outside of forward(), where FSDP holds shards",
+                    )
         for call in function.calls:
             name = function.file.qualified(call.func)
             if name in ("type", "isinstance") and call.args and trained is not None:
                 if isinstance(call.args[0], ast.Name) and _is_module(side, function, call.args[0]):
-                    wrapped = name == "type" or function.file.project.class_of(function.file, call.args[-1]) in trained.mro[:1]
+                    wrapped = (
+                        name == "type"
+                        or function.file.project.class_of(function.file, call.args[-1]) in trained.mro[:1]
+                    )
                     if wrapped and not _only_shown(function, call):
                         yield Hit(function.file, call, f"{ast.unparse(call)} sees the wrapper, not {trained.name}")
 
@@ -134,7 +141,9 @@ def _use(function: FunctionModel, node: ast.Attribute) -> tuple[ast.AST, str] | 
             pass
         elif isinstance(outer, ast.Call) and outer.func is inner:
             last = inner.attr if isinstance(inner, ast.Attribute) else ""
-            return (inner, "is called") if inner is node or isinstance(inner, ast.Subscript) or last == "forward" else None
+            return (
+                (inner, "is called") if inner is node or isinstance(inner, ast.Subscript) or last == "forward" else None
+            )
         else:
             return None
         inner = outer
@@ -152,18 +161,28 @@ FAILING = (
     Example("a weight is read", {"training": [(_IDS, _IDS + "        «module.vae2llm.weight».sum()\n")]}),
     Example(
         "behind a name",
-        {"training": [(_IDS, _IDS + '        inner = getattr(module, "module", module)\n        «inner.embed_tokens»(ids)\n')]},
+        {
+            "training": [
+                (_IDS, _IDS + '        inner = getattr(module, "module", module)\n        «inner.embed_tokens»(ids)\n')
+            ]
+        },
     ),
     Example(
         "in a helper",
         {
             "training": [
                 (_IDS, _IDS + "        cls._embed(module, ids)\n"),
-                ("    @classmethod\n    def _prompt_token", "    @staticmethod\n    def _embed(model, ids):\n        return «model.embed_tokens»(ids)\n\n    @classmethod\n    def _prompt_token"),
+                (
+                    "    @classmethod\n    def _prompt_token",
+                    "    @staticmethod\n    def _embed(model, ids):\n"
+                    "        return «model.embed_tokens»(ids)\n\n    @classmethod\n    def _prompt_token",
+                ),
             ]
         },
     ),
-    Example("the wrapper's own attribute", {"training": [(_IDS, _IDS + "        «module.module».config.hidden_size\n")]}),
+    Example(
+        "the wrapper's own attribute", {"training": [(_IDS, _IDS + "        «module.module».config.hidden_size\n")]}
+    ),
     Example(
         "the type",
         {
@@ -173,8 +192,22 @@ FAILING = (
 )
 PASSING = (
     Example("the module is called as a whole"),
-    Example("a plain attribute", {"training": [(_IDS, _IDS + '        getattr(module, "module", module).config.hidden_size\n')]}),
-    Example("the wrapper is looked for", {"training": [(_IDS, _IDS + '        inner = module.module if hasattr(module, "module") else module\n        inner.config\n')]}),
+    Example(
+        "a plain attribute",
+        {"training": [(_IDS, _IDS + '        getattr(module, "module", module).config.hidden_size\n')]},
+    ),
+    Example(
+        "the wrapper is looked for",
+        {
+            "training": [
+                (
+                    _IDS,
+                    _IDS
+                    + '        inner = module.module if hasattr(module, "module") else module\n        inner.config\n',
+                )
+            ]
+        },
+    ),
     Example("the dtype of a weight", {"training": [(_IDS, _IDS + "        module.vae2llm.weight.dtype\n")]}),
     Example("a model of diffusers", base="diffusers"),
 )

@@ -27,7 +27,19 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 40",)
 APPLIES = Applies()
 HELP = "use class methods that get everything as arguments"
-_CHANGING = {"append", "extend", "insert", "update", "setdefault", "pop", "popitem", "add", "remove", "clear", "discard"}
+_CHANGING = {
+    "append",
+    "extend",
+    "insert",
+    "update",
+    "setdefault",
+    "pop",
+    "popitem",
+    "add",
+    "remove",
+    "clear",
+    "discard",
+}
 _CONTRACT = {
     "build_module", "configure_trainable_params", "configure_train_mode", "build_scheduler", "set_timesteps", "forward",
     "prepare_model_inputs", "forward_and_sample_previous_step", "prepare_condition", "inject_condition",
@@ -82,7 +94,10 @@ def _of_class(cls: ClassModel, node: ast.AST, owners: set[str | None]) -> bool:
 _HEAD = "class ToyDiffusion(DiffusionModelBase):\n"
 _IDS = "        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)\n"
 FAILING = (
-    Example("__init__", {"training": [(_HEAD, _HEAD + "    def «__init__»(self, config):\n        self.config = config\n\n")]}),
+    Example(
+        "__init__",
+        {"training": [(_HEAD, _HEAD + "    def «__init__»(self, config):\n        self.config = config\n\n")]},
+    ),
     Example("something is put on the class", {"training": [(_IDS, _IDS + "        «cls._mask» = mask\n")]}),
     Example("by the class's name", {"training": [(_IDS, _IDS + "        «ToyDiffusion._mask» = mask\n")]}),
     Example(
@@ -93,15 +108,29 @@ FAILING = (
         "a method of instances",
         {
             "training": [
-                ("    @classmethod\n    def prepare_model_inputs(\n        cls,", "    def «prepare_model_inputs»(\n        self,"),
+                (
+                    "    @classmethod\n    def prepare_model_inputs(\n        cls,",
+                    "    def «prepare_model_inputs»(\n        self,",
+                ),
                 (_IDS, _IDS.replace("cls.", "ToyDiffusion.")),
             ]
         },
     ),
-    Example("a global", {"training": [(_IDS, "        «global LAST»\n        LAST = step\n" + _IDS), ("\n\n@DiffusionModelBase.register(", "\nLAST = None\n\n\n@DiffusionModelBase.register(")]}),
+    Example(
+        "a global",
+        {
+            "training": [
+                (_IDS, "        «global LAST»\n        LAST = step\n" + _IDS),
+                ("\n\n@DiffusionModelBase.register(", "\nLAST = None\n\n\n@DiffusionModelBase.register("),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("class methods"),
-    Example("constants on the class", {"training": [(_HEAD, _HEAD + "    DIMS = (1, 2)\n\n"), (_IDS, _IDS + "        cls.DIMS\n")]}),
+    Example(
+        "constants on the class",
+        {"training": [(_HEAD, _HEAD + "    DIMS = (1, 2)\n\n"), (_IDS, _IDS + "        cls.DIMS\n")]},
+    ),
     Example("the rollout adapter is an instance, and has state", base="diffusers"),
 )

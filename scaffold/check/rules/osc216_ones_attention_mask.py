@@ -67,7 +67,9 @@ def _is_mask(function: FunctionModel, call: ast.Call) -> bool:
             return outer.arg is not None and "mask" in outer.arg
         if isinstance(outer, ast.Dict):
             pairs = zip(outer.keys, outer.values, strict=True)
-            return any(key is not None and index.contains(value, call) and "mask" in ast.unparse(key) for key, value in pairs)
+            return any(
+                key is not None and index.contains(value, call) and "mask" in ast.unparse(key) for key, value in pairs
+            )
         if isinstance(outer, ast.Return):
             return isinstance(outer.value, ast.Tuple) and len(outer.value.elts) == 2
     return False
@@ -101,25 +103,53 @@ def _zeroed(function: FunctionModel, call: ast.Call) -> bool:
         if isinstance(owner, ast.Name) and owner.id == name and isinstance(changed.func, ast.Attribute):
             if changed.func.attr.startswith(("masked_fill", "tril", "triu", "fill", "index_fill", "scatter")):
                 return True
-    return any(isinstance(item.target, ast.Name) and item.target.id == name for item in index.nodes(ast.AugAssign, function.node))
+    return any(
+        isinstance(item.target, ast.Name) and item.target.id == name
+        for item in index.nodes(ast.AugAssign, function.node)
+    )
 
 
 _MASK = "torch.arange(ids.shape[1], device=device) < lengths[:, None]"
 _RETURN = f"        return ids, {_MASK}\n"
 FAILING = (
-    Example("ones like the ids", {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]}),
-    Example("behind a name", {"training": [(_RETURN, "        mask = «torch.ones(ids.shape, dtype=torch.bool, device=device)»\n        return ids, mask\n")]}),
-    Example("where it is used", {"training": [('"text_attention_mask": mask}', '"text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}')]}),
+    Example(
+        "ones like the ids", {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]}
+    ),
+    Example(
+        "behind a name",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    "        mask = «torch.ones(ids.shape, dtype=torch.bool, device=device)»\n"
+                    "        return ids, mask\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "where it is used",
+        {
+            "training": [
+                ('"text_attention_mask": mask}', '"text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}')
+            ]
+        },
+    ),
     Example(
         "padded by hand",
         {
             "training": [
                 (
                     "        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)\n",
-                    "        ids = torch.zeros(len(rows), max(len(row) for row in rows), dtype=torch.long, device=device)\n"
+                    "        ids = torch.zeros(len(rows), max(len(row) for row in rows), "
+                    "dtype=torch.long, device=device)\n"
                     "        for at, row in enumerate(rows):\n            ids[at, : len(row)] = row\n",
                 ),
-                (_RETURN, "        text_mask = «torch.full_like(ids, True, dtype=torch.bool)»\n        return ids, text_mask\n"),
+                (
+                    _RETURN,
+                    "        text_mask = «torch.full_like(ids, True, dtype=torch.bool)»\n"
+                    "        return ids, text_mask\n",
+                ),
             ]
         },
     ),

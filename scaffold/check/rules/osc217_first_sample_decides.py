@@ -18,7 +18,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.dataflow import Origin, origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC217"
@@ -43,7 +43,12 @@ def check(package: Package) -> Hits:
                     yield Hit(function.file, node, f"{ast.unparse(node)} decides for every sample of the micro-batch")
         for call in function.calls:
             target = call.func
-            if isinstance(target, ast.Attribute) and target.attr in _REDUCING and not call.args and _decides(function, call):
+            if (
+                isinstance(target, ast.Attribute)
+                and target.attr in _REDUCING
+                and not call.args
+                and _decides(function, call)
+            ):
                 if function.file.qualified(target) is None and _of_batch(origin(side, function, target.value)):
                     yield Hit(function.file, call, f"{ast.unparse(call)} decides for every sample of the micro-batch")
 
@@ -84,9 +89,16 @@ def _decides(function: FunctionModel, node: ast.AST) -> bool:
 def _all_equal(function: FunctionModel) -> bool:
     """Whether the function refuses batches whose samples differ."""
     index = function.file.index
-    stops = [outer for node in index.nodes(ast.Raise, function.node) for outer in index.ancestors(node) if isinstance(outer, ast.If)]
+    stops = [
+        outer
+        for node in index.nodes(ast.Raise, function.node)
+        for outer in index.ancestors(node)
+        if isinstance(outer, ast.If)
+    ]
     tests = [stop.test for stop in stops] + [node.test for node in index.nodes(ast.Assert, function.node)]
-    return any(word in ast.unparse(test) for test in tests for word in (".all(", "torch.all(", "unique", "allclose", "equal("))
+    return any(
+        word in ast.unparse(test) for test in tests for word in (".all(", "torch.all(", "unique", "allclose", "equal(")
+    )
 
 
 _SIGMA = "            sigma = timesteps[:, step].double()\n"
@@ -94,11 +106,21 @@ _WHERE = "            velocity = torch.where(((sigma > low) & (sigma <= high)).v
 FAILING = (
     Example(
         "the first timestep",
-        {"training": [(_SIGMA, "            sigma = float(«timesteps[0, step]»)\n"), (_WHERE, "            velocity = guided if low < sigma <= high else velocity\n")]},
+        {
+            "training": [
+                (_SIGMA, "            sigma = float(«timesteps[0, step]»)\n"),
+                (_WHERE, "            velocity = guided if low < sigma <= high else velocity\n"),
+            ]
+        },
     ),
     Example(
         "in the test itself",
-        {"training": [(_SIGMA, ""), (_WHERE, "            if low < «timesteps[:, step][0]» <= high:\n                velocity = guided\n")]},
+        {
+            "training": [
+                (_SIGMA, ""),
+                (_WHERE, "            if low < «timesteps[:, step][0]» <= high:\n                velocity = guided\n"),
+            ]
+        },
     ),
     Example(
         "a mean",
@@ -106,7 +128,12 @@ FAILING = (
     ),
     Example(
         "through item()",
-        {"training": [(_SIGMA, "            sigma = «timesteps[0, step]».item()\n"), (_WHERE, "            if low < sigma <= high:\n                velocity = guided\n")]},
+        {
+            "training": [
+                (_SIGMA, "            sigma = «timesteps[0, step]».item()\n"),
+                (_WHERE, "            if low < sigma <= high:\n                velocity = guided\n"),
+            ]
+        },
     ),
 )
 PASSING = (

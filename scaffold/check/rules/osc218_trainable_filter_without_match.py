@@ -50,12 +50,21 @@ def _tests(method: FunctionModel) -> Iterator[tuple[str, str, ast.AST]]:
     """Yield ``(in | startswith | endswith, piece, where)``, of tests of a name against plain pieces."""
     index = method.file.index
     for compare in index.nodes(ast.Compare, method.node):
-        if len(compare.ops) == 1 and isinstance(compare.ops[0], (ast.In, ast.NotIn)) and _is_name(method, compare.comparators[0]):
+        if (
+            len(compare.ops) == 1
+            and isinstance(compare.ops[0], (ast.In, ast.NotIn))
+            and _is_name(method, compare.comparators[0])
+        ):
             for piece in _pieces(method, compare.left):
                 yield "in", piece, compare.left
     for call in method.calls:
         target = call.func
-        if isinstance(target, ast.Attribute) and target.attr in _MATCHING and call.args and _is_name(method, target.value):
+        if (
+            isinstance(target, ast.Attribute)
+            and target.attr in _MATCHING
+            and call.args
+            and _is_name(method, target.value)
+        ):
             for piece in _pieces(method, call.args[0]):
                 yield target.attr, piece, call.args[0]
 
@@ -95,21 +104,30 @@ def _fits(how: str, piece: str, names: list[str]) -> bool:
 
 _FILTER = 'parameter.requires_grad = "_gen" in name'
 FAILING = (
-    Example("a piece that no name has", {"training": [(_FILTER, 'parameter.requires_grad = «"moe_generation"» in name')]}),
-    Example("a wrong beginning", {"training": [(_FILTER, 'parameter.requires_grad = name.startswith(«"transformer."»)')]}),
+    Example(
+        "a piece that no name has", {"training": [(_FILTER, 'parameter.requires_grad = «"moe_generation"» in name')]}
+    ),
+    Example(
+        "a wrong beginning", {"training": [(_FILTER, 'parameter.requires_grad = name.startswith(«"transformer."»)')]}
+    ),
     Example(
         "several pieces, none of which fits",
         {
             "training": [
                 (_FILTER, "parameter.requires_grad = any(«piece» in name for piece in TRAINED)"),
-                ("\n\n@DiffusionModelBase.register(", '\nTRAINED = ("image_branch",)\n\n\n@DiffusionModelBase.register('),
+                (
+                    "\n\n@DiffusionModelBase.register(",
+                    '\nTRAINED = ("image_branch",)\n\n\n@DiffusionModelBase.register(',
+                ),
             ]
         },
     ),
 )
 PASSING = (
     Example("a piece of some names"),
-    Example("one of several fits", {"training": [(_FILTER, 'parameter.requires_grad = "_gen" in name or "lora" in name')]}),
+    Example(
+        "one of several fits", {"training": [(_FILTER, 'parameter.requires_grad = "_gen" in name or "lora" in name')]}
+    ),
     Example("a beginning", {"training": [(_FILTER, 'parameter.requires_grad = name.startswith("layers.")')]}),
     Example("left to diffusers", base="diffusers"),
 )

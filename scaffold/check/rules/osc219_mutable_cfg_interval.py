@@ -16,6 +16,7 @@ import ast
 from scaffold.check.editing import replace_expression
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_defaults import is_guidance, shared_tables
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -44,7 +45,9 @@ def check(package: Package) -> Hits:
             if isinstance(value, ast.List):
                 yield Hit(file, value, f"{name} is a list, which the pipeline may compare with a tuple", data=value)
             elif rollout.functions and key is not None and not _made_tuple(rollout, name):
-                yield Hit(file, key, f"{name} of a request is a list, and the rollout makes no tuple of it", fixable=False)
+                yield Hit(
+                    file, key, f"{name} of a request is a list, and the rollout makes no tuple of it", fixable=False
+                )
 
 
 def fix(hit: Hit) -> str | None:
@@ -58,22 +61,30 @@ def fix(hit: Hit) -> str | None:
 
 def _made_tuple(side: Side, name: str) -> bool:
     """Whether the interval goes through ``tuple(…)`` or is put together as a pair."""
+    made = False
     for function in side.functions:
         index = function.file.index
         for call in function.calls:
             if function.file.qualified(call.func) == "tuple" and call.args:
-                if name in origin(side, function, call.args[0]).strings:
-                    return True
+                made = made or name in origin(side, function, call.args[0]).strings
         for statement in index.nodes(ast.Assign, function.node):
             for target in statement.targets:
                 of_interval = isinstance(target, ast.Subscript) and function.file.value(target.slice) == name
                 if of_interval and isinstance(statement.value, ast.Tuple):
-                    return True
+                    made = True
+                elif of_interval and _is_list(function, statement.value):
+                    return False
         for table in index.nodes(ast.Dict, function.node):
             for key, value in zip(table.keys, table.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value == name and isinstance(value, ast.Tuple):
-                    return True
-    return False
+                    made = True
+    return made
+
+
+def _is_list(function: FunctionModel, value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return function.file.qualified(value.func) == "list"
+    return isinstance(value, (ast.List, ast.ListComp))
 
 
 _LINES = '    low, high = values["cfg_interval"]\n    values["cfg_interval"] = (float(low), float(high))\n'
@@ -81,7 +92,15 @@ _INTERVAL = '"cfg_interval": (0.0, 1.0)'
 FAILING = (
     Example("a list in the table", {"common": [(_INTERVAL, '"cfg_interval": «[0.0, 1.0]»')]}),
     Example("a list is passed on", {"common": [(_LINES, ""), (_INTERVAL, '«"cfg_interval"»: (0.0, 1.0)')]}),
-    Example("made a list", {"common": [("(float(low), float(high))", "[float(low), float(high)]"), (_INTERVAL, '«"cfg_interval"»: (0.0, 1.0)')]}),
+    Example(
+        "made a list",
+        {
+            "common": [
+                ("(float(low), float(high))", "[float(low), float(high)]"),
+                (_INTERVAL, '«"cfg_interval"»: (0.0, 1.0)'),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("a pair is made of it"),

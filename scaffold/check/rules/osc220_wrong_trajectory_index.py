@@ -27,7 +27,9 @@ NAME = "wrong-trajectory-index"
 SEVERITY = "error"
 CHECKLIST = ("T5",)
 APPLIES = Applies(objective="policy_gradient")
-HELP = "take latents[:, step] as the sample, latents[:, step + 1] as the previous sample, timesteps[:, step] as the time"
+HELP = (
+    "take latents[:, step] as the sample, latents[:, step + 1] as the previous sample, timesteps[:, step] as the time"
+)
 _KEEPING = {"float", "to", "clone", "detach", "double", "contiguous"}
 _EXPECTED = {"sample": 0, "prev_sample": 1, "timestep": 0}
 
@@ -67,7 +69,9 @@ def check(package: Package) -> Hits:
             if isinstance(node.value, ast.Name) and node.value.id in (latents, timesteps):
                 entry = _entry(method, node)
                 if entry is not None and entry.offset != 0:
-                    yield Hit(method.file, node, f"the module gets {_shown(entry)}, where the entry of this step belongs")
+                    yield Hit(
+                        method.file, node, f"the module gets {_shown(entry)}, where the entry of this step belongs"
+                    )
 
 
 def _shown(entry: Entry) -> str:
@@ -121,7 +125,10 @@ def _offset(function: FunctionModel, at: ast.expr) -> tuple[bool, int | None]:
 
 
 FAILING = (
-    Example("the same entry twice", {"training": [("prev_sample=latents[:, step + 1].float()", "prev_sample=«latents[:, step]».float()")]}),
+    Example(
+        "the same entry twice",
+        {"training": [("prev_sample=latents[:, step + 1].float()", "prev_sample=«latents[:, step]».float()")]},
+    ),
     Example(
         "exchanged",
         {
@@ -131,13 +138,48 @@ FAILING = (
             ]
         },
     ),
-    Example("the next timestep", {"training": [("            timestep=timesteps[:, step],", "            timestep=«timesteps[:, step + 1]»,")]}),
-    Example("always the first entry", {"training": [('"hidden_states": latents[:, step]', '"hidden_states": «latents[:, 0]»')]}),
-    Example("behind a name", {"training": [("        _, log_prob, prev", "        after = «latents[:, step + 2]».float()\n        _, log_prob, prev"), ("prev_sample=latents[:, step + 1].float()", "prev_sample=after")]}),
+    Example(
+        "the next timestep",
+        {"training": [("            timestep=timesteps[:, step],", "            timestep=«timesteps[:, step + 1]»,")]},
+    ),
+    Example(
+        "always the first entry",
+        {"training": [('"hidden_states": latents[:, step]', '"hidden_states": «latents[:, 0]»')]},
+    ),
+    Example(
+        "behind a name",
+        {
+            "training": [
+                (
+                    "        _, log_prob, prev",
+                    "        after = «latents[:, step + 2]».float()\n        _, log_prob, prev",
+                ),
+                ("prev_sample=latents[:, step + 1].float()", "prev_sample=after"),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("from this entry to the next"),
-    Example("the index behind a name", {"training": [("        _, log_prob, prev", "        after = step + 1\n        _, log_prob, prev"), ("latents[:, step + 1]", "latents[:, after]")]}),
-    Example("next latents of their own", {"training": [("prev_sample=latents[:, step + 1].float()", 'prev_sample=scheduler_inputs["old_prev_sample_mean"][:, step].float()')]}),
+    Example(
+        "the index behind a name",
+        {
+            "training": [
+                ("        _, log_prob, prev", "        after = step + 1\n        _, log_prob, prev"),
+                ("latents[:, step + 1]", "latents[:, after]"),
+            ]
+        },
+    ),
+    Example(
+        "next latents of their own",
+        {
+            "training": [
+                (
+                    "prev_sample=latents[:, step + 1].float()",
+                    'prev_sample=scheduler_inputs["old_prev_sample_mean"][:, step].float()',
+                )
+            ]
+        },
+    ),
     Example("of diffusers", base="diffusers"),
 )

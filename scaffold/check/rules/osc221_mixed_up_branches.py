@@ -43,7 +43,9 @@ def check(package: Package) -> Hits:
             if velocity is None or mix is None:
                 continue
             if mix.both and mix.positive < 0 < mix.negative and mix.function is not None and mix.node is not None:
-                yield Hit(mix.function.file, mix.node, "this guides away from the prompt: the two branches are exchanged")
+                yield Hit(
+                    mix.function.file, mix.node, "this guides away from the prompt: the two branches are exchanged"
+                )
             elif not mix.positive and mix.negative:
                 yield Hit(function.file, velocity, "the velocity comes from the branch without the prompt alone")
         inputs = package.model_inputs(adapter)
@@ -58,7 +60,9 @@ def _exchanged(positive: Keys, negative: Keys) -> Hits:
         value = negative.values.get(key)
         if value is not None and not _is_none(value) and "text" + key != key and _is_text(key):
             file, node = positive.nodes[key]
-            yield Hit(file, node, f"{key!r} is None in the first dictionary and given in the second: they are exchanged")
+            yield Hit(
+                file, node, f"{key!r} is None in the first dictionary and given in the second: they are exchanged"
+            )
 
 
 def _is_none(value: ast.expr) -> bool:
@@ -74,7 +78,10 @@ _RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attentio
 _HELPER = "\n\ndef guide(conditional, unconditional, scale):\n    return {}\n"
 _BEFORE = "\n\n@DiffusionModelBase.register("
 FAILING = (
-    Example("exchanged", {"training": [(_GUIDED, 'guided = «velocity + guidance["cfg_text_scale"] * (unconditional - velocity)»')]}),
+    Example(
+        "exchanged",
+        {"training": [(_GUIDED, 'guided = «velocity + guidance["cfg_text_scale"] * (unconditional - velocity)»')]},
+    ),
     Example(
         "the difference the wrong way round",
         {"training": [(_GUIDED, 'guided = «unconditional - guidance["cfg_text_scale"] * (velocity - unconditional)»')]},
@@ -88,16 +95,25 @@ FAILING = (
             ]
         },
     ),
-    Example("lerp", {"training": [(_GUIDED, 'guided = «torch.lerp(velocity, unconditional, guidance["cfg_text_scale"])»')]}),
+    Example(
+        "lerp", {"training": [(_GUIDED, 'guided = «torch.lerp(velocity, unconditional, guidance["cfg_text_scale"])»')]}
+    ),
     Example(
         "the dictionaries exchanged",
-        {"training": [(_RETURN, 'return {**shared, «"text_token_ids"»: None, «"text_attention_mask"»: None}, conditional')]},
+        {
+            "training": [
+                (_RETURN, 'return {**shared, «"text_token_ids"»: None, «"text_attention_mask"»: None}, conditional')
+            ]
+        },
     ),
     Example(
         "of diffusers",
         {
             "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py": [
-                ("velocity = negative + model_config.pipeline.true_cfg_scale * (positive - negative)", "velocity = «positive + model_config.pipeline.true_cfg_scale * (negative - positive)»")
+                (
+                    "velocity = negative + model_config.pipeline.true_cfg_scale * (positive - negative)",
+                    "velocity = «positive + model_config.pipeline.true_cfg_scale * (negative - positive)»",
+                )
             ]
         },
         base="diffusers",
@@ -105,7 +121,18 @@ FAILING = (
 )
 PASSING = (
     Example("towards the prompt"),
-    Example("another form", {"training": [(_GUIDED, 'scale = guidance["cfg_text_scale"]\n            guided = velocity + (scale - 1.0) * (velocity - unconditional)')]}),
+    Example(
+        "another form",
+        {
+            "training": [
+                (
+                    _GUIDED,
+                    'scale = guidance["cfg_text_scale"]\n'
+                    "            guided = velocity + (scale - 1.0) * (velocity - unconditional)",
+                )
+            ]
+        },
+    ),
     Example(
         "in a helper",
         {

@@ -34,7 +34,9 @@ def check(package: Package) -> Hits:
                 if not registered:
                     yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for rollout")
     for registration in registered:
-        if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(registration.call):
+        if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(
+            registration.call
+        ):
             lacking = "architecture" if registration.architecture is None else "algorithm"
             yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
 
@@ -43,7 +45,11 @@ _DECORATOR = '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", 
 _CLASS = ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»(")
 FAILING = (
     Example("no decorator", {"rollout": [(_DECORATOR, ""), _CLASS]}),
-    Example("no algorithm", {"rollout": [(_DECORATOR, '@«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»\n')]}, also=("OSC509",)),
+    Example(
+        "no algorithm",
+        {"rollout": [(_DECORATOR, '@«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»\n')]},
+        also=("OSC509",),
+    ),
     Example(
         "of diffusers",
         {

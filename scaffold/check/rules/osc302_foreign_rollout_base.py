@@ -54,7 +54,11 @@ PASSING = (
         "by way of a mixin and a class of the tree",
         {
             "rollout": [
-                ('@VllmOmniPipelineBase.register("Omni', 'class _Mixin:\n    pass\n\n\nclass _Base(_Mixin, ToyPipeline):\n    pass\n\n\n@VllmOmniPipelineBase.register("Omni'),
+                (
+                    '@VllmOmniPipelineBase.register("Omni',
+                    "class _Mixin:\n    pass\n\n\nclass _Base(_Mixin, ToyPipeline):\n    pass\n\n\n"
+                    '@VllmOmniPipelineBase.register("Omni',
+                ),
                 (_CLASS, "class ToyPipelineWithLogProb(_Base):"),
             ]
         },

@@ -56,10 +56,7 @@ def _set_otherwise(side: Side, attribute: str) -> bool:
         for node in function.file.index.nodes(ast.Attribute, function.node):
             if node.attr == attribute and isinstance(node.ctx, ast.Store):
                 return True
-        for call in function.calls:
-            if function.file.qualified(call.func) == "setattr" and len(call.args) > 1:
-                return True
-        if any(isinstance(n, ast.Name) and n.id == SDE for n in function.file.index.walk(function.node)):
+        if any(function.file.qualified(call.func) == "setattr" for call in function.calls):
             return True
     return False
 
@@ -73,7 +70,11 @@ def _judge(package: Package, item: Replacement) -> Hits:
     elif item.wrapper is not None and not item.is_sde:
         yield from _wrapper(item, item.wrapper, count)
     elif item.is_sde and item.wrapper is None and count is not None and count > _PLAIN:
-        yield Hit(file, item.value, f"the pipeline calls step() with {count} arguments, {SDE} takes {_PLAIN} before its options")
+        yield Hit(
+            file,
+            item.value,
+            f"the pipeline calls step() with {count} arguments, {SDE} takes {_PLAIN} before its options",
+        )
 
 
 def _wrapper(item: Replacement, wrapper: ClassModel, count: int | None) -> Hits:
@@ -94,9 +95,17 @@ def _wrapper(item: Replacement, wrapper: ClassModel, count: int | None) -> Hits:
         return
     required = [name for name in method.positional if name in method.required]
     if len(method.positional) < count:
-        yield Hit(method.file, method.node, f"the pipeline calls step() with {count} arguments, {wrapper.name} takes {len(method.positional)}")
+        yield Hit(
+            method.file,
+            method.node,
+            f"the pipeline calls step() with {count} arguments, {wrapper.name} takes {len(method.positional)}",
+        )
     elif len(required) > count:
-        yield Hit(method.file, method.node, f"the pipeline calls step() with {count} arguments, {wrapper.name} requires {len(required)}")
+        yield Hit(
+            method.file,
+            method.node,
+            f"the pipeline calls step() with {count} arguments, {wrapper.name} requires {len(required)}",
+        )
 
 
 _ASSIGNED = "        self.scheduler = _ToySchedulerAdapter()\n"
@@ -113,9 +122,21 @@ step_arguments = [
 ]
 """
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
-_OWN = '        self.scheduler = FlowMatchSDEDiscreteScheduler.from_pretrained(od_config.model, subfolder="scheduler")\n'
+_OWN = (
+    '        self.scheduler = FlowMatchSDEDiscreteScheduler.from_pretrained(od_config.model, subfolder="scheduler")\n'
+)
 FAILING = (
-    Example("the pipeline's own", {_WHEEL: [(_OWN, ""), ("class WheelPipelineWithLogProb(", "class «WheelPipelineWithLogProb»("), ("from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler\n", "")]}, base="diffusers"),
+    Example(
+        "the pipeline's own",
+        {
+            _WHEEL: [
+                (_OWN, ""),
+                ("class WheelPipelineWithLogProb(", "class «WheelPipelineWithLogProb»("),
+                ("from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler\n", ""),
+            ]
+        },
+        base="diffusers",
+    ),
     Example(
         "one of diffusers",
         {
@@ -127,13 +148,29 @@ FAILING = (
     ),
     Example(
         "a wrapper that takes too few arguments",
-        {"spec": _SPEC, "rollout": [("def step(self, model_output, sigma, sample, dt, **kwargs)", "def «step»(self, model_output, sigma, sample, **kwargs)")]},
+        {
+            "spec": _SPEC,
+            "rollout": [
+                (
+                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
+                    "def «step»(self, model_output, sigma, sample, **kwargs)",
+                )
+            ],
+        },
     ),
     Example(
         "unwrapped where the pipeline calls with four",
         {"spec": _SPEC, "rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
     ),
-    Example("a wrapper without step()", {"rollout": [("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter()»"), ("    def step(self, model_output", "    def advance(self, model_output")]}),
+    Example(
+        "a wrapper without step()",
+        {
+            "rollout": [
+                ("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter()»"),
+                ("    def step(self, model_output", "    def advance(self, model_output"),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("a wrapper"),

@@ -45,7 +45,11 @@ def check(package: Package) -> Hits:
         needed = flat or True in batched or _unbatched_result(function, call)
         for (name, value), has in zip(values, batched, strict=True):
             if needed and has is False:
-                yield Hit(function.file, value, f"{name} has no batch dimension, so that each token gets a log-prob of its own")
+                yield Hit(
+                    function.file,
+                    value,
+                    f"{name} has no batch dimension, so that each token gets a log-prob of its own",
+                )
 
 
 def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool | None:
@@ -61,7 +65,11 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         name = value.func.attr
         if name == "unsqueeze":
-            at = value.args[0] if value.args else next((item.value for item in value.keywords if item.arg == "dim"), None)
+            at = (
+                value.args[0]
+                if value.args
+                else next((item.value for item in value.keywords if item.arg == "dim"), None)
+            )
             return True if at is not None and function.file.value(at) == 0 else None
         if function.file.qualified(value.func) == "torch.stack":
             return True
@@ -96,7 +104,12 @@ def _unbatched_result(function: FunctionModel, call: ast.Call) -> bool:
                     return True
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "squeeze":
                 owner = node.func.value
-                if isinstance(owner, ast.Name) and owner.id in names and node.args and function.file.value(node.args[0]) == 0:
+                if (
+                    isinstance(owner, ast.Name)
+                    and owner.id in names
+                    and node.args
+                    and function.file.value(node.args[0]) == 0
+                ):
                     return True
     return False
 
@@ -107,7 +120,15 @@ _RETURN = "return _StepOutput(prev_sample[0], None if log_prob is None else log_
 _SPEC = '[upstream]\nversion = "0.27.0rc1"\nsample_rank = 2\n'
 FAILING = (
     Example("the velocity", {"rollout": [(_OUTPUT, "model_output=«model_output.float()»,")]}),
-    Example("the latents", {"rollout": [(_SAMPLE, "sample = sample.float()"), ("            sample=sample,\n", "            sample=«sample»,\n")]}),
+    Example(
+        "the latents",
+        {
+            "rollout": [
+                (_SAMPLE, "sample = sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
     Example(
         "both, and the result is taken apart",
         {
@@ -133,6 +154,14 @@ FAILING = (
 )
 PASSING = (
     Example("both get a batch dimension"),
-    Example("unsqueeze", {"rollout": [(_OUTPUT, "model_output=model_output.unsqueeze(0).float(),"), (_SAMPLE, "sample = sample.unsqueeze(dim=0).float()")]}),
+    Example(
+        "unsqueeze",
+        {
+            "rollout": [
+                (_OUTPUT, "model_output=model_output.unsqueeze(0).float(),"),
+                (_SAMPLE, "sample = sample.unsqueeze(dim=0).float()"),
+            ]
+        },
+    ),
     Example("a pipeline with batches", base="diffusers"),
 )

@@ -39,12 +39,18 @@ def check(package: Package) -> Hits:
             continue
         reached = [function for function in reachable(forward, adapter) if function in side]
         # Hooks that the upstream pipeline calls: what overrides something of it.
-        hooks = [m for cls in adapter.mro for m in cls.methods.values() if m.name in ("encode_prompt", "prepare_encode")]
+        hooks = [
+            m for cls in adapter.mro for m in cls.methods.values() if m.name in ("encode_prompt", "prepare_encode")
+        ]
         functions = [*reached, *hooks]
         if not any(_reads_ids(function) for function in functions):
             yield Hit(forward.file, forward.node, f"{adapter.name}.forward() never reads the prompt's token ids")
         elif not any(_hands_on(function) for function in functions):
-            yield Hit(forward.file, forward.node, f"{adapter.name}.forward() reads the prompt's token ids, and the pipeline gets nothing of them")
+            yield Hit(
+                forward.file,
+                forward.node,
+                f"{adapter.name}.forward() reads the prompt's token ids, and the pipeline gets nothing of them",
+            )
 
 
 def _reads_ids(function: FunctionModel) -> bool:
@@ -85,10 +91,24 @@ _FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
 _PUT = '            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n'
 FAILING = (
     Example("the helper is not called", {"rollout": [(_CALL, ""), _FORWARD]}),
-    Example("decoded and dropped", {"rollout": [(_PUT, '            self._decode_prompt(prompt["prompt_token_ids"])\n'), _FORWARD]}),
+    Example(
+        "decoded and dropped",
+        {"rollout": [(_PUT, '            self._decode_prompt(prompt["prompt_token_ids"])\n'), _FORWARD]},
+    ),
 )
 PASSING = (
     Example("the text is put into the request"),
-    Example("in forward itself", {"rollout": [(_CALL, '        prompt = req.prompts[0]\n        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n')]}),
+    Example(
+        "in forward itself",
+        {
+            "rollout": [
+                (
+                    _CALL,
+                    "        prompt = req.prompts[0]\n"
+                    '        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n',
+                )
+            ]
+        },
+    ),
     Example("of diffusers", base="diffusers"),
 )

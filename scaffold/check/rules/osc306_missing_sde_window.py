@@ -51,12 +51,18 @@ _CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_
 _FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
 FAILING = (
     Example("neither", {"rollout": [(f"            window = {_CALL}\n", "            window = None\n"), _FORWARD]}),
-    Example("the range is made up", {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7))'), _FORWARD]}),
+    Example(
+        "the range is made up",
+        {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7))'), _FORWARD]},
+    ),
     Example(
         "in a model of diffusers",
         {
             "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ('size, (low, high) = int(args["sde_window_size"]), args["sde_window_range"]', "size, (low, high) = 2, (0, 7)"),
+                (
+                    'size, (low, high) = int(args["sde_window_size"]), args["sde_window_range"]',
+                    "size, (low, high) = 2, (0, 7)",
+                ),
                 ("    def forward(self, req", "    def «forward»(self, req"),
             ]
         },
@@ -66,5 +72,16 @@ FAILING = (
 PASSING = (
     Example("both are read"),
     Example("of diffusers", base="diffusers"),
-    Example("by constants", {"rollout": [(_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW))"), ("\n\nclass _StepOutput(", '\nWINDOW = ("sde_window_size", "sde_window_range")\n\n\nclass _StepOutput(')]}),
+    Example(
+        "by constants",
+        {
+            "rollout": [
+                (_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW))"),
+                (
+                    "\n\nclass _StepOutput(",
+                    '\nWINDOW = ("sde_window_size", "sde_window_range")\n\n\nclass _StepOutput(',
+                ),
+            ]
+        },
+    ),
 )

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import appended, gated, log_probs_gated, of_window
@@ -45,7 +46,9 @@ def check(package: Package) -> Hits:
             what = _recorded_inside(side, function, value, only_inside)
             if what is not None:
                 yield Hit(
-                    function.file, node, f"{what} hold the steps of the SDE window only, and are cut by the window again"
+                    function.file,
+                    node,
+                    f"{what} hold the steps of the SDE window only, and are cut by the window again",
                 )
 
 
@@ -56,6 +59,7 @@ def _slices(function: FunctionModel) -> Iterator[tuple[ast.AST, ast.expr, ast.ex
         if not isinstance(node.ctx, ast.Load):
             continue
         for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            part = follow(function.file, part)
             if isinstance(part, ast.Slice) and part.lower is not None:
                 yield node, node.value, part.lower
             elif isinstance(part, ast.Call) and function.file.qualified(part.func) == "slice" and part.args:
@@ -99,30 +103,51 @@ def _filled(side: Side) -> bool:
 _STACK = "torch.stack(self._log_probs, dim=1).cpu() if self._log_probs else None"
 _LATENTS = "latents = torch.stack(self._latents, dim=1).cpu()"
 _ARGUMENT = "trajectory_log_probs=log_probs,"
-_WRAPPED = '''
-
-class _Recorder:
-    def __init__(self, inner):
-        self.inner = inner
-        self._window, self._index = None, 0
-
-    def step(self, model_output, sigma, sample, dt, **kwargs):
-        begin, end = self._window
-        inside = begin <= self._index < end
-        kwargs = {**kwargs, "noise_level": 0.7 if inside else 0.0, "return_logprobs": inside}
-        self._index += 1
-        return self.inner.step(model_output.float()[None], sigma, sample.float()[None], **kwargs)
-'''
 FAILING = (
     Example(
         "the stack is cut",
-        {"rollout": [(_STACK, _STACK.replace("torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1)[:, begin:end]»"))]},
+        {
+            "rollout": [
+                (
+                    _STACK,
+                    _STACK.replace(
+                        "torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1)[:, begin:end]»"
+                    ),
+                )
+            ]
+        },
     ),
-    Example("the latents are cut", {"rollout": [(_LATENTS, "latents = «torch.stack(self._latents, dim=1)[:, begin : end + 1]».cpu()")]}),
-    Example("cut in forward", {"rollout": [(_ARGUMENT, "trajectory_log_probs=«log_probs[:, window[0] : window[1]]»,")]}),
+    Example(
+        "the latents are cut",
+        {"rollout": [(_LATENTS, "latents = «torch.stack(self._latents, dim=1)[:, begin : end + 1]».cpu()")]},
+    ),
+    Example(
+        "cut in forward", {"rollout": [(_ARGUMENT, "trajectory_log_probs=«log_probs[:, window[0] : window[1]]»,")]}
+    ),
     Example(
         "narrow",
-        {"rollout": [(_STACK, _STACK.replace("torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1).narrow(1, begin, end - begin)»"))]},
+        {
+            "rollout": [
+                (
+                    _STACK,
+                    _STACK.replace(
+                        "torch.stack(self._log_probs, dim=1)",
+                        "«torch.stack(self._log_probs, dim=1).narrow(1, begin, end - begin)»",
+                    ),
+                )
+            ]
+        },
+    ),
+    Example(
+        "log-probs that the upstream pipeline gathered",
+        {
+            "rollout": [
+                (
+                    _ARGUMENT,
+                    "trajectory_log_probs=«output.trajectory_log_probs[window[0] : window[1]]»,",
+                )
+            ]
+        },
     ),
     Example(
         "recorded in a loop",
@@ -136,13 +161,22 @@ FAILING = (
 )
 PASSING = (
     Example("the record is returned as it is"),
+    Example(
+        "the upstream pipeline's timesteps are whole",
+        {
+            "rollout": [
+                ("trajectory_timesteps=timesteps,", "trajectory_timesteps=output.timesteps[window[0] : window[1]],")
+            ]
+        },
+    ),
     Example("the schedule is cut, which is whole", base="diffusers"),
     Example(
         "recorded at every step and cut once",
         {
             "rollout": [
                 (
-                    "        if inside:\n            if not self._latents:\n                self._latents.append(sample)\n"
+                    "        if inside:\n            if not self._latents:\n"
+                    "                self._latents.append(sample)\n"
                     "            self._latents.append(prev_sample)\n",
                     "        if not self._latents:\n            self._latents.append(sample)\n"
                     "        self._latents.append(prev_sample)\n        if inside:\n",

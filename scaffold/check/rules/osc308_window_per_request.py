@@ -13,7 +13,6 @@ Instead: draw from what the samples of a rank share, as ``random.Random(int(os.e
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import keyword
@@ -32,7 +31,18 @@ CHECKLIST = ("R6", "pitfall 15")
 # Packages that diffusers loads share verl-omni's own helper, which draws a window a sample on purpose.
 APPLIES = Applies(non_diffusers=True, objective="policy_gradient")
 HELP = 'draw the window from the rank alone: random.Random(int(os.environ["LOCAL_RANK"]))'
-_DRAWS = {"randint", "randrange", "choice", "choices", "uniform", "random", "integers", "sample", "randbelow", "shuffle"}
+_DRAWS = {
+    "randint",
+    "randrange",
+    "choice",
+    "choices",
+    "uniform",
+    "random",
+    "integers",
+    "sample",
+    "randbelow",
+    "shuffle",
+}
 _TORCH = {"torch.randint", "torch.randperm", "torch.rand", "torch.multinomial"}
 _GLOBAL = ("random.", "numpy.random.", "secrets.")
 
@@ -47,8 +57,14 @@ def check(package: Package) -> Hits:
                 yield Hit(function.file, call, f"the SDE window is drawn {why}")
         for node in function.file.index.nodes(ast.BinOp, function.node):
             if isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
-                if of_request(origin(side, function, node.left)) and _about_window(function, origin(side, function, node.right).words):
-                    yield Hit(function.file, node, "the SDE window is computed from something that each request has of its own")
+                if of_request(origin(side, function, node.left)) and _about_window(
+                    function, origin(side, function, node.right).words
+                ):
+                    yield Hit(
+                        function.file,
+                        node,
+                        "the SDE window is computed from something that each request has of its own",
+                    )
 
 
 def _drawn(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
@@ -78,7 +94,7 @@ def _why(side: Side, function: FunctionModel, generator: ast.expr) -> str | None
 
 
 def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
-    given: Iterator[ast.expr] = (*call.args, *(item.value for item in call.keywords if item.arg != "generator"))
+    given = [*call.args, *(item.value for item in call.keywords if item.arg != "generator")]
     return any(_about_window(function, origin(side, function, value).words) for value in given)
 
 
@@ -147,7 +163,10 @@ PASSING = (
                 (_SIGNATURE, "def pick_sde_window(size, window_range, seed):"),
                 (_DRAW, "random.Random(seed).randint(low, latest)"),
             ],
-            "rollout": [(_CALL, _CALL[:-1] + ', int(os.environ["LOCAL_RANK"]))'), ("import torch\n", "import os\n\nimport torch\n")],
+            "rollout": [
+                (_CALL, _CALL[:-1] + ', int(os.environ["LOCAL_RANK"]))'),
+                ("import torch\n", "import os\n\nimport torch\n"),
+            ],
         },
     ),
     Example(
@@ -160,5 +179,16 @@ PASSING = (
             "rollout": [(_CALL, _CALL[:-1] + ', int(extra_args.get("global_steps", 0)))')],
         },
     ),
-    Example("a generator with the rank's seed", {"common": [(_DRAW, 'torch.randint(low, latest + 1, (1,), generator=torch.Generator().manual_seed(int(os.environ["LOCAL_RANK"]))).item()')]}),
+    Example(
+        "a generator with the rank's seed",
+        {
+            "common": [
+                (
+                    _DRAW,
+                    "torch.randint(low, latest + 1, (1,), "
+                    'generator=torch.Generator().manual_seed(int(os.environ["LOCAL_RANK"]))).item()',
+                )
+            ]
+        },
+    ),
 )

@@ -43,7 +43,9 @@ def check(package: Package) -> Hits:
         if needed is not None and offset not in (0, needed):
             version = ".".join(map(str, release(package) or ()))
             yield Hit(
-                function.file, node, f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {_shown(needed)}"
+                function.file,
+                node,
+                f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {_shown(needed)}",
             )
     if needed and not any(offset == needed for _, _, offset in handed):
         yield from _missing(package, side, needed)
@@ -107,8 +109,10 @@ def _versioned(function: FunctionModel, node: ast.AST) -> bool:
 
 def _of_super(call: ast.Call) -> bool:
     target = call.func
-    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Call) and (
-        isinstance(target.value.func, ast.Name) and target.value.func.id == "super"
+    return (
+        isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Call)
+        and (isinstance(target.value.func, ast.Name) and target.value.func.id == "super")
     )
 
 
@@ -120,7 +124,8 @@ def _missing(package: Package, side: Side, needed: int) -> Hits:
                 yield Hit(
                     method.file,
                     call,
-                    f"the request goes on as it is; vllm-omni {recorded(package, 'upstream', 'version')} needs {STEPS} {needed:+d}",
+                    f"the request goes on as it is; vllm-omni {recorded(package, 'upstream', 'version')} "
+                    f"needs {STEPS} {needed:+d}",
                 )
 
 
@@ -184,7 +189,10 @@ FAILING = (
     ),
     Example(
         "recorded as not needed",
-        {"spec": _SPEC.format("0.27.0rc1", 0), "rollout": [(_CALL, "        «params.num_inference_steps += 1»\n" + _CALL)]},
+        {
+            "spec": _SPEC.format("0.27.0rc1", 0),
+            "rollout": [(_CALL, "        «params.num_inference_steps += 1»\n" + _CALL)],
+        },
     ),
     Example(
         "by way of a name and a lower limit",
@@ -216,11 +224,25 @@ FAILING = (
     ),
     Example(
         "the schedule of the rollout is another one",
-        {"rollout": [("num_inference_steps=int(params.num_inference_steps),", "num_inference_steps=«int(params.num_inference_steps) + 1»,")]},
+        {
+            "rollout": [
+                (
+                    "num_inference_steps=int(params.num_inference_steps),",
+                    "num_inference_steps=«int(params.num_inference_steps) + 1»,",
+                )
+            ]
+        },
     ),
     Example(
         "the schedule of training is another one",
-        {"training": [("model_config.pipeline.num_inference_steps, device=device", "«model_config.pipeline.num_inference_steps - 1», device=device")]},
+        {
+            "training": [
+                (
+                    "model_config.pipeline.num_inference_steps, device=device",
+                    "«model_config.pipeline.num_inference_steps - 1», device=device",
+                )
+            ]
+        },
     ),
 )
 PASSING = (
@@ -233,7 +255,8 @@ PASSING = (
             "rollout": [
                 (
                     _CALL,
-                    "        steps = int(params.num_inference_steps)\n        params.num_inference_steps = max(1, steps - 1)\n"
+                    "        steps = int(params.num_inference_steps)\n"
+                    "        params.num_inference_steps = max(1, steps - 1)\n"
                     "        try:\n            output = super().forward(req)\n        finally:\n"
                     "            params.num_inference_steps = steps\n",
                 )

@@ -55,7 +55,7 @@ def check(package: Package) -> Hits:
     """Look at the functions of both sides, and at what their modules do when they are imported."""
     functions: dict[FunctionModel, None] = {}
     for which in ("training", "rollout"):
-        functions.update(dict.fromkeys(side_of(package, which).functions))  # type: ignore[arg-type]
+        functions.update(dict.fromkeys(side_of(package, which).functions))
     for function in functions:
         for call in function.calls:
             yield from _hits(function.file, call)

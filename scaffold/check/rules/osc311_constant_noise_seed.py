@@ -74,7 +74,11 @@ def _upstream_draws(side: Side) -> bool:
         if function.name == "forward":
             for call in function.calls:
                 target = call.func
-                if isinstance(target, ast.Attribute) and target.attr == "forward" and isinstance(target.value, ast.Call):
+                if (
+                    isinstance(target, ast.Attribute)
+                    and target.attr == "forward"
+                    and isinstance(target.value, ast.Call)
+                ):
                     if side.called(function, call) is None:
                         return True
     return False
@@ -101,5 +105,8 @@ FAILING = (
 PASSING = (
     Example("a generator that the request brings"),
     Example("none", {"rollout": [(f"generator={_GENERATOR}", "generator=None")]}),
-    Example("a seed derived from the request's", {"rollout": [(_GENERATOR, "torch.Generator().manual_seed(params.seed + 1)")]}),
+    Example(
+        "a seed derived from the request's",
+        {"rollout": [(_GENERATOR, "torch.Generator().manual_seed(params.seed + 1)")]},
+    ),
 )

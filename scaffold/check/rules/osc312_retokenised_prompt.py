@@ -42,7 +42,9 @@ def check(package: Package) -> Hits:
         for call in function.calls:
             if _of_tokenizer(call, _DECODING) and _is_prompt(side, function, call):
                 yield Hit(
-                    function.file, call, "the prompt is decoded here, and nothing compares what it is encoded to with the ids"
+                    function.file,
+                    call,
+                    "the prompt is decoded here, and nothing compares what it is encoded to with the ids",
                 )
 
 
@@ -73,7 +75,8 @@ def _compares(side: Side, function: FunctionModel) -> bool:
 def _tests(function: FunctionModel) -> Iterator[ast.expr]:
     """Yield comparisons whose outcome stops the request, or is returned."""
     index = function.file.index
-    for node in (*index.nodes(ast.Compare, function.node), *index.nodes(ast.Call, function.node)):
+    tests: list[ast.Compare | ast.Call] = [*index.nodes(ast.Compare, function.node), *function.calls]
+    for node in tests:
         if isinstance(node, ast.Call):
             if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SAME):
                 continue
@@ -84,9 +87,9 @@ def _tests(function: FunctionModel) -> Iterator[ast.expr]:
                 yield node
             elif isinstance(outer, ast.If) and index.contains(outer.test, node):
                 branches = [*outer.body, *outer.orelse]
-                if any(index.nodes(kind, part) for part in branches for kind in (ast.Raise, ast.Return)):
-                    yield node
-                elif any(isinstance(part, (ast.Raise, ast.Return)) for part in branches):
+                if any(index.nodes(kind, part) for part in branches for kind in (ast.Raise, ast.Return)) or any(
+                    isinstance(part, (ast.Raise, ast.Return)) for part in branches
+                ):
                     yield node
             elif isinstance(outer, ast.Assign):
                 # ``same = a == b``, tested later.
@@ -117,7 +120,10 @@ FAILING = (
         "decoded in forward",
         {
             "rollout": [
-                ('            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n', '            prompt["prompt"] = «self.tokenizer.decode(prompt["prompt_token_ids"])»\n'),
+                (
+                    '            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n',
+                    '            prompt["prompt"] = «self.tokenizer.decode(prompt["prompt_token_ids"])»\n',
+                ),
                 (_CHECK, "        self.tokenizer.encode(decoded)\n"),
             ]
         },
@@ -129,7 +135,10 @@ PASSING = (
         "compared in a helper",
         {
             "rollout": [
-                (_CHECK, '        if not self._same(decoded, ids):\n            raise ValueError("the prompt changed")\n'),
+                (
+                    _CHECK,
+                    '        if not self._same(decoded, ids):\n            raise ValueError("the prompt changed")\n',
+                ),
                 (
                     "    def _decode_prompt(",
                     "    def _same(self, text, ids) -> bool:\n        again = self.tokenizer(text).input_ids\n"

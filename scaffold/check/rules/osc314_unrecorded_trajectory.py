@@ -17,6 +17,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking, keyword
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.keys import dict_keys
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -28,6 +29,7 @@ CHECKLIST = ("R6",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "return trajectory_latents, trajectory_timesteps and trajectory_log_probs with the media"
 PARTS = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
+EARLIER = ("all_latents", "all_timesteps", "all_log_probs")
 _RESULTS = ("rollout_output", "with_rollout_data", "DiffusionOutput")
 
 
@@ -42,6 +44,10 @@ def check(package: Package) -> Hits:
     ]
     with_part = [(f, call) for f, call in made if any(item.arg in PARTS for item in call.keywords)]
     for function, call in with_part:
+        earlier = keyword(call, "custom_output")
+        if earlier is not None:
+            yield from _earlier(function, call, earlier)
+            continue
         for part in PARTS if not has_unpacking(call) else ():
             value = keyword(call, part)
             if value is None:
@@ -54,6 +60,15 @@ def check(package: Package) -> Hits:
         method = adapter.method("forward")
         if adapter.file in package.files and adapter.resolved and method is not None and method in side:
             yield Hit(method.file, method.node, f"{adapter.name}.forward() returns no trajectory")
+
+
+def _earlier(function: FunctionModel, call: ast.Call, value: ast.expr) -> Hits:
+    """Look at the result of releases that hand the trajectory on in ``custom_output``."""
+    keys = dict_keys(function, value)
+    if keys is not None and keys.complete:
+        for part in EARLIER:
+            if part not in keys.nodes:
+                yield Hit(function.file, call.func, f"{part} is missing from the result")
 
 
 def _is_none(function: FunctionModel, value: ast.expr) -> bool:
@@ -86,7 +101,15 @@ _WHOLE = """        return rollout_output(
 FAILING = (
     Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}),
     Example("the latents are None", {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«None»,")]}),
-    Example("only the media", {"rollout": [(_WHOLE, "        return output\n"), ("    def forward(self, req", "    def «forward»(self, req")]}),
+    Example(
+        "only the media",
+        {
+            "rollout": [
+                (_WHOLE, "        return output\n"),
+                ("    def forward(self, req", "    def «forward»(self, req"),
+            ]
+        },
+    ),
     Example(
         "the timesteps are missing",
         {
@@ -100,6 +123,21 @@ FAILING = (
 )
 PASSING = (
     Example("all three"),
-    Example("gathered in a dictionary", {"rollout": [(_LOG_PROBS, '            **{"trajectory_log_probs": log_probs},\n')]}),
+    Example(
+        "gathered in a dictionary", {"rollout": [(_LOG_PROBS, '            **{"trajectory_log_probs": log_probs},\n')]}
+    ),
     Example("in a loop of the adapter's own", base="diffusers"),
+    Example(
+        "in custom_output, as earlier releases take it",
+        {
+            "rollout": [
+                (
+                    _WHOLE,
+                    "        kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n"
+                    "        return DiffusionOutput(\n            output=output.output, custom_output=kept, "
+                    "trajectory_latents=None\n        )\n",
+                )
+            ]
+        },
+    ),
 )

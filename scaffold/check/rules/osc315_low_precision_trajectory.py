@@ -95,9 +95,7 @@ def _casts(side: Side, function: FunctionModel, value: ast.expr) -> Iterator[tup
                 yield around, node
 
 
-def _on_the_way(
-    side: Side, function: FunctionModel, expr: ast.expr
-) -> Iterator[tuple[FunctionModel, object, ast.AST]]:
+def _on_the_way(side: Side, function: FunctionModel, expr: ast.expr) -> Iterator[tuple[FunctionModel, object, ast.AST]]:
     for around, file, node in origin(side, function, expr).nodes:
         # What only goes into the model, or is widened again, is no record.
         if around is not None and isinstance(node, ast.Call) and not _of_other_use(side, around, node):
@@ -141,9 +139,18 @@ def _has_cast(function: FunctionModel, entry: ast.expr) -> bool:
 
 _APPEND = "            self._latents.append(prev_sample)\n"
 FAILING = (
-    Example("cast where it is recorded", {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(torch.bfloat16)»)\n")]}),
-    Example("cast at the end", {"rollout": [("torch.stack(self._latents, dim=1).cpu()", "«torch.stack(self._latents, dim=1).cpu().half()»")]}),
-    Example("cast in the result", {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«latents.to(dtype=torch.bfloat16)»,")]}),
+    Example(
+        "cast where it is recorded",
+        {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(torch.bfloat16)»)\n")]},
+    ),
+    Example(
+        "cast at the end",
+        {"rollout": [("torch.stack(self._latents, dim=1).cpu()", "«torch.stack(self._latents, dim=1).cpu().half()»")]},
+    ),
+    Example(
+        "cast in the result",
+        {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«latents.to(dtype=torch.bfloat16)»,")]},
+    ),
     Example(
         "recorded as it comes",
         {
@@ -153,12 +160,18 @@ FAILING = (
             ]
         },
     ),
-    Example("the scheduler's velocity", {"rollout": [("model_output=model_output.float()[None]", "model_output=«model_output[None]»")]}),
+    Example(
+        "the scheduler's velocity",
+        {"rollout": [("model_output=model_output.float()[None]", "model_output=«model_output[None]»")]},
+    ),
     Example(
         "in a loop of the adapter's own",
         {
             "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("                trajectory.append(latents)\n", "                trajectory.append(«latents.bfloat16()»)\n")
+                (
+                    "                trajectory.append(latents)\n",
+                    "                trajectory.append(«latents.bfloat16()»)\n",
+                )
             ]
         },
         base="diffusers",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_defaults import shared_tables
 from scaffold.check.model.package import Package
@@ -41,16 +42,17 @@ def check(package: Package) -> Hits:
         for adapter in rollout.adapters:
             method = adapter.method("forward")
             if method is not None and adapter.file in package.files:
-                yield Hit(method.file, method.node, f"training applies {name}, and {adapter.name}.forward() never passes it on")
+                yield Hit(
+                    method.file,
+                    method.node,
+                    f"training applies {name}, and {adapter.name}.forward() never passes it on",
+                )
 
 
 def _used(side: Side, file: PythonFile, name: str) -> bool:
     """Whether a side makes something of a constant."""
     wanted = f"{file.module}.{name}"
-    return any(
-        _names(function, wanted, name) and not _idle(side, function, set())
-        for function in side.functions
-    )
+    return any(_names(function, wanted, name) and not _idle(side, function, set()) for function in side.functions)
 
 
 def _names(function: FunctionModel, wanted: str, name: str) -> bool:
@@ -58,9 +60,10 @@ def _names(function: FunctionModel, wanted: str, name: str) -> bool:
     local = {name, *(alias for alias, bindings in file.names.items() if any(b.target == wanted for b in bindings))}
     named = [node for node in file.index.nodes(ast.Name, function.node) if node.id in local]
     read = [node for node in file.index.nodes(ast.Attribute, function.node) if node.attr == name]
+    places: list[ast.Name | ast.Attribute] = [*named, *read]
     return any(
         isinstance(node.ctx, ast.Load) and file.qualified(node) == wanted and not _dropped(function, node)
-        for node in (*named, *read)
+        for node in places
     )
 
 
@@ -75,16 +78,14 @@ def _idle(side: Side, function: FunctionModel, seen: set[FunctionModel]) -> bool
 
 
 def _dropped(function: FunctionModel, node: ast.AST) -> bool:
-    """Whether the value of the whole statement around an expression goes nowhere."""
+    """Whether what an expression becomes in its statement goes nowhere."""
     index = function.file.index
     inner = node
     for outer in index.ancestors(node):
-        if isinstance(outer, ast.Call) and inner is not node and not isinstance(inner, (ast.DictComp, ast.keyword)):
-            # Handed to something that may keep it, as in ``extra_args.update(…)``.
-            if outer.func is not inner and isinstance(node, ast.Call):
-                return False
         if isinstance(outer, ast.Expr):
-            return inner is node and isinstance(node, ast.Call)
+            # A helper's result is dropped; a method, as ``extra_args.update(…)``, may keep what it is given.
+            called = resolve(function.file, outer.value) if isinstance(outer.value, ast.Call) else None
+            return isinstance(called, FunctionModel) and any(item.value is not None for item in called.returns)
         if isinstance(outer, ast.Assign):
             if outer.value is not inner or not all(isinstance(target, ast.Name) for target in outer.targets):
                 return False
@@ -102,15 +103,33 @@ _FORWARD = [("    def forward(self, req", "    def «forward»(self, req")]
 FAILING = (
     Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}, also=("OSC219",)),
     Example("resolved and dropped", {"rollout": [(_UPDATE, "        resolve_guidance(extra_args)\n"), *_FORWARD]}),
-    Example("resolved into a name that nothing reads", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]}),
+    Example(
+        "resolved into a name that nothing reads",
+        {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]},
+    ),
 )
 PASSING = (
     Example("put into the request"),
     Example(
         "one by one",
-        {"rollout": [(_UPDATE, "        for name, value in CFG_DEFAULTS.items():\n            extra_args.setdefault(name, value)\n")]},
+        {
+            "rollout": [
+                (
+                    _UPDATE,
+                    "        for name, value in CFG_DEFAULTS.items():\n"
+                    "            extra_args.setdefault(name, value)\n",
+                )
+            ]
+        },
         also=("OSC219",),
     ),
-    Example("by way of a name", {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n        extra_args.update(guidance)\n")]}),
+    Example(
+        "by way of a name",
+        {
+            "rollout": [
+                (_UPDATE, "        guidance = resolve_guidance(extra_args)\n        extra_args.update(guidance)\n")
+            ]
+        },
+    ),
     Example("no table to share", base="diffusers"),
 )

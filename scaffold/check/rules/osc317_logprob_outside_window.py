@@ -18,7 +18,16 @@ from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.sde import appended, gated, log_probs_gated, of_window, options, sampling_argument, sampling_calls
+from scaffold.check.model.sde import (
+    appended,
+    asks_for_window,
+    gated,
+    log_probs_gated,
+    of_window,
+    options,
+    sampling_argument,
+    sampling_calls,
+)
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -64,18 +73,13 @@ def _zero_outside(side: Side, function: FunctionModel) -> bool:
     index = function.file.index
     for choice in index.nodes(ast.IfExp, function.node):
         zeros = [node for part in (choice.body, choice.orelse) for node in index.walk(part) if _is_zero(node)]
-        if zeros and _windowed(side, function, choice.test):
+        if zeros and asks_for_window(side, function, choice.test):
             return True
     for test in index.nodes(ast.If, function.node):
         zeros = [node for part in (*test.body, *test.orelse) for node in index.walk(part) if _is_zero(node)]
-        if any(_for_noise(function, node) for node in zeros) and _windowed(side, function, test.test):
+        if any(_for_noise(function, node) for node in zeros) and asks_for_window(side, function, test.test):
             return True
     return False
-
-
-def _windowed(side: Side, function: FunctionModel, test: ast.expr) -> bool:
-    found = origin(side, function, test)
-    return of_window(found.words) and any(isinstance(node, ast.Compare) for _, _, node in found.nodes)
 
 
 def _for_noise(function: FunctionModel, node: ast.AST) -> bool:
@@ -128,7 +132,7 @@ def _asks_for_none(function: FunctionModel, call: ast.Call) -> bool:
 def _cut(side: Side) -> bool:
     """Whether the whole record is cut by the window afterwards."""
     for option in options(side, RESULT):
-        for around, file, node in origin(side, option.function, option.value).nodes:
+        for around, _, node in origin(side, option.function, option.value).nodes:
             if isinstance(node, ast.Slice) and node.lower is not None and around is not None:
                 if of_window(origin(side, around, node.lower).words):
                     return True
@@ -145,17 +149,33 @@ _RECORD = """        if inside:
 """
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
 FAILING = (
-    Example("noise in every step", {"rollout": [(_OPTIONS, "options = self._options"), ("_, _ = self.inner.step(", "_, _ = «self.inner.step»(")]}),
+    Example(
+        "noise in every step",
+        {"rollout": [(_OPTIONS, "options = self._options"), ("_, _ = self.inner.step(", "_, _ = «self.inner.step»(")]},
+    ),
     Example(
         "recorded in every step",
         {
             "rollout": [
                 (_OPTIONS, 'options = self._options if inside else {**self._options, "noise_level": 0.0}'),
-                (_RECORD, "        if not self._latents:\n            self._latents.append(sample)\n        self._latents.append(prev_sample)\n        «self._log_probs.append(log_prob)»\n"),
+                (
+                    _RECORD,
+                    "        if not self._latents:\n            self._latents.append(sample)\n"
+                    "        self._latents.append(prev_sample)\n        «self._log_probs.append(log_prob)»\n",
+                ),
             ]
         },
     ),
-    Example("in a loop of the adapter's own", {_WHEEL: [('noise_level=args["noise_level"] if inside else 0.0', 'noise_level=args["noise_level"]'), ("_, _ = self.scheduler.step(", "_, _ = «self.scheduler.step»(")]}, base="diffusers"),
+    Example(
+        "in a loop of the adapter's own",
+        {
+            _WHEEL: [
+                ('noise_level=args["noise_level"] if inside else 0.0', 'noise_level=args["noise_level"]'),
+                ("_, _ = self.scheduler.step(", "_, _ = «self.scheduler.step»("),
+            ]
+        },
+        base="diffusers",
+    ),
 )
 PASSING = (
     Example("inside alone"),
@@ -165,8 +185,15 @@ PASSING = (
         {
             "rollout": [
                 (_OPTIONS, 'options = self._options if inside else {**self._options, "noise_level": 0.0}'),
-                (_RECORD, "        if not self._latents:\n            self._latents.append(sample)\n        self._latents.append(prev_sample)\n        self._log_probs.append(log_prob)\n"),
-                ("torch.stack(self._log_probs, dim=1).cpu()", "torch.stack(self._log_probs, dim=1)[:, begin:end].cpu()"),
+                (
+                    _RECORD,
+                    "        if not self._latents:\n            self._latents.append(sample)\n"
+                    "        self._latents.append(prev_sample)\n        self._log_probs.append(log_prob)\n",
+                ),
+                (
+                    "torch.stack(self._log_probs, dim=1).cpu()",
+                    "torch.stack(self._log_probs, dim=1)[:, begin:end].cpu()",
+                ),
             ]
         },
     ),

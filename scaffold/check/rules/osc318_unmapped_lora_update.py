@@ -22,6 +22,7 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -38,7 +39,8 @@ _RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition
 
 def check(package: Package) -> Hits:
     """Look at adapters that rename, in packages whose scripts train LoRA."""
-    if not _trains_lora(package):
+    # "adapter": the engine's own manager was found to know the actor's names; `omni-scaffold remap` proves it.
+    if not _trains_lora(package) or recorded(package, "lora", "sync") == "adapter":
         return
     for adapter in package.rollout_adapters:
         loader = adapter.method("load_weights")
@@ -47,7 +49,9 @@ def check(package: Package) -> Hits:
         hook = adapter.method(HOOK)
         if hook is None:
             yield Hit(
-                loader.file, loader.node, f"{adapter.name}.load_weights() renames the actor's weights, but no {HOOK}() its LoRA update"
+                loader.file,
+                loader.node,
+                f"{adapter.name}.load_weights() renames the actor's weights, but no {HOOK}() its LoRA update",
             )
         elif _passes_on(hook) and not any(_renames(f, adapter, deep=False) for f in _helpers(package, hook, adapter)):
             yield Hit(hook.file, hook.node, f"{HOOK}() hands the update on under the actor's names")
@@ -93,12 +97,16 @@ def _passes_on(hook: FunctionModel) -> bool:
     tensors = hook.positional[0]
     stored = [n for n in hook.file.index.nodes(ast.Name, hook.node) if n.id == tensors and isinstance(n.ctx, ast.Store)]
     values = [item.value for item in hook.returns]
-    return bool(values) and not stored and all(
-        isinstance(value, ast.Tuple)
-        and len(value.elts) == 2
-        and isinstance(value.elts[0], ast.Name)
-        and value.elts[0].id == tensors
-        for value in values
+    return (
+        bool(values)
+        and not stored
+        and all(
+            isinstance(value, ast.Tuple)
+            and len(value.elts) == 2
+            and isinstance(value.elts[0], ast.Name)
+            and value.elts[0].id == tensors
+            for value in values
+        )
     )
 
 
@@ -110,15 +118,30 @@ _HOOK = """    def map_lora_update_to_engine(self, tensors, peft_config):
 _LOADER = ("    def load_weights(self", "    def «load_weights»(self")
 FAILING = (
     Example("no hook", {"rollout": [(_HOOK, ""), _LOADER]}),
-    Example("the hook under another name", {"rollout": [("def map_lora_update_to_engine(", "def map_lora_to_engine("), _LOADER]}),
+    Example(
+        "the hook under another name",
+        {"rollout": [("def map_lora_update_to_engine(", "def map_lora_to_engine("), _LOADER]},
+    ),
     Example(
         "a hook that does nothing",
-        {"rollout": [(_HOOK, "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n        return tensors, peft_config\n\n")]},
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n"
+                    "        return tensors, peft_config\n\n",
+                )
+            ]
+        },
     ),
 )
 PASSING = (
     Example("the update gets the engine's names"),
     Example("the weights keep their names", base="diffusers"),
+    Example(
+        "the engine's own adapters know the names",
+        {"rollout": [(_HOOK, "")], "spec": '[lora]\nsync = "adapter"\n'},
+    ),
     Example(
         "no script trains LoRA",
         {

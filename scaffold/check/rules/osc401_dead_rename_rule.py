@@ -10,12 +10,14 @@ Instead: remove the row, or correct it; ``omni-scaffold remap`` shows which keys
 
 from __future__ import annotations
 
+import ast
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.key_tables import folded, key_tables, recorded_keys, renamed
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC401"
@@ -27,6 +29,7 @@ APPLIES = Applies(non_diffusers=True)
 
 def check(package: Package) -> Hits:
     """Compare the rows with the keys that ``scaffold.toml`` records; without it nothing is known of the checkpoint."""
+    yield from _uncalled(package)
     keys = recorded_keys(package)
     if keys is None:
         return
@@ -45,6 +48,29 @@ def check(package: Package) -> Hits:
             elif not table.ignores and row not in deciding and all(name in keys.kept for name in fits):
                 text = f"every key that begins with {row.source!r} is taken by a longer row"
                 yield Hit(table.file, row.source_node, text, "remove the row")
+
+
+def _uncalled(package: Package) -> Hits:
+    """Look for a function that maps one key by the tables, and that no code of the package mentions."""
+    tables = key_tables(package)
+    ignored = {table.name for table in tables if table.ignores}
+    renaming = {table.name for table in tables if not table.ignores}
+    for file in package.files:
+        for function in file.functions:
+            name = function.name
+            read = {node.id for node in function.nodes(ast.Name) if isinstance(node, ast.Name)}
+            # Only the way to the training names asks which keys are ignored.
+            if not (read & ignored and read & renaming) or len(function.positional) != 1:
+                continue
+            if not any(_mentions(other, name, function.node) for other in package.files):
+                text = f"{name}() maps keys by the table, and nothing calls it: keys keep the checkpoint's names"
+                yield Hit(file, function.node, text, "map every key of the checkpoint with it")
+
+
+def _mentions(file: PythonFile, name: str, definition: ast.AST) -> bool:
+    named = (node for node in file.index.nodes(ast.Name) if node.id == name)
+    reached = (node for node in file.index.nodes(ast.Attribute) if node.attr == name)
+    return any(not file.index.contains(definition, node) for node in named) or any(True for _ in reached)
 
 
 def _start(name: str, like: str) -> str:
@@ -82,6 +108,18 @@ FAILING = (
                     '    ("vae2llm.bias", "vae2llm.bias"),\n',
                 )
             ],
+        },
+    ),
+)
+_CALL = "                target = to_training_key(source)\n"
+FAILING += (
+    Example(
+        "the table is there, and loading does not use it",
+        {
+            "model": [
+                (_CALL, "                target = source\n"),
+                ("def to_training_key(", "def «to_training_key»("),
+            ]
         },
     ),
 )

@@ -1,19 +1,25 @@
-"""Two rows of the key table lead to names that cannot be told apart on the way back.
+"""The way back from training names to the checkpoint's is not the inverse of the key table.
 
 The way back is used as well: to save weights under the checkpoint's names, and to send the actor's weights to the
 engine. Two rows with the same target make the inverse a guess, and half of the weights arrive under the other half's
-names.
+names. The same happens where the way back has a table of its own that differs, or asks an empty target before the
+others.
 
     ("encoder.", "layers."), ("decoder.", "layers.")
 
-Instead: give every row a target of its own.
+Instead: give every row a target of its own, and go back through the same table, longest target first.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Callable, Sequence
+
 from scaffold.check.example import Example
-from scaffold.check.model.key_tables import Rename, key_tables
+from scaffold.check.model.key_tables import KeyTable, Rename, back_tables, key_tables, renamed
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC402"
@@ -22,6 +28,7 @@ SEVERITY = "error"
 CHECKLIST = ("M6", "pitfall 21")
 APPLIES = Applies(non_diffusers=True)
 HELP = "give every row of the table a target of its own"
+_ORDER = "go through the whole table, longest target first"
 
 
 def check(package: Package) -> Hits:
@@ -41,6 +48,94 @@ def check(package: Package) -> Hits:
             sources.setdefault(row.source, row)
             if row.target is not None:
                 targets.setdefault(row.target, row)
+    yield from _other_tables(package)
+    yield from _loops_back(package)
+
+
+def _other_tables(package: Package) -> Hits:
+    """Compare a table that is written the other way round with the table of loading."""
+    rows = [row for table in key_tables(package) if not table.ignores for row in table.rows if row.target is not None]
+    for table in back_tables(package):
+        for row in rows:
+            taken = renamed([table], row.target or "")
+            if taken is None or taken.target is None:
+                text = f"{table.name} has no row for {row.target!r}, which {row.source!r} becomes"
+                yield Hit(table.file, table.rows[0].node, text, f"add ({row.target!r}, {row.source!r})")
+                return
+            if taken.target + (row.target or "")[len(taken.source) :] != row.source:
+                text = f"{row.target!r} goes back to {taken.target!r}, and comes from {row.source!r}"
+                yield Hit(table.file, taken.node, text, "make it the inverse of the table of loading")
+                return
+
+
+def _loops_back(package: Package) -> Hits:
+    """Look at loops over a table that go from target to source, in an order that is plain."""
+    tables = {table.name: table for table in key_tables(package) if not table.ignores}
+    for file in package.files:
+        for node in file.index.nodes(ast.For):
+            assert isinstance(node, ast.For)
+            name, rows = _ordered(file, node.iter, tables)
+            back = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2 and _goes_back(node)
+            if not back or rows is None:
+                continue
+            for row in tables[name].rows:
+                taken = next((one for one in rows if (row.target or "").startswith(one.target or "")), None)
+                same = taken is not None and taken.target == row.target
+                if not same and row.target is not None:
+                    other = f"goes back through {taken.source!r}" if taken is not None else "has no way back"
+                    yield Hit(file, node.iter, f"{row.target!r}, which {row.source!r} becomes, {other}", _ORDER)
+                    break
+
+
+def _goes_back(loop: ast.For) -> bool:
+    """Whether the loop asks for the second of each pair and answers with the first."""
+    assert isinstance(loop.target, ast.Tuple)
+    first, second = (item.id if isinstance(item, ast.Name) else "" for item in loop.target.elts)
+    asked = any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "startswith"
+        and any(isinstance(item, ast.Name) and item.id == second for item in node.args)
+        for node in ast.walk(loop)
+    )
+    answers = [node.value for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value is not None]
+    return asked and any(isinstance(n, ast.Name) and n.id == first for value in answers for n in ast.walk(value))
+
+
+def _ordered(
+    file: PythonFile, value: ast.expr, tables: dict[str, KeyTable]
+) -> tuple[str, Sequence[Rename] | None]:
+    """Return the table and its rows in the order in which a loop meets them; None where that is not plain."""
+    if isinstance(value, ast.Name):
+        return value.id, tables[value.id].rows if value.id in tables else None
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
+        name, rows = _ordered(file, value.value, tables)
+        ends = [file.value(end) if end is not None else None for end in (value.slice.lower, value.slice.upper)]
+        step = file.value(value.slice.step) if value.slice.step is not None else None
+        plain = all(end is None or isinstance(end, int) for end in (*ends, step))
+        return name, rows[slice(*ends, step)] if rows is not None and plain and step != 0 else None
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or not value.args:
+        return "", None
+    name, rows = _ordered(file, value.args[0], tables)
+    if rows is None or value.func.id in ("list", "tuple", "iter"):
+        return name, rows
+    if value.func.id == "reversed":
+        return name, rows[::-1]
+    if value.func.id != "sorted":
+        return name, None
+    return name, _sorted(value, rows)
+
+
+def _sorted(call: ast.Call, rows: Sequence[Rename]) -> Sequence[Rename] | None:
+    """Return the rows as ``sorted`` gives them, by the length of one side; None for any other order."""
+    key = next((ast.unparse(item.value) for item in call.keywords if item.arg == "key"), "")
+    found = re.fullmatch(r"lambda (\w+): (-?)len\(\1\[([01])\]\)", key)
+    reverse = next((item.value for item in call.keywords if item.arg == "reverse"), ast.Constant(value=False))
+    if found is None or not isinstance(reverse, ast.Constant):
+        return None
+    side: Callable[[Rename], int] = lambda row: len((row.source, row.target or "")[int(found[3])])  # noqa: E731
+    longest_first = bool(found[2]) != bool(reverse.value)
+    return sorted(rows, key=lambda row: -side(row) if longest_first else side(row))
 
 
 FAILING = (
@@ -65,7 +160,30 @@ FAILING = (
         },
     ),
 )
+_SORTED = "sorted(KEY_MAP, key=lambda rule: -len(rule[1]))"
+_BACK = """
+TO_CHECKPOINT = (
+    ("", "language_model.model."),
+    ("time_embedder.", "time_embedder."),
+    ("vae2llm.", "vae2llm."),
+    ("llm2vae.", "llm2vae."),
+    ("latent_pos_embed.", "latent_pos_embed."),
+)
+"""
+_IGNORED = 'IGNORED_KEYS = (("language_model.lm_head.", "predicts text"),)\n'
+FAILING += (
+    Example("the empty target is asked first", {"model": [(_SORTED, "«reversed(KEY_MAP)»")]}),
+    Example("a part of the table", {"model": [(_SORTED, "«KEY_MAP[:2]»")]}),
+    Example("the shortest target first", {"model": [(_SORTED, "«sorted(KEY_MAP, key=lambda rule: len(rule[1]))»")]}),
+    Example(
+        "a table of its own that differs",
+        {"model": [(_IGNORED, _IGNORED + _BACK.replace('("llm2vae.", "llm2vae.")', '«("llm2vae.", "head.")»'))]},
+    ),
+)
 PASSING = (
+    Example("the same table", {"model": [(_SORTED, "sorted(KEY_MAP, key=lambda rule: len(rule[1]), reverse=True)")]}),
+    Example("a table of its own", {"model": [(_IGNORED, _IGNORED + _BACK)]}),
+    Example("in the table's order", {"model": [(_SORTED, "KEY_MAP")]}),
     Example("every row has a target of its own"),
     Example("reasons may repeat", {"model": [('"predicts text"),)', '"predicts text"), ("vit.", "predicts text"))')]}),
 )

@@ -12,6 +12,7 @@ belongs into a buffer that is not saved.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
@@ -32,22 +33,37 @@ CHECKLIST = ("M6", "M7", "pitfall 22")
 APPLIES = Applies(non_diffusers=True)
 HELP = "correct the name in the module or in the key table; `omni-scaffold remap` shows the whole map"
 _DEEPEST = 12
+_RANGE = re.compile(r"\{[^{}]*\}")
 
 
 def check(package: Package) -> Hits:
     """Apply the table to the keys that ``scaffold.toml`` records and look for every parameter of the module."""
     keys, module = recorded_keys(package), package.training_module
     tables = [table for table in key_tables(package) if not table.ignores]
+    ignores = [table for table in key_tables(package) if table.ignores]
     if keys is None or module is None or not tables or not module_paths(module).complete:
         return
-    filled = set()
+    targets = []
     for key in keys.kept:
         row = renamed(tables, key)
         if row is not None and row.target is not None:
-            filled.add(folded(row.target + key[len(row.source) :]))
+            targets.append(row.target + key[len(row.source) :])
+    filled = {folded(target) for target in targets}
+    parameters = list(_parameters(module, "", 0))
+    names = {folded(name) for name, _, _ in parameters}
+    for table in ignores:
+        for ignored in table.rows:
+            own = [renamed(tables, key) for key in keys.kept if ignored.matches(key)]
+            # A row that is shorter than the rename leaves its keys to it.
+            own = [row for row in own if row is not None and len(row.source) < len(ignored.source)]
+            if own and any(folded(keys.kept[key]) in names for key in keys.kept if ignored.matches(key)):
+                text = f"keys that begin with {ignored.source!r} are ignored here, and fill parameters of the module"
+                yield Hit(table.file, ignored.source_node, text, "remove the row")
     reported: set[tuple[ClassModel, str]] = set()
-    for name, built, owner in _parameters(module, "", 0):
-        if folded(name) not in filled and (owner, built.name) not in reported:
+    for name, built, owner in parameters:
+        numbered = any(part.isdigit() for part in name.split("."))
+        there = any(_covers(target, name) for target in targets) if numbered else folded(name) in filled
+        if not there and (owner, built.name) not in reported:
             reported.add((owner, built.name))
             yield Hit(built.file, built.node, f"no key of the checkpoint becomes the parameter {name!r}")
 
@@ -55,7 +71,7 @@ def check(package: Package) -> Hits:
 def _parameters(cls: ClassModel, prefix: str, depth: int) -> Iterator[tuple[str, Submodule, ClassModel]]:
     """Yield the parameters whose names are certain, with what builds them."""
     for built in submodules(cls) if depth < _DEEPEST else ():
-        name = prefix + built.name + (f".{INDEX}" if built.repeated else "")
+        name = prefix + built.name + (f".{_index(built)}" if built.repeated else "")
         if built.cls is not None:
             yield from _parameters(built.cls, f"{name}.", depth + 1)
         elif built.qualified in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
@@ -64,6 +80,32 @@ def _parameters(cls: ClassModel, prefix: str, depth: int) -> Iterator[tuple[str,
             yield f"{name}.weight", built, cls
             if built.qualified == "torch.nn.Linear" and _has_bias(built.file, built.call):
                 yield f"{name}.bias", built, cls
+
+
+def _index(built: Submodule) -> str:
+    """Return the place of an element where `nn.Sequential` lists it, else a mark that stands for any."""
+    index = built.file.index
+    around = index.parent(built.call)
+    if isinstance(around, ast.Call) and built.file.qualified(around.func) == "torch.nn.Sequential":
+        items = list(around.args)
+        if built.call in items and not any(isinstance(item, ast.Starred) for item in items):
+            return str(items.index(built.call))
+    return INDEX
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """Whether a folded name, ``mlp.{0,2}.weight`` or ``layers.{0..27}.up.weight``, stands for another one."""
+    wanted = name.split(".")
+    parts = _RANGE.sub(lambda found: found[0].replace("..", "-"), pattern).split(".")
+    if len(parts) != len(wanted):
+        return False
+    for part, one in zip(parts, wanted, strict=True):
+        if part == one or one == INDEX:
+            continue
+        ends = [piece.split("-") for piece in part[1:-1].split(",")] if part.startswith("{") else []
+        if not one.isdigit() or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if end[-1].isdigit()):
+            return False
+    return True
 
 
 def _has_bias(file: PythonFile, call: ast.Call) -> bool:
@@ -83,6 +125,7 @@ FAILING = (
                 ("(self.llm2vae(self.norm", "(self.proj_out(self.norm"),
             ],
         },
+        also=("OSC408",),
     ),
     Example(
         "a bias that the checkpoint does not have",
@@ -107,6 +150,32 @@ FAILING = (
         },
     ),
     Example(
+        "a parameter's key is ignored",
+        {
+            "spec": SPEC,
+            "model": [
+                (
+                    '(("language_model.lm_head.", "predicts text"),)',
+                    '(("language_model.lm_head.", "predicts text"), («"language_model.model.norm."», "no text"))',
+                ),
+            ],
+        },
+    ),
+    Example(
+        "an element more than the checkpoint has",
+        {
+            "spec": SPEC,
+            "model": [
+                (
+                    "        self.mlp = nn.Sequential(nn.Linear(1, hidden_size), nn.SiLU(), nn.Linear(hidden_size, hidden_size))",
+                    "        «self.mlp» = nn.Sequential(\n"
+                    "            nn.Linear(1, hidden_size), nn.SiLU(), nn.Linear(hidden_size, hidden_size), nn.Linear(1, 1)\n"
+                    "        )",
+                )
+            ],
+        },
+    ),
+    Example(
         "a row that leads elsewhere",
         {
             "spec": SPEC,
@@ -115,6 +184,7 @@ FAILING = (
                 ("self.vae2llm = nn.Linear", "«self.vae2llm» = nn.Linear"),
             ],
         },
+        also=("OSC408",),
     ),
 )
 PASSING = (

@@ -13,8 +13,11 @@ Instead: ignore keys by name, with a reason, and raise for every other one.
 from __future__ import annotations
 
 import ast
+import re
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
 from scaffold.check.model.package import Package
@@ -25,6 +28,7 @@ NAME = "silent-key-drop"
 SEVERITY = "error"
 CHECKLIST = ("M6", "pitfall 3", "pitfall 22")
 APPLIES = Applies(non_diffusers=True)
+_MAPS = re.compile(r"key|rename|remap|map_")
 HELP = "list the keys that are not needed, with the reason, and raise for every other one"
 
 
@@ -36,6 +40,7 @@ def check(package: Package) -> Hits:
             continue
         yield from _filters(function)
         yield from _loops(function)
+        yield from _swallowed(function)
         yield from _mapping(function, tables)
 
 
@@ -69,6 +74,29 @@ def _loops(function: FunctionModel) -> Hits:
         yield Hit(function.file, open_ended[0].test, f"{function.name}() passes over keys that no test here knows")
 
 
+def _swallowed(function: FunctionModel) -> Hits:
+    """``except KeyError: continue`` around the mapping of one key, with nothing kept of it."""
+    for node in function.nodes(ast.ExceptHandler):
+        assert isinstance(node, ast.ExceptHandler)
+        caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        known = {"KeyError", "LookupError", "Exception"}
+        if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in known) for kind in caught):
+            continue
+        silent = all(isinstance(statement, (ast.Continue, ast.Pass)) for statement in node.body)
+        around = function.file.index.parent(node)
+        if silent and isinstance(around, ast.Try) and any(_names_a_key(statement) for statement in around.body):
+            span = function.file.span_of_line(node.lineno)
+            yield Hit(function.file, span, f"{function.name}() passes over keys that the key remap refuses")
+
+
+def _names_a_key(statement: ast.stmt) -> bool:
+    """Whether a statement maps one name of a tensor to another."""
+    return any(
+        isinstance(node, ast.Call) and len(node.args) == 1 and _MAPS.search(attribute_name(node) or "")
+        for node in ast.walk(statement)
+    )
+
+
 def _mapping(function: FunctionModel, tables: set[str]) -> Hits:
     """A function from key to key that answers None, or nothing, for whatever no row fits."""
     parameters = [name for name in function.positional if name not in ("self", "cls")]
@@ -78,11 +106,32 @@ def _mapping(function: FunctionModel, tables: set[str]) -> Hits:
     tested = any(_asks(node, {parameters[0]}) for node in function.nodes(ast.Call) if isinstance(node, ast.Call))
     if not tested or not (reads & tables):
         return
+    for statement in function.returns:
+        around = function.file.index.parent(statement)
+        none = statement.value is None or _is_none(statement.value)
+        if none and isinstance(around, ast.If) and statement in around.body and _nothing_fits(function, around.test):
+            yield Hit(function.file, statement, f"{function.name}() answers None for every key that it does not know")
+            return
     last = function.node.body[-1]
     if isinstance(last, ast.Return) and (last.value is None or _is_none(last.value)):
         yield Hit(function.file, last, f"{function.name}() answers None for every key that it does not know")
     elif isinstance(last, (ast.For, ast.If)) and any(isinstance(node, ast.Return) for node in ast.walk(last)):
         yield Hit(function.file, function.node, f"{function.name}() answers None for every key that it does not know")
+
+
+def _nothing_fits(function: FunctionModel, test: ast.expr) -> bool:
+    """Whether a test says that a search through a table found nothing: ``not fitting``, ``row is None``."""
+    found: ast.expr | None = None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        found = test.operand
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+        found = test.left
+    if found is None:
+        return False
+    found = follow(function.file, found)
+    if isinstance(found, (ast.ListComp, ast.SetComp, ast.DictComp)):
+        return True
+    return isinstance(found, ast.Call) and attribute_name(found) in ("next", "get", "filter", "match", "fullmatch")
 
 
 def _key_names(target: ast.expr, source: ast.expr) -> set[str]:
@@ -150,6 +199,33 @@ FAILING = (
     Example(
         "nothing for what is not known",
         {"model": [(_RAISE, ""), ("def to_training_key(", "def «to_training_key»(")]},
+    ),
+    Example(
+        "None where a search finds nothing",
+        {
+            "model": [
+                (
+                    "    for source, target in KEY_MAP:\n        if name.startswith(source):\n"
+                    "            return target + name[len(source) :]\n    for source, _ in IGNORED_KEYS:\n"
+                    "        if name.startswith(source):\n            return None\n" + _RAISE,
+                    "    fitting = [row for row in KEY_MAP if name.startswith(row[0])]\n"
+                    "    if not fitting:\n        «return None»\n"
+                    "    return fitting[0][1] + name[len(fitting[0][0]) :]\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "what the key remap refuses is passed over",
+        {
+            "model": [
+                (
+                    _LOAD,
+                    "                try:\n                    target = to_training_key(source)\n"
+                    "                «except KeyError:»\n                    continue\n",
+                )
+            ]
+        },
     ),
     Example(
         "only what the module has",

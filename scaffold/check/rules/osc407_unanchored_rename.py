@@ -15,8 +15,9 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import keyword
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.key_tables import loading_functions
+from scaffold.check.model.key_tables import key_tables, loading_functions
 from scaffold.check.model.package import Package
+from scaffold.check.model.streams import derived, reads
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC407"
@@ -29,10 +30,16 @@ HELP = "test the prefix and cut it off, or use a table of prefixes"
 
 def check(package: Package) -> Hits:
     """Look for ``replace`` with pieces of parameter names in the functions that loading gets to."""
-    for function in loading_functions(package):
+    tables = {table.name for table in key_tables(package) if not table.ignores}
+    readers = [f for file in package.files for f in file.all_functions if _names(f) & tables]
+    for function in dict.fromkeys((*loading_functions(package), *readers)):
         if function.file not in package.files:
             continue
         for call in function.calls:
+            if _of_a_row(function, call, tables):
+                text = f"{ast.unparse(call)} changes the key wherever the row's text stands in it"
+                yield Hit(function.file, call, text, "cut the row's prefix off: target + name[len(source):]")
+                continue
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "replace" or len(call.args) < 2:
                 continue
             old = function.file.value(call.args[0])
@@ -42,6 +49,20 @@ def check(package: Package) -> Hits:
             counted = len(call.args) > 2 or keyword(call, "count") is not None
             if not (counted and _guarded(function, call, old)) and not _guarded(function, call, old):
                 yield Hit(function.file, call, f"replace({old!r}, …) changes {old!r} wherever it stands in a key")
+
+
+def _names(function: FunctionModel) -> set[str]:
+    return {node.id for node in function.nodes(ast.Name) if isinstance(node, ast.Name)}
+
+
+def _of_a_row(function: FunctionModel, call: ast.Call, tables: set[str]) -> bool:
+    """Whether a call replaces one side of a table's row by the other: ``name.replace(source, target)``."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "replace" or not _names(function) & tables:
+        return False
+    sides = {item.id for item in call.args if isinstance(item, ast.Name)}
+    if len(call.args) != 2 or call.keywords or len(sides) != 2 or not isinstance(call.func.value, ast.Name):
+        return False
+    return sides <= derived(function, tables, reads)
 
 
 def _guarded(function: FunctionModel, call: ast.Call, old: str) -> bool:
@@ -64,6 +85,21 @@ def _guarded(function: FunctionModel, call: ast.Call, old: str) -> bool:
 _LOAD = "state[target] = file.get_tensor(source)"
 FAILING = (
     Example("in the loop", {"model": [(_LOAD, 'state[«target.replace("model.", "")»] = file.get_tensor(source)')]}),
+    Example(
+        "by the row of a table",
+        {
+            "model": [
+                (
+                    "            return target + name[len(source) :]\n    for source, _",
+                    "            return «name.replace(source, target)»\n    for source, _",
+                )
+            ]
+        },
+    ),
+    Example(
+        "on the way back",
+        {"model": [("return source + name[len(target) :]", "return «name.replace(target, source)»")]},
+    ),
     Example(
         "in the mapping function",
         {

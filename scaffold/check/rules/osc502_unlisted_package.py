@@ -27,6 +27,10 @@ FIX_SAFETY = "safe"
 def check(package: Package) -> Hits:
     """Look for the three edits."""
     registry = package.project.registry
+    if registry is None and package.project.rendered:
+        # What `new` wrote has a patch, and a package that is new has to be in it.
+        text = f"the patch beside the package does not edit {REGISTRY}"
+        yield Hit(package.init or package.files[0], Span(1, 1, 1, 1), text, fixable=False)
     if registry is None or not registry.known:
         return
     missing = registry.missing(package.name)
@@ -60,6 +64,14 @@ FAILING = (
         "no star import", {"registry": [("from .toy_flow_grpo import *  # noqa: F401, F403\n", "")], "init": _MARKED}
     ),
     Example("not in __all__", {"registry": [("__all__ += list(toy_flow_grpo.__all__)\n", "")], "init": _MARKED}),
+    Example(
+        "no edit in the patch of a rendered tree",
+        {
+            "registry": None,
+            "init": _MARKED,
+            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
+        },
+    ),
     Example(
         "one edit is missing in the patch of a rendered tree",
         {

@@ -34,6 +34,10 @@ def check(package: Package) -> Hits:
     init = package.init
     if init is None:
         return
+    registry = package.project.registry
+    if registry is not None and package.name in registry.exported and not _may_have_all(init):
+        text = f"there is no __all__, and {registry.file.path} adds {package.name}.__all__"
+        yield Hit(init, Span(1, 1, 1, 1), text, "name both adapters in __all__", fixable=False)
     adapters = [r.cls for side in ("training", "rollout") for r in package.registered(side) if r.cls is not None]
     for cls in dict.fromkeys(adapters):
         if cls.file not in package.files or cls.file is init or "." in cls.qualname.removeprefix(f"{cls.file.module}."):
@@ -47,6 +51,10 @@ def check(package: Package) -> Hits:
         listed = _listed(init)
         if listed is not None and name not in listed[1]:
             yield Hit(init, listed[0], f"{name} is not named in __all__", f"add {name!r} to __all__", data=cls)
+
+
+def _may_have_all(init: PythonFile) -> bool:
+    return "__all__" in init.names or "__all__" in init.project.changed_names(init) or init.problem is not None
 
 
 def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
@@ -107,6 +115,7 @@ FAILING = (
             "def test_name() -> None:\n    assert ToyDiffusion\n",
         },
     ),
+    Example("no __all__", {"init": [(_ALL + "\n", ""), ("from .diffusers", "«»from .diffusers")]}),
     Example("not in __all__", {"init": [(_ALL, '__all__ = «["ToyDiffusion"]»')]}),
     Example("not in __all__, a tuple", {"init": [(_ALL, '__all__ = «("ToyPipelineWithLogProb",)»')]}),
 )

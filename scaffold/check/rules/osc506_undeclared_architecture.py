@@ -22,6 +22,7 @@ NAME = "undeclared-architecture"
 SEVERITY = "error"
 CHECKLIST = ("W5", "S1", "pitfall 26")
 APPLIES = Applies(non_diffusers=True)
+MODEL_CONFIG = "verl_omni/trainer/config/diffusion/model/diffusion_model.yaml"
 
 
 def check(package: Package) -> Hits:
@@ -40,6 +41,15 @@ def check(package: Package) -> Hits:
         elif isinstance(override.value, str) and override.value not in known:
             text = f"architecture {override.value!r} is not the registered {known[0]!r}"
             yield Hit(script, override.value_span, text, help)
+        elif not override.prefix and package.is_diffusion and not _declared(package):
+            text = "Hydra refuses a key that the trainer's configuration does not have, unless it begins with +"
+            yield Hit(script, override.span, text, help)
+
+
+def _declared(package: Package) -> bool:
+    """Whether the model's configuration in the checkout has the key, so that Hydra takes it as it is."""
+    file = package.project.source(MODEL_CONFIG)
+    return file is not None and any(line.startswith("architecture:") for line in file.lines)
 
 
 def _trains(script: ShellScript) -> bool:
@@ -52,6 +62,7 @@ FAILING = (
         "another string in the launch script",
         {"launch": [(_LINE, _LINE.replace("OmniToyForConditionalGeneration", "«ToyPipeline»"))]},
     ),
+    Example("without the plus", {"launch": [(_LINE, f"    «{_LINE.strip().removeprefix('+')}»")]}),
     Example(
         "none in the smoke script",
         {
@@ -85,6 +96,13 @@ PASSING = (
     Example(
         "through a variable of the environment",
         {"launch": [(_LINE, '    +actor_rollout_ref.model.architecture="$ARCH"')]},
+    ),
+    Example(
+        "the trainer's configuration has the key",
+        {
+            "launch": [(_LINE, _LINE.replace("+", ""))],
+            MODEL_CONFIG: "path: null\narchitecture: null\n",
+        },
     ),
     Example("diffusers reads it from the checkpoint", base="diffusers"),
 )

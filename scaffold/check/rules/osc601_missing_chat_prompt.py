@@ -40,8 +40,18 @@ def check(package: Package) -> Hits:
 _PROMPT = '        "prompt": [{"role": "user", "content": text.strip()}],\n'
 FAILING = (
     Example("plain text", {"data": [(_PROMPT, '        "prompt": «text.strip()»,\n')]}),
+    Example("a parameter that is text", {"data": [(_PROMPT, '        "prompt": «text»,\n')]}),
     Example("a message without a role", {"data": [(_PROMPT, '        "prompt": «[{"content": text}]»,\n')]}),
     Example("a single message", {"data": [(_PROMPT, '        "prompt": «{"role": "user", "content": text}»,\n')]}),
+    Example(
+        "messages as JSON",
+        {
+            "data": [
+                ("import argparse\n", "import argparse\nimport json\n"),
+                (_PROMPT, '        "prompt": «json.dumps([{"role": "user", "content": text}])»,\n'),
+            ]
+        },
+    ),
     Example(
         "no prompt at all",
         {

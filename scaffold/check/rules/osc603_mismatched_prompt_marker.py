@@ -16,10 +16,12 @@ import re
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.data_rows import holds_tokens, token_names, tokenising_functions
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC603"
@@ -42,6 +44,38 @@ def check(package: Package) -> Hits:
                 if marker not in known:
                     text = f"{marker!r} is put around the prompt, the rollout adapter knows {', '.join(sorted(known))}"
                     yield Hit(file, node, text, "use the same markers on both sides")
+            yield from _lacking(package, file, function, tokenisers)
+            yield from _chats(package, file, function)
+
+
+def _lacking(package: Package, file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
+    """Look for lists of ids that get one of the two markers which the rollout adapter takes off."""
+    for side, method in (("begin", "removeprefix"), ("end", "removesuffix")):
+        taken = {marker for adapter in package.rollout_adapters for marker in _taken_off(adapter.file, method)}
+        for node in _marked_lists(file, function, tokenisers):
+            edge = node.elts[0 if side == "begin" else -1]
+            others = [item for item in node.elts if item is not edge and not isinstance(item, ast.Starred)]
+            if len(taken) == 1 and isinstance(edge, ast.Starred) and others:
+                text = f"{min(taken)!r} is missing at the {side} of the ids; the rollout adapter takes it off"
+                yield Hit(file, node, text, "put the same markers around the prompt as the pipeline")
+
+
+def _taken_off(file: PythonFile, method: str) -> Iterator[str]:
+    for call in file.index.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == method and len(call.args) == 1:
+            value = file.value(call.args[0])
+            if isinstance(value, str) and _MARKER.fullmatch(value):
+                yield value
+
+
+def _chats(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
+    """Look for ids of a whole chat where the pipeline is known to encode the bare prompt."""
+    if recorded(package, "prompt", "chat_template") != "false":
+        return
+    for call in function.calls:
+        if attribute_name(call) == "apply_chat_template" and holds_tokens(call, set()):
+            text = "the ids are those of a chat, the pipeline encodes the prompt without its chat template"
+            yield Hit(file, call, text, "encode the bare prompt, with the pipeline's markers around it")
 
 
 def _rollout_markers(package: Package) -> Iterator[str]:
@@ -64,20 +98,22 @@ def _is_docstring(file: PythonFile, node: ast.Constant) -> bool:
 
 def _added(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Iterator[tuple[str, ast.expr]]:
     """Yield the markers that a list of ids begins or ends with."""
-    tokens = token_names(function, tokenisers)
-    for node in function.nodes(ast.List):
-        if not isinstance(node, ast.List):
-            continue
-        spread = any(
-            isinstance(item, ast.Starred) and holds_tokens(item.value, tokens, tokenisers) for item in node.elts
-        )
-        if not spread:
-            continue
+    for node in _marked_lists(file, function, tokenisers):
         for item in node.elts:
             for argument in item.args if isinstance(item, ast.Call) else ():
                 value = file.value(argument)
                 if isinstance(value, str) and _MARKER.fullmatch(value):
                     yield value, argument
+
+
+def _marked_lists(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Iterator[ast.List]:
+    """Yield the lists that ids of text are spread into."""
+    tokens = token_names(function, tokenisers)
+    for node in function.nodes(ast.List):
+        if isinstance(node, ast.List) and any(
+            isinstance(item, ast.Starred) and holds_tokens(item.value, tokens, tokenisers) for item in node.elts
+        ):
+            yield node
 
 
 _END = 'END_TOKEN = "<|im_end|>"'
@@ -96,9 +132,47 @@ FAILING = (
         "written in place",
         {"data": [(_USE, 'tokenizer.convert_tokens_to_ids(«"<|vision_end|>"»)]')]},
     ),
+    Example(
+        "no end marker",
+        {
+            "data": [
+                (
+                    "    ids = [tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]",
+                    "    ids = «[tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids]»",
+                )
+            ]
+        },
+    ),
+    Example(
+        "ids of a chat",
+        {
+            "spec": "[prompt]\nchat_template = false\n",
+            "data": [
+                (
+                    "    ids = tokenizer.encode(text.strip(), add_special_tokens=False)\n"
+                    "    ids = [tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]",
+                    '    messages = [{"role": "user", "content": text}]\n'
+                    "    ids = «tokenizer.apply_chat_template(messages, tokenize=True)»",
+                )
+            ],
+        },
+    ),
 )
 PASSING = (
     Example("the same markers"),
+    Example(
+        "a chat, where nothing is known of the pipeline",
+        {
+            "data": [
+                (
+                    "    ids = tokenizer.encode(text.strip(), add_special_tokens=False)\n"
+                    "    ids = [tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]",
+                    '    messages = [{"role": "user", "content": text}]\n'
+                    "    ids = tokenizer.apply_chat_template(messages, tokenize=True)",
+                )
+            ],
+        },
+    ),
     Example(
         "a rollout adapter that names none",
         {"rollout": [('.removeprefix("<|im_start|>").removesuffix("<|im_end|>")', "")]},

@@ -38,6 +38,14 @@ def check(package: Package) -> Hits:
 _ROWS = 'rows = [build_row("a sign", [1, 5, 2])]'
 FAILING = (
     Example("no prompt", {"dummy": [(_ROWS, 'rows = [«{"data_source": "x", "extra_info": {}}»]')]}),
+    Example(
+        "another key, by keyword",
+        {"dummy": [(_ROWS, 'rows = [«dict(data_source="x", caption=text)» for text in "a b".split()]')]},
+    ),
+    Example(
+        "text of a loop",
+        {"dummy": [(_ROWS, 'rows = []\n    for text in "a b".split():\n        rows.append({"prompt": «text»})')]},
+    ),
     Example("plain text", {"dummy": [(_ROWS, 'rows = [{"data_source": "x", "prompt": «"a sign"»}]')]}),
 )
 PASSING = (

@@ -220,7 +220,7 @@ class Calls(Library):
         return join([value for value, _ in returns], cond, at)
 
     def _should_follow(self, func: Func) -> bool:
-        if not self.may_inline or func.name in SCHEDULER_METHODS:
+        if not self.may_inline or (func.name in SCHEDULER_METHODS and not _is_wrapper(func)):
             return False
         if any(f.node is func.node for f in self.stack):
             return False
@@ -265,6 +265,17 @@ class Calls(Library):
                 bound[name] = Param("argument", name)
         frame.env.update(bound)
         return bound
+
+
+def _is_wrapper(func: Func) -> bool:
+    """A method called ``step`` of a class that makes no schedule: it calls the steps of others, or writes them out."""
+    cls = func.bound.cls if isinstance(func.bound, Obj) else None
+    return (
+        cls is not None
+        and func.name == "step"
+        and cls.find_method("set_timesteps") is None
+        and not any(c.external_bases for c in cls.mro)
+    )
 
 
 def _is_static(node: ast.AST) -> bool:

@@ -54,7 +54,13 @@ def find_denoising(trace: Trace) -> list[Denoising]:
         if best is not None:
             best.streams = tuple(candidates)
             found.append(best)
-    return sorted(found, key=lambda d: (d.step is None, d.inline is None, len(d.loop.conditions), -d.number))
+    return sorted(found, key=_preference)
+
+
+def _preference(found: Denoising) -> tuple[bool, bool, bool, int, int]:
+    return (
+        found.step is None, found.sample is None, found.inline is None, len(found.loop.conditions), -found.number,
+    )  # fmt: skip
 
 
 def _rank(found: Denoising) -> tuple[bool, bool]:
@@ -78,7 +84,7 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
             inline = core
     if step is None and inline is None and renoised is None:
         return None
-    if step is None and inline is not None and not walks_a_schedule(inline, loop):
+    if step is None and inline is not None and not walks_a_schedule(inline, loop, variable):
         return None
     output = step_output(step, variable) if step is not None else inline_output(inline, variable)
     record = records.get(id(step)) if step is not None else None
@@ -88,9 +94,13 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
 def _from_calls(loop: LoopRecord, trace: Trace) -> Denoising | None:
     """A loop that keeps its sample in an attribute still calls a scheduler's ``step``."""
     for record in trace.calls:
-        if loop.number not in record.loops or record.method != STEP_METHOD:
+        if record.loops[-1:] != (loop.number,) or record.method != STEP_METHOD:
             continue
-        if isinstance(record.result, Call) and len(record.args) + len(record.kwargs) >= 3:
+        if len(record.args) + len(record.kwargs) >= 3:
             output = record.args[0] if record.args else record.kwargs.get("model_output")
-            return Denoising(loop, None, record.result, record, None, output)
+            step = record.result
+            if not isinstance(step, Call):
+                # A followed step keeps its arguments.
+                step = Call(record.func, record.args, record.kwargs, record.loops, at=record.at)
+            return Denoising(loop, None, step, record, None, output)
     return None

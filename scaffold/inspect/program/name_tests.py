@@ -8,7 +8,7 @@ from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.program import Program
 from scaffold.inspect.program.trace import Skip
 from scaffold.inspect.program.values import Call, Elem, External, Item, Map, Op, Param, Seq, Slice, Value
-from scaffold.inspect.verdict import text_of
+from scaffold.inspect.weight_sources import text_of
 
 WEIGHTS = "weights"
 _NAME_TESTS = ("startswith", "endswith")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ class Program(Requests):
         entry: the method that was executed.
         result: what it returns.
         trace: what happened on the way.
+        alone: whether a function was executed by itself, because no request was followed to it.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Program(Requests):
         self.entry: tuple[ClassInfo, Method] | None = None
         self.result: Value | None = None
         self.notes: dict[str, object] = {}
+        self.alone = False
 
     def _pipeline_class(self) -> ClassInfo:
         module = self.graph.find(self.target.module)
@@ -68,16 +72,44 @@ class Program(Requests):
 
     def run(self) -> None:
         """Execute ``__init__`` and the entry method."""
+        with self._deep():
+            self.construct()
+            self._find_entry()
+            if self.entry is not None:
+                self._run_entry(*self.entry)
+
+    def run_alone(self, function: Method, owner: ast.ClassDef | None, file: str) -> None:
+        """Execute ``__init__``, then one function of a file with unknown arguments."""
+        self.alone = True
+        with self._deep():
+            self.construct()
+            self._find_entry()
+            module = self.graph.find(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+            if module is None:
+                return
+            at = Evidence(file, function.lineno)
+            cls = self.classes.get(owner, module) if owner is not None else None
+            bound = self._instance(cls, at) if cls is not None else None
+            self.steps = 0
+            self.result = self.call(Func(function, module, cls, bound), [], {}, at)
+
+    def _instance(self, cls: ClassInfo, at: Evidence) -> Obj:
+        """The object of a class that the pipeline is or holds, else a new one."""
+        for held in [self.pipeline, *(o for v in self.pipeline.attrs.values() for o in options(v))]:
+            if isinstance(held, Obj) and cls in held.cls.mro:
+                return held
+        return Obj(cls, at=at)
+
+    def _find_entry(self) -> None:
+        self.entry = next((m for name in ENTRY_METHODS if (m := self.cls.find_method(name)) is not None), None)
+
+    @contextmanager
+    def _deep(self) -> Iterator[None]:
+        """Room for nested calls; what nests deeper still ends the execution where it is."""
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 12_000))
         try:
-            self.construct()
-            for name in ENTRY_METHODS:
-                found = self.cls.find_method(name)
-                if found is not None:
-                    self.entry = found
-                    self._run_entry(*found)
-                    break
+            yield
         except RecursionError as error:
             self.failures.append(error)
         finally:

@@ -10,10 +10,14 @@ from scaffold.inspect.program.conditions import absent_param
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.inspect.program.trace import Skip
+from scaffold.inspect.program.updates import WRITTEN
 from scaffold.inspect.program.values import (
+    Call,
+    Carried,
     ClassRef,
     Const,
     Elem,
+    External,
     Func,
     Param,
     Seq,
@@ -88,7 +92,11 @@ class Statements(Comprehensions):
         elif isinstance(target, ast.Attribute):
             self.set_attr(self.evaluate(target.value, frame), target.attr, value)
         elif isinstance(target, ast.Subscript):
-            self.set_item(self.evaluate(target.value, frame), self.evaluate(target.slice, frame), value)
+            base = self.evaluate(target.value, frame)
+            self.set_item(base, self.evaluate(target.slice, frame), value)
+            if isinstance(target.value, ast.Name) and _is_carried(base):
+                written = External(f"torch.{WRITTEN}")
+                frame.env[target.value.id] = self.opaque(written, [base, value], {}, self.at(target, frame))
         elif isinstance(target, ast.Tuple | ast.List):
             self._unpack(target.elts, value, frame)
         elif isinstance(target, ast.Starred):
@@ -254,6 +262,13 @@ def replace_env(env: Env, other: Env) -> None:
         values = dict(other)
         env.clear()
         env.update(values)
+
+
+def _is_carried(value: Value) -> bool:
+    """Whether a value is what a loop carries on, entries of it written at the most."""
+    while isinstance(value, Call) and value.name == WRITTEN:
+        value = value.args[0]
+    return isinstance(value, Carried)
 
 
 def _as_load(node: ast.expr) -> ast.expr:

@@ -6,10 +6,25 @@ import ast
 
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.trace import LoopRecord
-from scaffold.inspect.program.turns import is_entry, is_sample, is_turn, reshaped
-from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Func, Index, Item, Obj, Op, Value
+from scaffold.inspect.program.turns import SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Carried,
+    Choice,
+    Const,
+    External,
+    Func,
+    Index,
+    Item,
+    Obj,
+    Op,
+    Value,
+)
 
 STEP_METHOD = "step"
+WRITTEN = "index_put"
+"""A tensor some entries of which were assigned: ``index_put(tensor, written)``."""
 NOISING_METHODS = frozenset(("add_noise", "scale_noise"))
 NOISE_CALLS = frozenset(("randn", "randn_like", "randn_tensor", "normal", "normal_"))
 
@@ -47,12 +62,13 @@ def _is_noise(value: Value, variable: Carried) -> bool:
     return False
 
 
-def walks_a_schedule(update: Op, loop: LoopRecord) -> bool:
+def walks_a_schedule(update: Op, loop: LoopRecord, variable: Carried) -> bool:
     """Whether the turn's entry goes into an update as a number; the layers of a network are called instead."""
     entered = isinstance(loop.node, ast.While)
     for node in walk(update):
-        if isinstance(node, Call) and is_entry(_called(node), loop.number):
-            return False
+        if isinstance(node, Call) and node.name not in SHAPE_METHODS and is_entry(_called(node), loop.number):
+            if any(is_sample(a, variable) or through_model(a, variable) for a in arguments(node)):
+                return False
         entered = entered or is_entry(node, loop.number) or (isinstance(node, Index) and node.loop == loop.number)
     return entered
 
@@ -69,6 +85,8 @@ def unwrap(value: Value) -> Value:
     for _ in range(12):
         if (isinstance(value, Attr) and isinstance(value.base, Call | Choice | Item)) or isinstance(value, Item):
             value = value.base
+        elif isinstance(value, Call) and value.name == WRITTEN:
+            value = value.args[1] if any(isinstance(n, Call) for n in walk(value.args[1])) else value.args[0]
         elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
             value = inner
         elif isinstance(value, Choice):
@@ -86,13 +104,17 @@ def through_model(value: Value, variable: Carried) -> bool:
     found = called = False
     for node in walk(value):
         found = found or node is variable
-        called = called or isinstance(node, Call)
+        called = called or (isinstance(node, Call) and not _is_builtin(node))
         if found and called:
             return True
     return False
 
 
-def _arguments(call: Call) -> list[Value]:
+def _is_builtin(call: Call) -> bool:
+    return isinstance(call.func, External) and call.func.path.startswith("builtins.")
+
+
+def arguments(call: Call) -> list[Value]:
     return [*call.args, *(v for k, v in call.kwargs.items() if k != "**")]
 
 
@@ -103,7 +125,7 @@ def is_step(call: Call, variable: Carried) -> bool:
     receiver = call.func.base if isinstance(call.func, Attr) else call.func.bound
     if receiver is not None and any(isinstance(o, Obj) and o.cls.is_module for o in options(receiver)):
         return False
-    given = _arguments(call)
+    given = arguments(call)
     if call.name != STEP_METHOD and not any(is_turn(a, variable.loop) for a in given):
         return False
     has_sample = any(is_sample(a, variable) for a in given)
@@ -114,7 +136,7 @@ def is_step(call: Call, variable: Carried) -> bool:
 def step_output(step: Call | None, variable: Carried) -> Value | None:
     if step is None:
         return None
-    return next((a for a in _arguments(step) if through_model(a, variable)), None)
+    return next((a for a in arguments(step) if through_model(a, variable)), None)
 
 
 def _terms(value: Value, sign: int = 1) -> list[tuple[Value, int]]:
@@ -132,9 +154,8 @@ def _terms(value: Value, sign: int = 1) -> list[tuple[Value, int]]:
 def is_update(value: Op, variable: Carried) -> bool:
     """``x ± step·prediction``: the sample is one summand, the others come from the model."""
     terms = [t for t, _ in _terms(value)]
-    return (
-        len(terms) > 1 and any(is_sample(t, variable) for t in terms) and any(through_model(t, variable) for t in terms)
-    )
+    predicted = [t for t in terms if through_model(t, variable) and not is_entry(t, variable.loop)]
+    return len(terms) > 1 and bool(predicted) and any(is_sample(t, variable) for t in terms)
 
 
 def inline_output(value: Op | None, variable: Carried) -> Value | None:

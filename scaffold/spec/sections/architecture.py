@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from scaffold.errors import RefusedError, ScaffoldError
+from scaffold.remap import SourceRules
 from scaffold.spec.architecture import latent_modules, recognise, table_side
 from scaffold.spec.configuration import positive_float, positive_int, text_config, text_config_file
+from scaffold.spec.fused import unpacked
 from scaffold.spec.section import Section
 
 ORDER = 15
@@ -34,7 +36,8 @@ def fill(section: Section) -> None:
     """
     headers, origin = section.sources.headers, section.sources.headers_origin
     layers, _ = section.known("detail.layers.path")
-    sizes = recognise(headers, layers[0] if layers and len(layers) == 1 else None)
+    apart = unpacked(headers, SourceRules.of(section.sources.report), text_config(section))
+    sizes = recognise(apart, layers[0] if layers and len(layers) == 1 else None)
     for key, value in sizes.items():
         if key not in ("q_size", "kv_size"):
             section.put(key, value, origin)

@@ -10,21 +10,28 @@ import json
 import os
 import selectors
 import sys
+import tempfile
 import time
 import traceback
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+HEARTBEAT = 0.2  # seconds between two looks at deadlines
+
 
 def main() -> None:
     """Read the job and run it."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scaffold.verify.child.leftovers import die_with_parent
+
+    die_with_parent()
     run_job(json.loads(sys.stdin.read()), int(sys.argv[1]))
 
 
 def run_job(job: dict[str, Any], descriptor: int) -> None:
     """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
+    os.set_inheritable(descriptor, False)
     channel = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def say(**event: Any) -> None:
@@ -35,6 +42,8 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"}
     )
     os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    # The parent removes this folder, also what a contract that was killed has left in it.
+    os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
     origins: dict[str, str] = {}
     try:
         import torch
@@ -49,9 +58,11 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     except BaseException as error:
         missing = error.name if isinstance(error, ImportError) else None
         say(event="import", error=one_line(error, job["root"]), missing=missing, origins=origins)
+        say(event="end")
         return
     say(event="import", error=None, origins=origins, environment=environment())
     _contracts(job, package, say)
+    say(event="end")
 
 
 def environment() -> dict[str, str]:
@@ -89,12 +100,13 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
                 )
                 running[process.reader] = (contract, process)
                 selector.register(process.reader, selectors.EVENT_READ)
-            first = min(process.deadline for _, process in running.values())
-            for key, _ in selector.select(max(0.0, first - time.monotonic())):
-                contract, process = running[key.fd]
-                if not isolation.receive(process):
-                    selector.unregister(key.fd)
-                    del running[key.fd]
+            ready = {key.fd for key, _ in selector.select(HEARTBEAT)}
+            for reader, (contract, process) in list(running.items()):
+                # The end of the pipe may never come: a process that the contract has left behind can hold it open.
+                ended = isolation.has_ended(process)
+                if ended or (reader in ready and not isolation.receive(process)):
+                    selector.unregister(reader)
+                    del running[reader]
                     seconds = time.monotonic() - process.started
                     say(event="result", id=contract["id"], seconds=seconds, **isolation.finish(process))
             for _, process in running.values():

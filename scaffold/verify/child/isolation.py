@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -14,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from scaffold.verify.child.leftovers import die_with_parent
 
 MAX_RESULT_BYTES = 4 << 20
 
@@ -37,6 +38,7 @@ class Forked:
     log: Path
     received: bytes = b""
     timed_out: bool = False
+    status: int | None = None
 
 
 def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path) -> Forked:
@@ -60,7 +62,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
     try:
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
-        _die_with_parent()
+        die_with_parent()
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for stream in (1, 2):
             os.dup2(target, stream)
@@ -84,12 +86,6 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
         os._exit(status)
 
 
-def _die_with_parent() -> None:
-    """Linux: end when the host ends, however it ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def _limit_memory(megabytes: int) -> None:
     """Allow ``megabytes`` of address space beyond what is mapped now; a system that cannot say gets no limit."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -106,6 +102,22 @@ def receive(process: Forked) -> bool:
     return bool(chunk)
 
 
+def has_ended(process: Forked) -> bool:
+    """Whether the process is over; it is reaped then."""
+    if process.status is None:
+        process.status = _reaped(process.pid, os.WNOHANG)
+    return process.status is not None
+
+
+def _reaped(pid: int, options: int) -> int | None:
+    """Status of a process that has ended, or None; 0 where the package has had the system reap it."""
+    try:
+        found, status = os.waitpid(pid, options)
+    except ChildProcessError:
+        return 0
+    return status if found else None
+
+
 def kill(process: Forked) -> None:
     """End the process and everything it started."""
     with contextlib.suppress(OSError):
@@ -114,11 +126,16 @@ def kill(process: Forked) -> None:
 
 def finish(process: Forked) -> dict[str, Any]:
     """Reap the process and return its result, or ``{"error": line}``."""
-    kill_late = process.timed_out
-    _, status = os.waitpid(process.pid, 0)
+    if process.status is None:
+        process.status = _reaped(process.pid, 0)
     kill(process)  # what it may have left behind
+    status = process.status or 0
+    os.set_blocking(process.reader, False)
+    with contextlib.suppress(BlockingIOError):
+        while receive(process):
+            pass
     os.close(process.reader)
-    if kill_late:
+    if process.timed_out:
         return {"error": f"did not end within {process.seconds:g} s"}
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

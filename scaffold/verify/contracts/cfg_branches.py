@@ -8,11 +8,12 @@ import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.guidance import step
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
 from scaffold.verify.subject.subject import PROMPTS
 
 ID = "cfg-branches"
-TITLE = "the unconditional branch sees no prompt and differs from the conditional one"
+TITLE = "the unconditional branch sees no prompt, differs from the conditional one and learns with it"
 
 
 def run(subject: Any) -> Measured:
@@ -30,6 +31,7 @@ def run(subject: Any) -> Measured:
     problems = []
     if not relative(conditional, unconditional) > 1e-5:
         problems.append("both branches predict the same velocity: guidance does nothing")
+    problems += _idle(subject)
     floor = noise_floor(subject, module)
     return Measured(
         f"another prompt moves the unconditional velocity by {value:.1e} relative",
@@ -39,3 +41,14 @@ def run(subject: Any) -> Measured:
         "relative",
         floor,
     )
+
+
+def _idle(subject: Any) -> list[str]:
+    """A branch that the log-prob has no gradient for, though its velocity is part of the guided one."""
+    module, _, _, result = step(subject, subject.settings())
+    if not module.unconditional or not result[0].requires_grad:
+        return []  # guidance is off, or nothing has a gradient, which lora-learns reports
+    result[0].sum().backward()
+    branches = {"conditional": module.anchor, "unconditional": module.without}
+    idle = [name for name, parameter in branches.items() if parameter.grad is None or not parameter.grad.any()]
+    return [f"the {name} branch gets no gradient, although the log-prob follows it" for name in idle]

@@ -21,7 +21,7 @@ def run(subject: Any) -> Measured:
     """Every renorm under several scales, clamps, intervals and steps; the mean of the step shows the velocity."""
     found = guidance(subject)
     worst, where, tried, refused = 0.0, "", set(), set()
-    for changes, index in _cases(found):
+    for changes, index in _cases(found, [float(value) for value in subject.scheduler(subject.settings()).sigmas]):
         values = found.values(**changes)
         settings = subject.settings(**found.settings(**changes))
         try:
@@ -48,7 +48,7 @@ def run(subject: Any) -> Measured:
     )
 
 
-def _cases(found: Guidance) -> list[tuple[dict[str, Any], int]]:
+def _cases(found: Guidance, sigmas: list[float]) -> list[tuple[dict[str, Any], int]]:
     cases: list[dict[str, Any]] = [{}, {"text_scale": 1.0}, {"text_scale": 1.7}]
     if "interval" in found.names:
         cases += [
@@ -56,12 +56,17 @@ def _cases(found: Guidance) -> list[tuple[dict[str, Any], int]]:
             {"interval": [0.9, 1.0]},
             {"interval": [0.0, 1.0]},
             {"interval": (0.0, 0.5)},
+            # Open at its low end, closed at its high end.
+            {"interval": (sigmas[1], 1.0)},
+            {"interval": (0.0, sigmas[1])},
         ]
     if "renorm_type" in found.names:
         scales = [{}, {"image_scale": 1.5}] if "image_scale" in found.names else [{}]
         minima = [{}, {"renorm_min": 0.8}] if "renorm_min" in found.names else [{}]
         for kind, scale, minimum in itertools.product(RENORMS, scales, minima):
             cases.append({"renorm_type": kind, **scale, **minimum})
+        # Shorter than the conditional velocity: nothing is scaled up.
+        cases += [{"renorm_type": kind, "text_scale": 1.7} for kind in RENORMS]
     elif "image_scale" in found.names:
         cases.append({"image_scale": 1.5})
     return [(case, index) for case in cases for index in (0, 1, 3)]

@@ -12,11 +12,12 @@ from scaffold.verify.subject.rollout import RolloutDriver
 ID = "cfg-settings"
 TITLE = "rollout and training guide with the same values, given or not, in any container"
 PITFALLS = (29, 41)
+GIVEN = 2.5
 LIMIT = 1e-5  # as for cfg-formula; a scale of 3 for 4 gives 7e-3
 
 
 def run(subject: Any) -> Measured:
-    """Training without settings must follow what upstream sees; a list of two must reach upstream as a tuple does."""
+    """Training without settings must follow what upstream sees; what a request gives must reach upstream."""
     found = guidance(subject)
     settings = subject.settings()
     module, latents, _, result = step(subject, settings)
@@ -26,6 +27,11 @@ def run(subject: Any) -> Measured:
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = relative(result[1], mean)
     problems = []
+    name = found.names["text_scale"]
+    given: dict[str, Any] = {name: GIVEN}
+    seen = RolloutDriver(subject).roll_out(**given).extra_args.get(name)
+    if seen != GIVEN:
+        problems.append(f"{name}={GIVEN} of a request reaches upstream as {seen!r}")
     if "interval" in found.names:
         name, driver = found.names["interval"], RolloutDriver(subject)
         settings_of: dict[str, Any] = {"list": {name: [0.0, 1.0]}, "tuple": {name: (0.0, 1.0)}}

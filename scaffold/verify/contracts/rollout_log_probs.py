@@ -23,8 +23,8 @@ def run(subject: Any) -> Measured:
     driver, module = RolloutDriver(subject), KnownVelocity(subject)
     worst, where, problems = 0.0, "", []
     series: dict[str, list[float]] = {}
-    for kind in KINDS:
-        rolled = driver.roll_out(sde_type=kind)
+    for kind, noise_level in (*((kind, 0.7) for kind in KINDS), (KINDS[0], 0.4)):
+        rolled = driver.roll_out(sde_type=kind, noise_level=noise_level)
         if rolled.latents is None or rolled.timesteps is None or rolled.log_probs is None:
             raise NotDrivableError("the rollout returns no trajectory without a window; see window-alignment")
         count = rolled.timesteps.shape[1] if rolled.timesteps.ndim > 1 else 0
@@ -34,18 +34,18 @@ def run(subject: Any) -> Measured:
                 f" and latents {tuple(rolled.latents.shape)}"
             )
             continue
-        again = recomputed(subject, module, rolled, kind)
+        again = recomputed(subject, module, rolled, kind, noise_level)
         difference = (again - rolled.log_probs).abs().max().item()
-        if kind == KINDS[0]:
+        if not series:
             series = {"rollout log-prob": rolled.log_probs[0].tolist(), "training log-prob": again[0].tolist()}
         if difference > worst or difference != difference:
-            worst, where = difference, f" ({kind})"
+            worst, where = difference, f" ({kind}, noise level {noise_level})"
     return Measured(f"{worst:.1e} apart{where}", problems, worst, LIMIT, "absolute", 6e-8, series or None)
 
 
-def recomputed(subject: Any, module: Any, rolled: Any, kind: str) -> torch.Tensor:
+def recomputed(subject: Any, module: Any, rolled: Any, kind: str, noise_level: float = 0.7) -> torch.Tensor:
     """Log-probs ``(1, W)`` of a recorded trajectory as the training adapter computes them."""
-    settings = subject.settings(sde_type=kind)
+    settings = subject.settings(sde_type=kind, noise_level=noise_level)
     values = []
     for step in range(rolled.timesteps.shape[1]):
         with torch.no_grad():

@@ -44,7 +44,7 @@ def run(subject: Any) -> Measured:
                 scored = {norm: log_prob(kind, latents[:, step + 1], mean, scale, norm) for norm in (False, True)}
                 errors = {norm: relative(found[0], value) for norm, value in scored.items()}
                 norm = min(errors, key=lambda name: errors[name])
-                if kind != "cps":
+                if kind != "cps" and errors[norm] <= LIMIT:
                     conventions.add(norm)
                 difference = max(relative(found[1], mean), errors[norm])
                 difference = max(difference, relative(found[3], torch.tensor((sigmas[step] - sigmas[step + 1]) ** 0.5)))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scaffold.verify.request import VerifyRequest
-    from scaffold.verify.result import CheckResult
+    from scaffold.verify.rollout.level import Outcome
 
 
-def run(request: VerifyRequest, *, version: str | None = None) -> list[CheckResult]:
+def run(request: VerifyRequest, *, version: str | None = None) -> Outcome:
     """Run the level; where its environment is not built, every check is skipped with the reason.
 
     Args:

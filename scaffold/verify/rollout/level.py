@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,20 @@ def level_checks() -> tuple[Check, ...]:
     return (*(engine_check(dtype) for dtype in DTYPES), *all_checks())
 
 
-def run_level(request: VerifyRequest, *, version: str | None = None) -> list[CheckResult]:
+@dataclass(frozen=True)
+class Outcome:
+    """What the level found.
+
+    Attributes:
+        checks: one result for each selected check.
+        environment: versions and origins under the names of the contract level; empty where no process started.
+    """
+
+    checks: list[CheckResult]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
     """Run the level.
 
     Args:
@@ -68,20 +82,29 @@ def run_level(request: VerifyRequest, *, version: str | None = None) -> list[Che
     """
     wanted = [check for check in level_checks() if not request.select or check.id in request.select]
     if not wanted:
-        return []
+        return Outcome([])
     package = open_package(request.package)
     found = find_environment(version or os.environ.get(VERSION) or package_version(package))
     if isinstance(found, str):
-        return skipped(wanted, found)
+        return Outcome(skipped(wanted, found))
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-") as scratch:
         try:
             plan = make_plan(package, found, request.checkpoint, Path(scratch))
         except NotEstablishedError as reason:
-            return skipped(wanted, str(reason))
-        results = []
+            return Outcome(skipped(wanted, str(reason)))
+        results: list[CheckResult] = []
+        versions: dict[str, str] = {}
         for dtype in DTYPES:
-            results += _run_dtype(plan, dtype, wanted, Path(scratch))
-    return results
+            checks, started = _run_dtype(plan, dtype, wanted, Path(scratch))
+            results += checks
+            versions |= started
+    return Outcome(results, {**versions, **_origins(plan)} if versions else {})
+
+
+def _origins(plan: Plan) -> dict[str, str]:
+    """Where the libraries of the process come from, in the words of the contract level."""
+    library = "kit" if plan.library is None else "real"
+    return {"verl_omni is": library, "verl is": library, "vllm_omni is": "real"}
 
 
 def package_version(package: Package) -> str:
@@ -118,12 +141,15 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     return Plan(package, environment, facts, library, checkpoint, builder)
 
 
-def _run_dtype(plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path) -> list[CheckResult]:
+def _run_dtype(
+    plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path
+) -> tuple[list[CheckResult], dict[str, str]]:
+    """Results of the checks of one precision, and the versions that its process ran with."""
     own = {check.id for scenario in scenarios() if dtype == scenario.DTYPE for check in scenario.CHECKS}
     checks = [check for check in wanted if check.id in own]
     engine = engine_check(dtype)
     if not checks and engine not in wanted:
-        return []
+        return [], {}
     results = scratch / f"{dtype}.jsonl"
     task = Task(
         root=str(plan.package.root),
@@ -140,28 +166,46 @@ def _run_dtype(plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path) -
     )
     task_file = scratch / f"{dtype}.json"
     task.write(task_file)
-    ending = run_process(plan.environment, task_file, scratch / f"{dtype}.log", profile=plan.profile)
+    log = scratch / f"{dtype}.log"
+    ending = run_process(plan.environment, task_file, log, profile=plan.profile)
     events = _events(results)
+    if ending.problem is not None or not any(event["event"] == "started" for event in events):
+        problem = ending.problem or "the process ended without starting"
+        ending = replace(ending, problem=f"{problem}; all it printed: {_kept(log, dtype)}")
+    elif any(event.get("raised") for event in events):
+        kept = _kept(log, dtype)
+        events = [
+            {**event, "reason": f"{event['reason']}; traceback: {kept}"} if event.get("raised") else event
+            for event in events
+        ]
     measured = {event["check"]: _measurement(event) for event in events if event["event"] == "measured"}
     alive = _engine_measurement(engine, ending, events, "real verl_omni" if plan.library else "kit")
     result = judge_all(checks, measured, "the process ended before this was measured")
     if engine in wanted or alive.value:
         result.insert(0, judge(engine, alive))
-    return result
+    versions: dict[str, str] = next((event["versions"] for event in events if event["event"] == "started"), {})
+    return result, versions
 
 
 def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any]], library: str) -> Measurement:
     started = next((event for event in events if event["event"] == "started"), None)
     if ending.problem is not None or started is None:
-        problem = ending.problem or "the process ended without starting"
-        return Measurement(check.id, 1.0, problem, limit=0.0, seconds=ending.seconds)
+        return Measurement(check.id, 1.0, str(ending.problem), limit=0.0, seconds=ending.seconds)
     versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
     told = f"{versions}; {library}; {ending.megabytes} MB at most"
     return Measurement(check.id, 0.0, told, limit=0.0, seconds=ending.seconds)
 
 
 def _measurement(event: dict[str, Any]) -> Measurement:
-    return Measurement.from_data({name: value for name, value in event.items() if name != "event"})
+    return Measurement.from_data({name: value for name, value in event.items() if name not in ("event", "raised")})
+
+
+def _kept(log: Path, dtype: str) -> Path:
+    """Where a copy of a log stays after the run."""
+    handle, name = tempfile.mkstemp(prefix=f"omni-scaffold-{dtype}-", suffix=".log")
+    with log.open("rb") as source, os.fdopen(handle, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return Path(name)
 
 
 def _events(path: Path) -> list[dict[str, Any]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
 
 # Of the parent's variables, these say where things are; others could change what is measured.
-PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
 # docs/rollout.md gives the reason of each.
 VARIABLES = {
     "OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1",
@@ -68,7 +70,9 @@ def run_process(
         megabytes: resident memory it may hold.
     """
     variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile}
+    token = secrets.token_hex(8)
+    # The folder of the log is the run's own, and removed with all that is in it.
+    variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile, "TMPDIR": str(log.parent), MARK: token}
     started = time.monotonic()
     peak = 0
     stopped = None
@@ -93,7 +97,7 @@ def run_process(
                     break
                 time.sleep(0.1)
         finally:
-            _end(child)
+            _end(child, token)
     lasted = time.monotonic() - started
     if stopped is None and child.returncode == 0:
         return Ending(None, lasted, peak)
@@ -119,8 +123,9 @@ def _resident(pid: int) -> int:
     return 0
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes], token: str) -> None:
     """Kill what is left of the process and of those it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    end_leftovers(token)

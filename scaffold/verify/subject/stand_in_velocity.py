@@ -56,6 +56,7 @@ class TwoBranches(KnownVelocity):
     def __init__(self, subject: Any, negative: dict[str, Any] | None) -> None:
         super().__init__(subject)
         self._negative = negative
+        self.without = nn.Parameter(torch.zeros(1))  # as ``anchor``, in the branch without the prompt
         self.conditional: list[Tensor] = []
         self.unconditional: list[Tensor] = []
 
@@ -63,9 +64,10 @@ class TwoBranches(KnownVelocity):
         sample = self.latents(arguments)
         negative = self._negative
         if negative is not None and all(_same(arguments.get(name), value) for name, value in negative.items()):
-            self.unconditional.append(velocity_of(sample))
+            self.unconditional.append(velocity_of(sample) + self.without)
             return (self.unconditional[-1],)
-        self.conditional.append(velocity_of(sample) + 0.5 * sample.cos())
+        # A small scale makes the guided velocity shorter than this one, a large one longer: a renorm must tell them.
+        self.conditional.append(0.5 * velocity_of(sample) + 0.1 * sample.cos() + self.anchor)
         return (self.conditional[-1],)
 
 

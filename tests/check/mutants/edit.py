@@ -51,7 +51,9 @@ def _path(module: cst.Module, within: str) -> list[Any]:
     """Return the module and the classes and functions of a dotted path, from the outside to the inside."""
     nodes: list[Any] = [module]
     for name in within.split(".") if within else ():
-        fitting = [x for x in _body(nodes[-1]) if isinstance(x, cst.ClassDef | cst.FunctionDef) and x.name.value == name]
+        fitting = [
+            x for x in _body(nodes[-1]) if isinstance(x, cst.ClassDef | cst.FunctionDef) and x.name.value == name
+        ]
         if len(fitting) != 1:
             raise AnchorError(f"{len(fitting)} definitions of {name!r} (of {within!r})")
         nodes.append(fitting[0])
@@ -123,8 +125,10 @@ class _Statements(cst.CSTTransformer):
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> Any:
         body = self._body(updated_node.body) or [cst.SimpleStatementLine([cst.Pass()])]
-        return updated_node if len(body) == len(updated_node.body) and not self.count else updated_node.with_changes(
-            body=body
+        return (
+            updated_node
+            if len(body) == len(updated_node.body) and not self.count
+            else updated_node.with_changes(body=body)
         )
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> Any:

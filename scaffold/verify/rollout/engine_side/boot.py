@@ -27,6 +27,9 @@ if __name__ == "__main__":
     # The folder of this script would come first and serve its modules as if they were libraries.
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != Path(__file__).resolve().parent]
     introduce("scaffold", ROOT)
+    from scaffold.verify.child.leftovers import die_with_parent
+
+    die_with_parent()
     if sys.argv[1] == "--probe":
         from scaffold.verify.rollout.engine_side import settings
 

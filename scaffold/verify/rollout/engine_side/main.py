@@ -42,10 +42,12 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
     wanted = {check.id for check in checks}
     started = time.monotonic()
 
-    def put(found: Measurement) -> None:
+    def put(found: Measurement, raised: bool = False) -> None:
         if found.check in wanted:
             wanted.remove(found.check)
-            _write(results, "measured", {**found.to_data(), "seconds": _since(started)})
+            _write(results, "measured", {**found.to_data(), "seconds": _since(started), "raised": raised})
+
+    raised = False
 
     try:
         for found in scenario.measure(bench):
@@ -56,9 +58,10 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
         missing, skipped = str(reason), True
     except Exception as error:
         missing, skipped = describe(error, str(Path(bench.task.root, *bench.task.package.split(".")))), False
+        raised = True
         traceback.print_exc()
     for check in checks:
-        put(Measurement(check.id, None, missing, skipped=skipped))
+        put(Measurement(check.id, None, missing, skipped=skipped), raised)
 
 
 def describe(error: Exception, root: str) -> str:

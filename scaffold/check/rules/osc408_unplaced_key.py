@@ -1,0 +1,78 @@
+"""A key that the table keeps leads to no parameter of the training module.
+
+The checkpoint has a weight that generation uses, the table names it, and the module has nothing to put it into: a
+part was left out of the port, or goes by another name. A strict load stops there; one that is not strict trains a
+model without that part.
+
+    ("latent_pos_embed.", "latent_pos_embed.")        # and no self.latent_pos_embed in the module
+
+Instead: add the part to the module, correct the name, or ignore the key with the reason.
+"""
+
+from __future__ import annotations
+
+from scaffold.check.example import Example
+from scaffold.check.example_keys import recorded_spec
+from scaffold.check.model.key_tables import Rename, folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.module_paths import module_paths
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC408"
+NAME = "unplaced-key"
+SEVERITY = "error"
+CHECKLIST = ("M6", "M7", "M8", "pitfall 22")
+APPLIES = Applies(non_diffusers=True)
+HELP = "add the part to the module, correct the name, or ignore the key with the reason"
+
+
+def check(package: Package) -> Hits:
+    """Apply the table to the keys that ``scaffold.toml`` records and look for the module that each leads into."""
+    keys, module = recorded_keys(package), package.training_module
+    tables = [table for table in key_tables(package) if not table.ignores]
+    paths = module_paths(module) if module is not None else None
+    if keys is None or module is None or paths is None or not paths.complete:
+        return
+    known = {folded(name) for name in (*paths.modules, *paths.parameters)}
+    reported: set[Rename] = set()
+    for key in keys.kept:
+        row = renamed(tables, key)
+        if row is None or row.target is None or row in reported:
+            continue
+        name = row.target + key[len(row.source) :]
+        # The weight of a module is its last component; parameters of a class of the tree have their own names.
+        if not {folded(name), folded(name.rpartition(".")[0])} & known:
+            table = next(table for table in tables if row in table.rows)
+            reported.add(row)
+            yield Hit(table.file, row.source_node, f"{key!r} becomes {name!r}, which {module.name} does not have")
+
+
+SPEC = recorded_spec()
+_POS = "        self.latent_pos_embed = nn.Embedding(config.max_latent_size**2, config.hidden_size)\n"
+_ADD = "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n"
+_ROW = '    ("latent_pos_embed.", "latent_pos_embed."),\n'
+_MARK = (_ROW, _ROW.replace('("latent_pos_embed."', '(«"latent_pos_embed."»'))
+FAILING = (
+    Example("a part is missing", {"spec": SPEC, "model": [(_POS, ""), (_ADD, ""), _MARK]}),
+    Example(
+        "a row that leads elsewhere",
+        {"spec": SPEC, "model": [('    ("vae2llm.", "vae2llm."),\n', '    («"vae2llm."», "vae_proj."),\n')]},
+        also=("OSC403",),
+    ),
+)
+PASSING = (
+    Example("every key has its place", {"spec": SPEC}),
+    Example("nothing is known of the checkpoint", {"model": [(_POS, ""), (_ADD, "")]}),
+    Example(
+        "ignored with the reason",
+        {
+            "spec": SPEC.replace('target = "latent_pos_embed.weight"', 'target = ""'),
+            "model": [
+                (_POS, ""),
+                (_ADD, ""),
+                (_ROW, ""),
+                ('"predicts text"),)', '"predicts text"), ("latent_pos_embed.", "no positions"))'),
+            ],
+        },
+    ),
+)

@@ -1,0 +1,86 @@
+"""Loops of a pipeline's own folder that may denoise although no request was followed to them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect.facts import Evidence
+from scaffold.upstream import PipelineTarget, UpstreamSource
+
+_SCHEDULE_WORDS = ("timestep", "sigma", "denois", "num_steps", "inference_steps", "diffusion_steps", "schedule")
+_LOADS = ("load_weights", "__init__")
+MAX_LOOPS = 6
+"""How many functions are tried by themselves."""
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class HiddenLoop:
+    """A loop, the function it stands in, and that function's class."""
+
+    function: FunctionNode
+    owner: ast.ClassDef | None
+    at: Evidence
+
+
+def hidden_loops(source: UpstreamSource, target: PipelineTarget) -> list[HiddenLoop]:
+    """Loops over a schedule, loops that take a scheduler's step, and loops that add to a variable what a call gave.
+
+    The pipeline's own module comes first.
+    """
+    folder = target.file.rpartition("/")[0] + "/"
+    files = [target.file, *(f for f in source.files(folder) if f != target.file)]
+    found: list[HiddenLoop] = []
+    for file in files:
+        try:
+            tree = source.tree(file)
+        except ScaffoldError:
+            continue
+        for function, owner in _functions(tree):
+            at = next((n.lineno for n in _own_nodes(function) if _may_denoise(n)), None)
+            if at is not None and function.name not in _LOADS:
+                found.append(HiddenLoop(function, owner, Evidence(file, at)))
+    return found[:MAX_LOOPS]
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, ast.ClassDef | None]]:
+    for node in tree.body:
+        if isinstance(node, FunctionNode):
+            yield node, None
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, FunctionNode):
+                    yield inner, node
+
+
+def _own_nodes(function: FunctionNode) -> Iterator[ast.For | ast.While]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.For | ast.While):
+            yield node
+
+
+def _may_denoise(loop: ast.For | ast.While) -> bool:
+    head = loop.iter if isinstance(loop, ast.For) else loop.test
+    names = [n.id for n in ast.walk(head) if isinstance(n, ast.Name)]
+    names += [n.attr for n in ast.walk(head) if isinstance(n, ast.Attribute)]
+    if any(word in name.lower() for name in names for word in _SCHEDULE_WORDS):
+        return any(isinstance(n, ast.Call) for s in loop.body for n in ast.walk(s))
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+            if len(node.args) + len(node.keywords) >= 3:
+                return True
+        if isinstance(loop, ast.While) and isinstance(node, ast.Assign) and _adds_to_itself(node):
+            return True
+    return False
+
+
+def _adds_to_itself(node: ast.Assign) -> bool:
+    """``x = x + a * b``"""
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return False
+    return isinstance(value.left, ast.Name) and value.left.id == target.id and isinstance(value.right, ast.BinOp)

@@ -1,0 +1,51 @@
+"""Distilled few-step loops: each turn predicts the clean sample and puts new noise on it."""
+
+from __future__ import annotations
+
+from scaffold.inspect.guidance import plain_parts
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.values import Attr, Call, Const, Func, Obj, Value
+from scaffold.inspect.refusals.refusal import Refusal
+from scaffold.inspect.step_arguments import is_difference
+
+ORDER = 10
+REASON = (
+    "a distilled few-step loop: each turn predicts the clean sample and puts new noise on it, so that no step leads "
+    "from one sample to the next and has a log-prob"
+)
+
+
+def refusal(program: Program) -> Refusal | None:
+    """The loop's only way to update the sample mixes a prediction with new noise."""
+    loop = program.denoising
+    if loop is None:
+        return None
+    if loop.step is None and loop.renoised is not None and not _leads_on(loop):
+        return Refusal(REASON, [loop.renoised.at, loop.loop.at])
+    if loop.step is not None and (flag := _stochastic(loop.step)) is not None:
+        return Refusal(REASON, [loop.step.at, flag.at])
+    return None
+
+
+def _leads_on(loop: Denoising) -> bool:
+    """Whether the loop has an update, too, that goes by the difference of neighbouring times, as a step does.
+
+    One that goes by the turn's time alone is the clean prediction.
+    """
+    parts = plain_parts(loop.inline) if loop.inline is not None else []
+    return any(is_difference(part, loop.number) for part in parts)
+
+
+def _stochastic(step: Call) -> Value | None:
+    """A scheduler that is always constructed to renoise."""
+    receiver: Value | None = None
+    if isinstance(step.func, Attr):
+        receiver = step.func.base
+    elif isinstance(step.func, Func):
+        receiver = step.func.bound
+    held = [o for o in (options(receiver) if receiver is not None else []) if isinstance(o, Obj | Call)]
+    flags = [o.kwargs.get("stochastic_sampling") for o in held]
+    on = [f for f in flags if isinstance(f, Const) and f.value is True]
+    return on[0] if on and len(on) == len(flags) else None

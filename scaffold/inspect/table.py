@@ -1,0 +1,109 @@
+"""Every registered pipeline of one version: its verdict and the answers that an overview needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect import inspect_pipeline
+from scaffold.inspect.report import SCHEMA, Report
+from scaffold.upstream import locate, read_registry
+
+if TYPE_CHECKING:
+    from scaffold.upstream import UpstreamSource
+
+MAX_PROCESSES = 8
+SHOWN = (
+    ("denoiser", ("class", "method")),
+    ("scheduler", ("class", "call", "arguments", "inline", "steps", "direction", "shift", "negated")),
+    ("cfg", ("branches", "scales", "interval", "execution")),
+    ("prompt", ("kind",)),
+    ("vae", ("class",)),
+)
+"""The answers of a row; all of them are answers of the report of one pipeline."""
+
+_source: UpstreamSource | None = None
+
+
+def registered_classes(source: UpstreamSource) -> dict[str, list[str]]:
+    """The first registry key of each registered class, with all its keys, in the registry's order."""
+    keys: dict[tuple[str, str, str], list[str]] = {}
+    for key, entry in read_registry(source).items():
+        keys.setdefault(entry, []).append(key)
+    return {names[0]: names for names in keys.values()}
+
+
+def inspect_all(selector: str | None, processes: int | None = None) -> dict[str, Any]:
+    """Inspect every registered class of a version in parallel processes.
+
+    Args:
+        selector: as ``scaffold.upstream.locate`` takes it.
+        processes: how many to start; one runs in this process. All processors that this process may use by default.
+
+    Returns:
+        The table: ``schema``, ``upstream`` and one row a class under ``pipelines``; unknown values are None.
+
+    Raises:
+        ScaffoldError: no such version, or it has no registry.
+    """
+    source = locate(selector)
+    classes = registered_classes(source)
+    count = min(processes or _processors(), MAX_PROCESSES, len(classes) or 1)
+    if count == 1:
+        rows: Iterable[dict[str, Any]] = [_row(source, key) for key in classes]
+    else:
+        with ProcessPoolExecutor(count, initializer=_open, initargs=(selector,)) as pool:
+            rows = list(pool.map(_row_of, classes))
+    keys = sum(map(len, classes.values()))
+    return {
+        "schema": SCHEMA,
+        "upstream": {"version": source.version, "registry_keys": keys, "classes": len(classes)},
+        "pipelines": list(rows),
+    }
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _open(selector: str | None) -> None:
+    """Read the version once in each process; syntax trees are shared by the pipelines inspected there."""
+    global _source
+    _source = locate(selector)
+
+
+def _row_of(key: str) -> dict[str, Any]:
+    assert _source is not None
+    return _row(_source, key)
+
+
+def _row(source: UpstreamSource, key: str) -> dict[str, Any]:
+    try:
+        return row(inspect_pipeline(source, key))
+    except ScaffoldError as error:
+        # One module that cannot be read leaves the rest of the table standing.
+        verdict = {"path": None, "reason": str(error), "confidence": "unknown", "file": None, "line": None}
+        empty = {question: dict.fromkeys(names) for question, names in SHOWN}
+        return {"pipeline": key, "module": None, "registry_keys": [key], "verdict": verdict, **empty}
+
+
+def row(report: Report) -> dict[str, Any]:
+    """One pipeline's row."""
+    upstream, path = report.upstream, report.fact("verdict.path")
+    place = path.evidence[0] if path.evidence else None
+    shown = {question: {name: report.value(f"{question}.{name}") for name in names} for question, names in SHOWN}
+    return {
+        "pipeline": upstream.pipeline,
+        "module": upstream.module,
+        "registry_keys": list(upstream.registry_keys),
+        "verdict": {
+            **report.verdict,
+            "confidence": path.confidence,
+            "file": place.file if place else None,
+            "line": place.line if place else None,
+        },
+        **shown,
+    }

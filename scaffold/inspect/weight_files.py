@@ -1,0 +1,39 @@
+"""Which weight files a pipeline loads: those streamed to it, else those it opens by itself."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.values import External, Seq
+from scaffold.inspect.weight_sources import text_of, weight_sources
+
+_FILE_LOADERS = ("safetensors.torch.load_file", "safetensors.safe_open", "torch.load")
+_WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+
+
+def weight_files(program: Program) -> dict[str, Evidence | None]:
+    """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern."""
+    files: dict[str, Evidence | None] = {}
+    for _, source in weight_sources(program):
+        folder = text_of(source.kwargs.get("subfolder"))
+        patterns = source.kwargs.get("allow_patterns_overrides")
+        names = [text_of(i) for i in patterns.items] if isinstance(patterns, Seq) else []
+        for name in [n for n in names if n] or ["*.safetensors"]:
+            files.setdefault(f"{folder}/{name}" if folder else name, source.at)
+    if not files:
+        files = _opened(program)
+    if program.headers is not None and any(f == "*.safetensors" for f in files):
+        named = [str(getattr(f, "name", f)) for f in program.headers.files]
+        place = files.pop("*.safetensors")
+        files.update(dict.fromkeys(named, place))
+    return files
+
+
+def _opened(program: Program) -> dict[str, Evidence | None]:
+    files: dict[str, Evidence | None] = {}
+    for record in program.trace.calls:
+        if isinstance(record.func, External) and record.func.path in _FILE_LOADERS and record.args:
+            name = program.file_name(record.args[0])
+            if name is not None and name.endswith(_WEIGHT_ENDINGS):
+                files.setdefault(name, record.at)
+    return files

@@ -1,0 +1,44 @@
+"""Ends every process that a run has started, also those that left its process group or lost their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+# Inherited by everything that a run starts; its value is the run's own.
+MARK = "OMNI_SCAFFOLD_RUN"
+PASSES = 20
+
+
+def end_leftovers(token: str) -> None:
+    """Kill the processes that carry ``token`` in their environment.
+
+    Linux only: elsewhere no process can be found by what it inherited, and only process groups are ended.
+    """
+    # One that forks while it is looked for is found by the next pass.
+    for _ in range(PASSES):
+        found = _carrying(f"{MARK}={token}".encode())
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _carrying(entry: bytes) -> list[int]:
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # The memory of a process that has ended and waits to be reaped is gone, so it is not found again.
+        with suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+                pids.append(int(folder.name))
+    return pids
+
+
+def die_with_parent() -> None:
+    """Linux: be ended when the parent ends, however it ends."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,0 +1,141 @@
+"""How predictions are combined, when, how they are computed, and what the unconditional branch is given."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from synthetic import look
+
+LOOP = """
+sigmas = torch.linspace(1.0, 0.0, steps + 1)
+for i in range(steps):
+{body}
+    x = x + (sigmas[i + 1] - sigmas[i]) * v
+"""
+NONE = 'none = self.encode("")\n'
+BOTH = """
+c = self.net(x, sigmas[i], cond)
+u = self.net(x, sigmas[i], none)
+"""
+
+
+def loop(body: str, before: str = NONE) -> str:
+    return before + LOOP.format(body="\n".join("    " + line for line in body.strip().splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("combined", "formula"),
+    [
+        ("u + scale * (c - u)", "u+s(c-u)"),
+        ("scale * (c - u) + u", "u+s(c-u)"),
+        ("torch.lerp(u, c, scale)", "u+s(c-u)"),
+        ("c + (scale - 1) * (c - u)", "c+(s-1)(c-u)"),
+        ("c + scale * (c - u)", "c+s(c-u)"),
+    ],
+)
+def test_formula(tmp_path: Path, combined: str, formula: str) -> None:
+    found = look(tmp_path, loop(BOTH + f"v = {combined}"))
+    assert found.value("detail.cfg.formula") == formula
+    assert (found.value("cfg.branches"), found.value("cfg.execution")) == (2, "sequential")
+
+
+def test_no_guidance(tmp_path: Path) -> None:
+    found = look(tmp_path, loop("v = self.net(x, sigmas[i], cond)"))
+    assert (found.value("cfg.branches"), found.value("cfg.execution"), found.value("cfg.scales")) == (1, "none", {})
+
+
+def test_batch_doubled(tmp_path: Path) -> None:
+    body = """
+    both = self.net(torch.cat([x, x]), sigmas[i], torch.cat([none, cond]))
+    u, c = both.chunk(2)
+    v = u + scale * (c - u)
+    """
+    found = look(tmp_path, loop(textwrap.dedent(body)))
+    assert (found.value("cfg.branches"), found.value("cfg.execution")) == (2, "batched")
+
+
+def test_packed(tmp_path: Path) -> None:
+    body = """
+    both = self.net(torch.cat([x, x], dim=1), sigmas[i], torch.cat([none, cond], dim=1))
+    u, c = both.split([16, 16], dim=1)
+    v = u + scale * (c - u)
+    """
+    found = look(tmp_path, loop(textwrap.dedent(body)))
+    assert (found.value("cfg.branches"), found.value("cfg.execution")) == (2, "packed")
+
+
+def test_three_branches(tmp_path: Path) -> None:
+    body = BOTH + 'w = self.net(x, sigmas[i], self.encode("w"))\nt = w + 2.0 * (c - w)\nv = u + scale * (t - u)'
+    found = look(tmp_path, loop(body))
+    assert (found.value("cfg.branches"), found.value("cfg.execution")) == (3, "sequential")
+
+
+def test_alternatives_are_not_added_up(tmp_path: Path) -> None:
+    body = (
+        BOTH
+        + """
+if params.extra_args.get("mode") == "other":
+    w = self.net(x, sigmas[i], self.encode("w"))
+    v = w + scale * (c - w)
+else:
+    v = u + scale * (c - u)
+"""
+    )
+    assert look(tmp_path, loop(body)).value("cfg.branches") == 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "interval", "rule"),
+    [
+        ("0.25 < sigmas[i] <= 0.75", [0.25, 0.75], "lo < sigma <= hi"),
+        ("sigmas[i] >= 0.25 and sigmas[i] < 0.75", [0.25, 0.75], "lo <= sigma < hi"),
+        ("0.25 <= i / steps <= 0.75", [0.25, 0.75], "lo <= step fraction <= hi"),
+        ("0.25 <= (i + 1) / steps < 0.75", [0.25, 0.75], "lo <= step fraction < hi"),
+    ],
+)
+def test_interval(tmp_path: Path, condition: str, interval: list[float], rule: str) -> None:
+    found = look(tmp_path, loop(BOTH + f"v = u + scale * (c - u) if {condition} else c"))
+    assert found.value("cfg.interval") == interval
+    assert found.value("detail.cfg.interval_rule") == rule
+
+
+def test_no_interval(tmp_path: Path) -> None:
+    found = look(tmp_path, loop(BOTH + "v = u + scale * (c - u)")).fact("cfg.interval")
+    assert (found.value, found.confidence) == (None, "certain")
+
+
+@pytest.mark.parametrize("written", ["params.guidance_scale", "params.guidance_scale or 4.5"])
+def test_default_that_the_request_class_fills_in(tmp_path: Path, written: str) -> None:
+    found = look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", f"{NONE}scale = {written}\n"))
+    assert found.value("cfg.scales") == {"guidance_scale": 1.0}
+
+
+def test_default_that_the_pipeline_fills_in(tmp_path: Path) -> None:
+    before = NONE + 'scale = params.extra_args.get("strength", 6.5)\n'
+    assert look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).value("cfg.scales") == {"strength": 6.5}
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ('none = self.encode("")\n', "empty_string"),
+        ('none = self.encode(" ")\n', "space"),
+        ('none = self.encode(prompt.get("negative_prompt", ""))\n', "empty_string"),
+        ('none = self.encode(prompt.get("negative_prompt") or " ")\n', "space"),
+        ("none = torch.zeros_like(cond)\n", "zeros"),
+        ("none = cond[:, :0]\n", "empty"),
+        ("none = torch.empty((1, 0, 8))\n", "empty"),
+        ("none = torch.tensor([[self.tokenizer.pad_token_id]])\n", "special_tokens"),
+        ('none = [self.tokenizer.convert_tokens_to_ids("<|none|>")]\n', "special_tokens"),
+    ],
+)
+def test_what_the_unconditional_branch_is_given(tmp_path: Path, before: str, kind: str) -> None:
+    assert look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).value("detail.negative.kind") == kind
+
+
+def test_unconditional_branch_that_is_not_known(tmp_path: Path) -> None:
+    before = 'none = self.encode(prompt.get("other"))\n'
+    found = look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).fact("detail.negative.kind")
+    assert (found.value, found.confidence) == (None, "unknown")

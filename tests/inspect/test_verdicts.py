@@ -1,0 +1,177 @@
+"""Why a pipeline is refused, or left to diffusers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import EULER, look
+
+LOCAL = "\n\nfrom diffusers.utils.torch_utils import randn_tensor\n"
+
+
+def test_renoise_written_out(tmp_path: Path) -> None:
+    loop = """
+    sigmas = torch.linspace(1.0, 0.0, steps + 1)
+    for i in range(steps):
+        x = x - sigmas[i] * self.net(x, sigmas[i], cond)
+        if i + 1 < steps:
+            x = (1 - sigmas[i + 1]) * x + sigmas[i + 1] * torch.randn_like(x)
+    """
+    found = look(tmp_path, loop)
+    assert found.verdict["path"] == "refused"
+    assert "puts new noise on it" in found.verdict["reason"]
+    assert found.fact("verdict.path").evidence[0].file.endswith("made_up/pipeline.py")
+
+
+def test_renoise_by_the_scheduler(tmp_path: Path) -> None:
+    loop = """
+    self.scheduler.set_timesteps(steps)
+    times = self.scheduler.timesteps
+    for i, t in enumerate(times):
+        clean = x - t * self.net(x, t, cond)
+        x = self.scheduler.add_noise(clean, torch.randn_like(x), times[i + 1]) if i + 1 < len(times) else clean
+    """
+    init = "from diffusers import FlowMatchEulerDiscreteScheduler\nself.scheduler = FlowMatchEulerDiscreteScheduler()"
+    assert look(tmp_path, loop, init=init).verdict["path"] == "refused"
+
+
+@pytest.mark.parametrize(("flag", "path"), [("True", "refused"), ("False", "non_diffusers")])
+def test_scheduler_that_renoises(tmp_path: Path, flag: str, path: str) -> None:
+    loop = """
+    self.scheduler.set_timesteps(steps)
+    for t in self.scheduler.timesteps:
+        x = self.scheduler.step(self.net(x, t, cond), t, x).prev_sample
+    """
+    init = "from diffusers import FlowMatchEulerDiscreteScheduler\n"
+    init += f"self.scheduler = FlowMatchEulerDiscreteScheduler(stochastic_sampling={flag})"
+    assert look(tmp_path, loop, init=init).verdict["path"] == path
+
+
+def test_noise_added_to_a_step_is_no_renoise(tmp_path: Path) -> None:
+    loop = """
+    sigmas = torch.linspace(1.0, 0.0, steps + 1)
+    for i in range(steps):
+        dt = sigmas[i + 1] - sigmas[i]
+        x = x + dt * self.net(x, sigmas[i], cond) + 0.1 * torch.randn_like(x)
+    """
+    assert look(tmp_path, loop).verdict["path"] == "non_diffusers"
+
+
+def test_a_step_that_may_renoise_instead(tmp_path: Path) -> None:
+    loop = """
+    sigmas = torch.linspace(1.0, 0.0, steps + 1)
+    for i in range(steps):
+        v = self.net(x, sigmas[i], cond)
+        if params.extra_args.get("stochastic"):
+            x = (1 - sigmas[i + 1]) * (x - sigmas[i] * v) + sigmas[i + 1] * torch.randn_like(x)
+        else:
+            x = x + (sigmas[i + 1] - sigmas[i]) * v
+    """
+    assert look(tmp_path, loop).verdict["path"] == "non_diffusers"
+
+
+def per_token(shape: str) -> str:
+    return f"""
+    tokens = []
+    for position in range(params.extra_args.get("length", 64)):
+        x = torch.randn({shape}, generator=params.generator)
+        sigmas = torch.linspace(1.0, 0.0, steps + 1)
+        for i in range(steps):
+            x = x + (sigmas[i + 1] - sigmas[i]) * self.net(x, sigmas[i], cond)
+        tokens.append(x)
+    """
+
+
+def test_one_token_at_a_time(tmp_path: Path) -> None:
+    found = look(tmp_path / "token", per_token("(1, 8)"))
+    assert found.verdict["path"] == "refused"
+    assert "per-token" in found.verdict["reason"]
+    assert look(tmp_path / "block", per_token("(1, 16, 8)")).verdict["path"] == "non_diffusers"
+
+
+JOINT = """
+y = torch.randn((1, 4, 8), generator=params.generator)
+self.video.set_timesteps(steps)
+self.audio.set_timesteps(steps)
+for t in self.video.timesteps:
+    v, w = self.both(x, y, t, cond)
+    {step}
+"""
+BOTH = """
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(8, 8)
+
+    def forward(self, x, y, t, cond):
+        joined = self.proj(torch.cat([x, y], dim=1) + t + cond)
+        return joined[:, :16], joined[:, 16:]
+
+
+class Pair:
+    def __init__(self, first, second):
+        self.first = first
+        self.second = second
+
+    def step(self, outputs, t, samples):
+        return self.first.step(outputs[0], t, samples[0])[0], self.second.step(outputs[1], t, samples[1])[0]
+"""
+TWO = """
+from diffusers import FlowMatchEulerDiscreteScheduler
+
+self.both = Both()
+self.video = FlowMatchEulerDiscreteScheduler()
+self.audio = FlowMatchEulerDiscreteScheduler()
+self.pair = Pair(self.video, self.audio)
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "x, y = self.video.step(v, t, x)[0], self.audio.step(w, t, y)[0]",
+        "x, y = self.pair.step((v, w), t, (x, y))",
+        "x, y = x + t * v, y + 2 * t * w",
+    ],
+)
+def test_joint_streams(tmp_path: Path, step: str) -> None:
+    found = look(tmp_path, JOINT.format(step=step), init=TWO, before=BOTH)
+    assert found.verdict["path"] == "refused"
+    assert "joint streams: one turn steps x and y" in found.verdict["reason"]
+
+
+COMPONENT = """
+from vllm_omni.diffusion.models.made_up.loader import Source
+
+self.transformer = {name}()
+self.weights_sources = [Source(model_or_path=od_config.model, subfolder={folder}, prefix="transformer.")]
+"""
+LOADER = "class Source:\n    def __init__(self, model_or_path, subfolder=None, prefix=''):\n        pass\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "path"),
+    [
+        ("FluxTransformer2DModel", "'transformer'", "diffusers"),
+        ("FluxTransformer2DModel", "None", "non_diffusers"),
+        ("MadeUpTransformer2DModel", "'transformer'", "non_diffusers"),
+    ],
+)
+def test_component_that_diffusers_loads(tmp_path: Path, name: str, folder: str, path: str) -> None:
+    found = look(
+        tmp_path, EULER.replace("self.net", "self.transformer"), init=COMPONENT.format(name=name, folder=folder),
+        before=f"\n\nclass {name}(Net):\n    pass\n", modules={"loader.py": LOADER},
+    )  # fmt: skip
+    assert found.verdict["path"] == path
+    if path == "diffusers":
+        assert "FluxTransformer2DModel" in found.verdict["reason"]
+
+
+def test_pipeline_that_diffusers_runs(tmp_path: Path) -> None:
+    before = "\n\nfrom diffusers import DiffusionPipeline\n"
+    init = "self.inner = DiffusionPipeline.from_pretrained(od_config.model)"
+    found = look(tmp_path, 'x = self.inner(prompt.get("prompt")).images\n', init=init, before=before)
+    assert found.verdict["path"] == "diffusers"
+    assert "as a whole" in found.verdict["reason"]

@@ -1,0 +1,106 @@
+"""``checkpoint.computed`` of a spec: a parameter that the module computes, demanded by nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.spec import IntegrationSpec
+
+CLI = Callable[..., Any]
+TABLE = "latent_pos_embed.pos_embed"
+PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
+DROP = {"source": "latent_pos_embed.", "op": "drop", "reason": "computed by the module"}
+
+
+@pytest.fixture
+def spec_file(reference: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes the golden spec with a list of computed parameters, their rule a drop."""
+
+    def write(computed: Any, *, drop: bool = True) -> Path:
+        spec = IntegrationSpec.from_toml((reference / PACKAGE / "scaffold.toml").read_text(encoding="utf-8"))
+        section = dict(spec.sections["checkpoint"])
+        section["computed"] = computed
+        if drop:
+            section["rules"] = [DROP if rule["source"] == "latent_pos_embed." else rule for rule in section["rules"]]
+        path = tmp_path / "spec.toml"
+        path.write_text(IntegrationSpec({**spec.sections, "checkpoint": section}).to_toml(), encoding="utf-8")
+        return path
+
+    return write
+
+
+def render(scaffold_cli: CLI, spec: Path, out: Path) -> Path:
+    scaffold_cli("new", "bagel", "--spec", spec, "--out", out).success()
+    return out
+
+
+def test_it_is_neither_loaded_nor_saved_nor_sent(
+    scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None]
+) -> None:
+    tree = render(scaffold_cli, spec_file([TABLE]), tmp_path / "out")
+    module = (tree / PACKAGE / "bagel_model.py").read_text(encoding="utf-8")
+    assert f'COMPUTED: tuple[str, ...] = ("{TABLE}",)' in module
+    readme = (tree / "examples/flowgrpo_trainer/bagel/README.md").read_text(encoding="utf-8")
+    assert f"| computed by the module | `{TABLE}` | |" in readme
+    kit_passes(tree, "main", "-k", "checkpoint or key_map or saved or weights or names or refused")
+
+
+def test_a_checkpoint_that_has_it_all_the_same(
+    scaffold_cli: CLI,
+    spec_file: Callable[..., Path],
+    tmp_path: Path,
+    tiny_checkpoint: Callable[..., Path],
+    kit_environment: Callable[..., dict[str, str]],
+) -> None:
+    import subprocess
+    import sys
+
+    tree = render(scaffold_cli, spec_file([TABLE], drop=False), tmp_path / "out")
+    name = f"{PACKAGE.replace('/', '.')}.bagel_model"
+    code = f"from {name} import BagelForTraining as M; M.from_pretrained({str(tiny_checkpoint())!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kit_environment(tree), capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert f"has tensors for ['{TABLE}'], which COMPUTED says the module computes" in done.stderr
+
+
+@pytest.mark.upstream
+def test_the_proof_knows_it(scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path) -> None:
+    tree = render(scaffold_cli, spec_file([TABLE]), tmp_path / "out")
+    outcome = scaffold_cli("remap", tree, "--format", "json")
+    data = json.loads(outcome.success())
+    assert set(data["proof"].values()) == {True}
+    assert data["counts"]["parameters"] == 796
+    assert data["counts"]["mapped"] == 795
+    assert data["counts"]["unfilled"] == 0
+    assert f"note: computed by the module: '{TABLE}'" in scaffold_cli("remap", tree).success()
+
+
+def test_a_key_for_it_fails_the_proof(scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path) -> None:
+    tree = render(scaffold_cli, spec_file([TABLE], drop=False), tmp_path / "out")
+    outcome = scaffold_cli("remap", tree, "--format", "json")
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["proof"]["fills"] is False
+    assert f"fills: '{TABLE}' is listed as computed, and '{TABLE}' fills it" in outcome.err
+
+
+def test_without_the_list_nothing_fills_it(scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path) -> None:
+    tree = render(scaffold_cli, spec_file([]), tmp_path / "out")
+    outcome = scaffold_cli("remap", tree, "--format", "json")
+    assert outcome.code == 1
+    assert f"no key fills the parameter '{TABLE}'" in outcome.err
+
+
+@pytest.mark.parametrize("computed", [["embed_tokens.weight"], [TABLE, TABLE], TABLE, [3], {"a": 1}])
+def test_only_what_the_module_computes(
+    computed: Any, scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    line = scaffold_cli("new", "bagel", "--spec", spec_file(computed), "--out", tmp_path / "out").refusal()
+    assert "checkpoint.computed is" in line
+    assert f"it must be ['{TABLE}'], all that the module computes" in line
