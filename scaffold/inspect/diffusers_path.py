@@ -69,6 +69,17 @@ def loads_through_diffusers(program: Program) -> Loaded | None:
     return None
 
 
+def later_release(program: Program) -> tuple[str, Evidence | None] | None:
+    """What a later release of diffusers has than the one that this version pins, which does not load the denoiser."""
+    pin, pinned_at = _pin(program)
+    releases = _releases()
+    for version, release in releases.items() if pin in releases else ():
+        found = _exported(program, release)
+        if found is not None:
+            return f"diffusers {version} has {found[0]}, but this version pins {pin}", pinned_at
+    return None
+
+
 def _exported(program: Program, release: _Release) -> tuple[str, list[Evidence | None]] | None:
     for source, folder, held in component_sources(program):
         for component in options(held):

@@ -58,10 +58,17 @@ def _by_difference(program: Program) -> dict[str, Fact]:
         if loop.number in r.loops and r.bound and r.method == denoiser.record.method
         and getattr(r.func, "node", None) is getattr(denoiser.record.func, "node", None)
     ]  # fmt: skip
+    known: dict[int, bool] = {}
+
+    def made_of_prompt(value: Value) -> bool:
+        if id(value) not in known:
+            known[id(value)] = _of_prompt(value)
+        return known[id(value)]
+
     for record in calls:
         for name, value in record.bound.items():
             others = [c.bound[name] for c in calls if name in c.bound and not same(c.bound[name], value)]
-            if not _of_prompt(value) and any(_of_prompt(o) for o in others):
+            if others and any(made_of_prompt(o) for o in others) and not made_of_prompt(value):
                 kind = _kind_of(value)
                 return {"detail.negative.kind": fact(kind, [value.at, record.at])} if kind is not None else {}
     return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.diffusers_path import Loaded, handed_over, loads_through_diffusers
+from scaffold.inspect.diffusers_path import Loaded, handed_over, later_release, loads_through_diffusers
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.program import Program
@@ -18,17 +18,21 @@ def answers(program: Program) -> dict[str, Fact]:
     ``non_diffusers`` otherwise."""
     loop = program.denoising
     loaded = loads_through_diffusers(program) or (handed_over(program) if loop is None else None)
-    if loop is None:
-        return _loaded(loaded) if loaded is not None else _unfollowed(program)
     sure: Confidence = "likely" if program.alone else "certain"
     refusal = find_refusal(program)
+    if loop is None and refusal is None:
+        return _loaded(loaded) if loaded is not None else _unfollowed(program)
     if refusal is not None and not (loaded is not None and refusal.on_this_path_only):
         return _verdict("refused", refusal.reason, refusal.places, sure)
     if loaded is not None:
         return _loaded(loaded, "" if refusal is None else f"; {refusal.reason}")
+    assert loop is not None
     place = loop.step.at if loop.step is not None else loop.loop.at
     sources = [o.at for _, o in weight_sources(program)]
     reason = "the weights do not load through diffusers, and each denoising step can be replaced"
+    later = later_release(program)
+    if later is not None:
+        reason, sources = f"{reason}; {later[0]}", [*sources, later[1]]
     return _verdict("non_diffusers", reason, [place, *sources], sure)
 
 

@@ -10,16 +10,26 @@ from scaffold.inspect.program.values import Call, Const, Obj, Seq, Value
 
 
 def weight_sources(program: Program) -> list[tuple[str, Obj | Call]]:
-    """The sources, each with the name of the pipeline's attribute that lists it."""
-    found: list[tuple[str, Obj | Call]] = []
-    for name, held in program.pipeline.attrs.items():
-        for option in options(held):
-            if isinstance(option, Seq):
-                for item in option.items:
-                    found += [
-                        (name, o) for o in options(item) if isinstance(o, Obj | Call) and "model_or_path" in o.kwargs
-                    ]
-    return found
+    """The sources, each with the name of the attribute that lists it."""
+    return [(name, source) for _, name, source in _listed(program)]
+
+
+def _listed(program: Program) -> Iterator[tuple[Obj, str, Obj | Call]]:
+    """The sources that the pipeline lists, and those that pipelines inside it do."""
+    inner = [o for v in program.pipeline.attrs.values() for o in options(v) if isinstance(o, Obj) and o.attrs]
+    seen: set[int] = set()
+    for holder in [program.pipeline, *inner]:
+        for name, held in holder.attrs.items():
+            for option in options(held):
+                for item in option.items if isinstance(option, Seq) else []:
+                    for source in options(item):
+                        if (
+                            isinstance(source, Obj | Call)
+                            and "model_or_path" in source.kwargs
+                            and id(source) not in seen
+                        ):
+                            seen.add(id(source))
+                            yield holder, name, source
 
 
 def text_of(value: Value | None) -> str | None:
@@ -35,11 +45,19 @@ def component_sources(program: Program) -> Iterator[tuple[Obj | Call, str | None
 
     A source without a folder streams the repository's root and is left out.
     """
-    for _, source in weight_sources(program):
+    for holder, _, source in _listed(program):
         folder = source.kwargs.get("subfolder")
         if folder is None or (isinstance(folder, Const) and not folder.value):
             continue
-        name = (text_of(source.kwargs.get("prefix")) or "").partition(".")[0]
-        held = program.pipeline.attrs.get(name)
+        held = _at(holder, (text_of(source.kwargs.get("prefix")) or "").strip(".").split("."))
         if held is not None:
             yield source, text_of(folder), held
+
+
+def _at(holder: Obj, path: list[str]) -> Value | None:
+    """The value that a dotted path of attributes leads to."""
+    value: Value | None = holder
+    for name in path:
+        inner = next((o for o in options(value) if isinstance(o, Obj)), None) if value is not None else None
+        value = inner.attrs.get(name) if inner is not None else None
+    return value

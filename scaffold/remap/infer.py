@@ -153,15 +153,14 @@ def _reasons(names: Iterable[str], given: Mapping[str, str], default: str) -> di
 
 def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str], default: str) -> set[str]:
     """A layer that is taken is taken whole: what is left of it was more likely forgotten than meant to go."""
-    layers = {layer for name in chosen for layer in _layer(name)}
-    return {name for name, reason in reasons.items() if reason == default and layers.intersection(_layer(name))}
+    layers = {layer for name in chosen for layer in _layers(name)[-1:]}
+    return {name for name, reason in reasons.items() if reason == default and layers.intersection(_layers(name))}
 
 
-def _layer(name: str) -> list[Template]:
-    """Return the template of the innermost numbered layer that a key lies in, as a list of one or none."""
+def _layers(name: str) -> list[Template]:
+    """Return the templates of the numbered layers that a key lies in, the outermost first."""
     template, _ = split_numbers(name)
-    places = [place for place, part in enumerate(template[:-1]) if part is None]
-    return [template[: places[-1] + 1]] if places else []
+    return [template[: place + 1] for place, part in enumerate(template[:-1]) if part is None]
 
 
 def _rules(

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,21 +73,26 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     groups: dict[str | None, list[ContractEntry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
-    for release, group in groups.items():
-        path, known = None, {entry.id: entry for entry in group}
-        if release is not None:
-            try:
-                path = str(other_diffusers(release))
-            except ScaffoldError as error:
-                results |= {entry.id: _result(entry, "skip", error.line) for entry in group}
-                continue
-        for event in _host({**job, "diffusers_path": path}, group):
-            if event["event"] == IMPORT:
-                _imported(event, group, results, outcome)
-            elif event["id"] in known:
-                results[event["id"]] = _from_event(known[event["id"]], event)
-        for entry in group:
-            results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
+    with ExitStack() as stack:
+        hosts = []  # all of them before the first is read: most of a host's time goes into its imports
+        for release, group in groups.items():
+            path = None
+            if release is not None:
+                try:
+                    path = str(other_diffusers(release))
+                except ScaffoldError as error:
+                    results |= {entry.id: _result(entry, "skip", error.line) for entry in group}
+                    continue
+            hosts.append((group, stack.enter_context(_host({**job, "diffusers_path": path}, group))))
+        for group, events in hosts:
+            known = {entry.id: entry for entry in group}
+            for event in events:
+                if event["event"] == IMPORT:
+                    _imported(event, group, results, outcome)
+                elif event["id"] in known:
+                    results[event["id"]] = _from_event(known[event["id"]], event)
+            for entry in group:
+                results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
     outcome.checks = [results[entry.id] for entry in entries]
     return outcome
 
@@ -154,28 +159,33 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
     )
 
 
-def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[dict[str, Any]]:
+@contextmanager
+def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
     """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
     token = secrets.token_hex(8)
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-verify-") as folder:
         contracts = [asdict(entry) for entry in entries]
         log = Path(folder, "host.log")
         process = start_host({**job, "token": token, "logs": folder, "contracts": contracts}, log)
-        budget = IMPORT_SECONDS + sum(entry.seconds for entry in entries)
-        seen = False
         try:
-            for line in _lines(process, time.monotonic() + IMPORT_SECONDS, time.monotonic() + budget):
-                event = _event(line, token)
-                if event is not None and event["event"] == END:
-                    break
-                if event is not None:
-                    seen = True
-                    yield event
+            yield _events(process, token, log, sum(entry.seconds for entry in entries))
         finally:
             os.close(process.reader)
             process.end()
-        if not seen:
-            yield {"event": IMPORT, "error": f"the host process ended or hung{last_words(log)}", "origins": {}}
+
+
+def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
+    """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
+    now, seen = time.monotonic(), False
+    for line in _lines(process, now + IMPORT_SECONDS, now + IMPORT_SECONDS + seconds):
+        event = _event(line, token)
+        if event is not None and event["event"] == END:
+            break
+        if event is not None:
+            seen = True
+            yield event
+    if not seen:
+        yield {"event": IMPORT, "error": f"the host process ended or hung{last_words(log)}", "origins": {}}
 
 
 @dataclass(frozen=True)

@@ -175,3 +175,17 @@ def test_pipeline_that_diffusers_runs(tmp_path: Path) -> None:
     found = look(tmp_path, 'x = self.inner(prompt.get("prompt")).images\n', init=init, before=before)
     assert found.verdict["path"] == "diffusers"
     assert "as a whole" in found.verdict["reason"]
+
+
+def test_placeholder(tmp_path: Path) -> None:
+    before = """
+
+class Elsewhere(nn.Module):
+    def denoise(self, net, x, cond, num_steps):
+        for i in range(num_steps):
+            x = x + (1 / num_steps) * net(x, i / num_steps, cond)
+        return x
+"""
+    found = look(tmp_path, EULER, init='raise NotImplementedError("later")', before=before)
+    assert found.verdict["path"] == "refused"
+    assert "placeholder" in found.verdict["reason"]

@@ -300,9 +300,7 @@ def test_what_upstream_skips_is_cited_or_in_conflict(headers: Make) -> None:
     st.sampled_from(["split", "join"]),
     st.integers(0, 4),
 )
-def test_lengths_add_up_along_any_axis(lengths: list[int], axis: int, op: str, off: int) -> None:
-    from conftest import headers_of
-
+def test_lengths_add_up_along_any_axis(headers: Make, lengths: list[int], axis: int, op: str, off: int) -> None:
     whole = [7, 7, 7]
     whole[axis] = sum(lengths) + off
     parts = [[length if place == axis else 7 for place in range(3)] for length in lengths]
@@ -313,6 +311,6 @@ def test_lengths_add_up_along_any_axis(lengths: list[int], axis: int, op: str, o
     else:
         rule = Rule(None, "w", "join", parts=names, axis=axis, sizes=tuple(lengths))
         keys, wanted = {n: tuple(p) for n, p in zip(names, parts, strict=True)}, {"w": tuple(whole)}
-    proof = prove(KeyMap((rule,)), headers_of(keys), wanted)
+    proof = prove(KeyMap((rule,)), headers(keys), wanted)
     assert proof.holds is (off == 0)
     assert proof.passes("shapes") is (off == 0)

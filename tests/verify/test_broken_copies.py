@@ -474,6 +474,66 @@ BUGS = (
         ),
         ("prompt-containers",),
     ),
+    Bug(
+        7,
+        "noise level of the request ignored",
+        ((ROLLOUT, 'self._options = {"noise_level": noise_level,', 'self._options = {"noise_level": 0.7,'),),
+        ("rollout-log-probs",),
+    ),
+    Bug(
+        29,
+        "scale of the request ignored",
+        (
+            (
+                ROLLOUT,
+                "resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS})",
+                "resolve_guidance({})",
+            ),
+        ),
+        ("cfg-settings",),
+    ),
+    Bug(
+        None,
+        "renorm that scales up",
+        ((TRAINING, ".clamp(min=minimum, max=1.0)", ".clamp(min=minimum)"),),
+        ("cfg-formula",),
+    ),
+    Bug(
+        None,
+        "interval closed at its low end",
+        ((TRAINING, "(sigma > low)", "(sigma >= low)"),),
+        ("cfg-formula",),
+    ),
+    Bug(
+        None,
+        "first sample decides about guidance",
+        ((TRAINING, "torch.where(active.view(-1, 1, 1), guided", "torch.where(active[0], guided"),),
+        ("step-per-sample",),
+    ),
+    Bug(
+        None,
+        "first sample's noise level for all",
+        (
+            (
+                TRAINING,
+                "            timestep=timesteps[:, step],\n            prev_sample",
+                "            timestep=timesteps[:1, step].expand(len(timesteps)),\n            prev_sample",
+            ),
+        ),
+        ("step-per-sample",),
+    ),
+    Bug(
+        None,
+        "unconditional branch without gradient",
+        ((TRAINING, "guide(velocity, unconditional, ", "guide(velocity, unconditional.detach(), "),),
+        ("cfg-branches",),
+    ),
+    Bug(
+        18,
+        "LoRA scaled twice",
+        ((MODEL, "alpha=self.scaling[name])", "alpha=self.scaling[name] ** 2)"),),
+        ("lora-update",),
+    ),
 )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +122,111 @@ def test_a_contract_that_does_not_come_back_is_a_failure_and_the_others_go_on(
     assert "\n" not in found["weights-round-trip"].reason
     assert [found[name].status for name in ("determinism", "config-round-trip")] == ["pass", "pass"]
     assert time.monotonic() - started < 40
+
+
+def ends(pid: int) -> bool:
+    """Whether a process is over, or is within seconds; a zombie, which may wait long for its parent, counts."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in ("Z", "X"):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+LEAVES = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open({mark!r}, "w").write(str(os.getpid()))
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("where", ["import", "contract"])
+def test_a_process_that_left_the_group_delays_nothing_and_is_ended(
+    where: str, copied: Path, edit: Callable[..., None], tmp_path: Path
+) -> None:
+    """It holds the pipes of host and contract open; a cold run, because only that knows what it has started."""
+    mark = tmp_path / "pid"
+    code = LEAVES.format(mark=str(mark))
+    if where == "import":
+        init = copied / "__init__.py"
+        init.write_text(init.read_text() + code)
+    else:
+        anchor = "        batch, device = hidden_states.shape[0]"
+        edit(copied / MODEL, anchor, code.replace("\n", "\n        ") + anchor.strip())
+    started = time.monotonic()
+    report = verify(copied, select=["config-round-trip", "input-keys", "forward"])
+    assert not report.failed, [check.reason for check in report.checks]
+    assert time.monotonic() - started < 50
+    assert ends(int(mark.read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: Path, tmp_path: Path) -> None:
+    mark, folder = tmp_path / "pid", tmp_path / "temporary"
+    folder.mkdir()
+    init = copied / "__init__.py"
+    init.write_text(
+        init.read_text() + f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scaffold", "verify", str(copied), "--select", "forward"],
+        cwd=Path(contract_level.__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A runner in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        while not (mark.is_file() and mark.read_text()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        assert list(folder.iterdir())
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 128 + number
+    finally:
+        process.kill()
+    assert ends(int(mark.read_text()))
+    assert list(folder.iterdir()) == []
+
+
+def test_lists_of_another_type_in_the_spec_are_no_lists(results: Any, copied: Path, edit: Callable[..., None]) -> None:
+    edit(copied / "scaffold.toml", "targets = [", "targets = 5\nothers = [")
+    found = results(copied, "lora-targets")
+    assert (found["lora-targets"].status, "gives target_modules" in found["lora-targets"].reason) == ("skip", True)
+
+
+def test_a_full_disk_does_not_lose_the_result(
+    warm: None, scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found is printed before the report is written; what cannot be written is said before the run."""
+    from scaffold.errors import ScaffoldError
+    from scaffold.verify import report
+
+    def full(*_: Any) -> None:
+        raise ScaffoldError("no space left")
+
+    missing = tmp_path / "missing" / "x.html"
+    refused = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", missing)
+    assert "is no folder; create it first" in refused.refusal()
+    monkeypatch.setattr(report, "write_report", full)
+    done = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", tmp_path / "x.html")
+    assert (done.code, "1 pass" in done.out, "no space left" in done.err) == (2, True, True)
+
+
+def test_the_command_is_given_as_typed(warm: None, reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(reference)
+    (command,) = verify(PACKAGE, select=["registration"]).commands
+    assert command == f"omni-scaffold verify {PACKAGE} --level contract --select registration"
 
 
 def test_garbage_on_every_descriptor_changes_no_result(results: Any, copied: Path, edit: Callable[..., None]) -> None:

@@ -29,6 +29,7 @@ DEFECTS = {
     "host-synchronisation",  # nonzero, item, bool
     "prompt-preprocessor",  # ids cut at the maximum length
     "schedule-diffusers-0.40.0",  # timesteps beside sigmas
+    "step-per-sample",  # the first sample's noise level decides about guidance for all
 }
 
 
@@ -69,6 +70,7 @@ def test_hand_written_package_fails_what_is_wrong_with_it_and_nothing_else(check
     assert "[1,4)" in lost["loses 1 of its log-probs"]
     assert "[3,5)" in lost["loses all log-probs"]
     assert found["loading-memory"].value >= 1
+    assert "cfg_interval" in found["step-per-sample"].reason, "only a narrower interval than the recipe's shows it"
 
 
 def test_an_installed_verl_omni_is_used_for_a_rendered_tree(

@@ -16,6 +16,7 @@ from scaffold.verify.rollout.environment import OVERRIDE, Environment
 from scaffold.verify.rollout.facts import gather_facts
 from scaffold.verify.rollout.level import VERSION, package_version
 from scaffold.verify.rollout.process import run_process
+from scaffold.verify.run import verify
 
 Fake = Callable[[str], Environment]
 
@@ -91,7 +92,7 @@ def test_level_without_its_environment_skips_every_check(
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path))
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.delenv(VERSION, raising=False)
-    results = run(VerifyRequest(package, level="rollout"))
+    results = run(VerifyRequest(package, level="rollout")).checks
     assert [result.id for result in results] == check_ids()
     assert {result.status for result in results} == {"skip"}
     assert {result.reason for result in results} == {
@@ -103,27 +104,75 @@ def test_level_without_its_environment_skips_every_check(
 def test_version_without_a_description_says_which_there_are(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.setenv(VERSION, "0.1.0")
-    (result,) = run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
+    (result,) = run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",))).checks
     assert result.status == "skip"
     assert "0.1.0; known: 0.27.0rc1, 0.30.0" in result.reason
 
 
 def test_selection_of_another_level_runs_nothing(package: Path) -> None:
-    assert run(VerifyRequest(package, level="rollout", select=("padding-invariance",))) == []
+    assert run(VerifyRequest(package, level="rollout", select=("padding-invariance",))).checks == []
 
 
-def test_dead_engine_is_a_failed_check(fake: Fake, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = fake("echo 'RuntimeError: no engine'; exit 1")
+def test_dead_engine_is_a_failed_check(
+    fake: Fake, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = fake("echo 'File one, line 2'; echo 'RuntimeError: no engine'; exit 1")
     monkeypatch.setenv(OVERRIDE, str(environment.folder))
-    results = {
-        result.id: result
-        for result in run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
-    }
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    outcome = run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
+    assert outcome.environment == {}
+    results = {result.id: result for result in outcome.checks}
     assert results["rollout-engine-float32"].status == "fail"
-    assert results["rollout-engine-float32"].reason.endswith("its last line: RuntimeError: no engine")
+    reason, _, kept = results["rollout-engine-float32"].reason.partition("; all it printed: ")
+    assert reason.endswith("its last line: RuntimeError: no engine")
+    assert Path(kept).read_text() == "File one, line 2\nRuntimeError: no engine\n"
+    assert [str(path) for path in (tmp_path / "temporary").iterdir()] == [kept], "only the log stays"
     assert results["rollout-independent-noise"].status == "skip"
     assert results["rollout-independent-noise"].reason == "the process ended before this was measured"
     assert len(results) == 2
+
+
+RAISES = """
+import json, sys
+task = json.load(open(sys.argv[-1]))
+with open(task["results"], "w") as results:
+    measured = {"check": task["checks"][0], "value": None, "reason": "KeyError: x", "floor": None, "limit": None,
+                "series": None, "skipped": False, "seconds": 0.0, "raised": True}
+    for event in ({"event": "started", "versions": {"torch": "9.9"}}, {"event": "measured", **measured}):
+        results.write(json.dumps(event) + "\\n")
+print("Traceback of the scenario")
+"""
+
+
+def test_a_scenario_that_raises_names_its_traceback_and_the_engine_is_in_the_environment(
+    fake: Fake, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "raises.py"
+    script.write_text(RAISES)
+    monkeypatch.setenv(OVERRIDE, str(fake(f'exec {sys.executable} {script} "$@"').folder))
+    monkeypatch.delenv("VERL_OMNI_SRC", raising=False)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    report = verify(package, level="rollout", select=["rollout-independent-noise"])
+    (result,) = report.checks
+    assert result.status == "fail"
+    reason, _, kept = result.reason.partition("; traceback: ")
+    assert (reason, Path(kept).read_text()) == ("KeyError: x", "Traceback of the scenario\n")
+    expected = {"torch": "9.9", "verl_omni is": "kit", "verl is": "kit", "vllm_omni is": "real"}
+    assert report.environment == expected
+
+
+def test_where_the_levels_differ_the_environment_says_both(monkeypatch: pytest.MonkeyPatch, package: Path) -> None:
+    from scaffold.verify import rollout, run
+    from scaffold.verify.contract_level import Outcome as Contracts
+    from scaffold.verify.rollout.level import Outcome
+
+    there, here = {"vllm_omni is": "real", "torch": "2"}, {"vllm_omni is": "kit", "torch": "2", "python": "3"}
+    monkeypatch.setattr(rollout, "run", lambda request: Outcome([], there))
+    monkeypatch.setattr(run, "run_contract_level", lambda opened, request: Contracts(environment=here))
+    found = verify(package, level="rollout").environment
+    assert found == {"vllm_omni is": "real (rollout), kit (contract)", "torch": "2", "python": "3"}
 
 
 def test_package_without_a_builder_is_skipped_with_the_reason(
@@ -132,7 +181,7 @@ def test_package_without_a_builder_is_skipped_with_the_reason(
     copy = tmp_path / "verl_omni" / "pipelines" / package.name
     shutil.copytree(package, copy)
     monkeypatch.setenv(OVERRIDE, str(fake("exit 0").folder))
-    results = run(VerifyRequest(copy, level="rollout"))
+    results = run(VerifyRequest(copy, level="rollout")).checks
     assert {result.status for result in results} == {"skip"}
     assert "tests/special_e2e/build_bagel_tiny_random.py is missing; give --checkpoint" in results[0].reason
 

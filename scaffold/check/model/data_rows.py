@@ -23,7 +23,8 @@ def rows(file: PythonFile) -> Iterator[tuple[ast.expr, dict[str, ast.expr], bool
         The dictionary, its plain keys, and whether it has no other keys.
     """
     written = set(_written(file))
-    for node in (*file.index.nodes(ast.Dict), *file.index.nodes(ast.Call)):
+    candidates: list[ast.Dict | ast.Call] = [*file.index.nodes(ast.Dict), *file.index.nodes(ast.Call)]
+    for node in candidates:
         if isinstance(node, ast.Dict):
             pairs = list(zip(node.keys, node.values, strict=True))
             keys = {k.value: v for k, v in pairs if isinstance(k, ast.Constant) and isinstance(k.value, str)}
@@ -81,7 +82,7 @@ def _is_message(value: ast.expr) -> bool | None:
         return {"role", "content"} <= keys or (None if None in value.keys else False)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
         return {"role", "content"} <= {item.arg for item in value.keywords}
-    return False if isinstance(value, (ast.Constant, ast.JoinedStr)) else None
+    return False if isinstance(value, (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List)) else None
 
 
 def tokenises(call: ast.Call) -> bool:

@@ -7,7 +7,19 @@ import ast
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.pyfile import PythonFile
 
-_METHODS = {"strip", "lstrip", "rstrip", "lower", "upper", "title", "format", "join", "replace", "dumps", "removeprefix"}
+_METHODS = {
+    "strip",
+    "lstrip",
+    "rstrip",
+    "lower",
+    "upper",
+    "title",
+    "format",
+    "join",
+    "replace",
+    "dumps",
+    "removeprefix",
+}
 _FUNCTIONS = {"str", "repr", "dumps", "input"}
 _LISTS = {"split", "rsplit", "splitlines", "readlines"}
 

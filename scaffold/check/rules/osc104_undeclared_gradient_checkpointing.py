@@ -52,6 +52,10 @@ def check(package: Package) -> Hits:
             return
         yield Hit(module.file, module.node, f"{module.name} does not declare {FLAG}", fixable=used, data=module.node)
         return
+    for later in module.instance_attributes(FLAG):
+        if later.value is not None and later.file.value(later.value) is False and later.file in package.files:
+            text = f"{FLAG} is switched off where the module is built"
+            yield Hit(later.file, later.value, text, fixable=False)
     value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
     if value is False and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
@@ -74,6 +78,17 @@ def fix(hit: Hit) -> str | None:
 _LINE = "    _supports_gradient_checkpointing = True\n"
 FAILING = (
     Example("no declaration", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
+    Example(
+        "switched off later",
+        {
+            "model": [
+                (
+                    "        self.config = config\n",
+                    "        self.config = config\n        self._supports_gradient_checkpointing = «False»\n",
+                )
+            ]
+        },
+    ),
     Example("declared as unsupported", {"model": [(_LINE, _LINE.replace("True", "«False»"))]}),
     Example(
         "no class attribute at all",

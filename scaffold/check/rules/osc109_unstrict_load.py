@@ -19,6 +19,7 @@ from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument, resolve
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -42,11 +43,26 @@ def check(package: Package) -> Hits:
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict":
                 continue
             strict = argument(call, "strict", 1)
+            plain = strict is not None
+            if strict is None:
+                strict = _spread(file, call)
             if strict is None or file.value(strict) is not False:
                 continue
             unchecked = _unchecked(file, call)
             if unchecked:
-                yield Hit(file, strict, f"strict=False, and {unchecked} names are no error", data=call)
+                text = f"strict=False, and {unchecked} names are no error"
+                yield Hit(file, strict, text, fixable=plain, data=call)
+
+
+def _spread(file: PythonFile, call: ast.Call) -> ast.expr | None:
+    """Return what ``**options`` gives for ``strict``, where the dictionary is plain."""
+    for item in call.keywords:
+        given = follow(file, item.value) if item.arg is None else None
+        if isinstance(given, ast.Dict):
+            for key, value in zip(given.keys, given.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == "strict":
+                    return value
+    return None
 
 
 def fix(hit: Hit) -> str:
@@ -137,6 +153,18 @@ _HEAD = "        missing, unexpected = model.load_state_dict(state, strict=«Fal
 _PLAIN = _HEAD.replace("«", "").replace("»", "")
 FAILING = (
     Example("the answer is dropped", {"model": [(_LOAD, _LOAD.replace("True, assign", "«False», assign"))]}),
+    Example(
+        "in a dictionary of options",
+        {
+            "model": [
+                (
+                    _LOAD,
+                    '        options = {"strict": «False», "assign": True}\n'
+                    "        model.load_state_dict(state, **options)\n",
+                )
+            ]
+        },
+    ),
     Example("counted", {"model": [(_LOAD, _HEAD + "        if missing:\n            print(len(missing))\n")]}),
     Example(
         "only one of the two",

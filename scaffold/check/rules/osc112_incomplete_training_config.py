@@ -27,7 +27,8 @@ METHODS = ("save_pretrained", "from_model_path")
 def check(package: Package) -> Hits:
     """Look at the class that the training module is built from."""
     config = package.config_class
-    if config is None or not config.resolved or config.external:
+    # A base from elsewhere may bring the methods; a builtin brings none of them.
+    if config is None or not config.resolved or set(config.external) - {"dict", "object", "builtins.dict"}:
         return
     if not config.is_dataclass:
         yield Hit(config.file, config.node, f"{config.name} is no dataclass")
@@ -42,6 +43,7 @@ def check(package: Package) -> Hits:
 _CLASS = "@dataclass\nclass ToyTrainingConfig:"
 FAILING = (
     Example("a plain class", {"model": [(_CLASS, "class «ToyTrainingConfig»:")]}),
+    Example("a dictionary", {"model": [(_CLASS, "class «ToyTrainingConfig»(dict):")]}),
     Example(
         "it cannot be saved",
         {"model": [(_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"), ("def save_pretrained(", "def save(")]},

@@ -16,10 +16,13 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
+from scaffold.check.model.calls import attribute_name, resolve
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.follow import follow, returned
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.model.saved_config import SavedConfig, saved_config
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC113"
@@ -35,7 +38,15 @@ def check(package: Package) -> Hits:
     config = package.config_class
     save = config.method("save_pretrained") if config is not None else None
     read = config.method("from_model_path") if config is not None else None
-    if config is None or save is None or read is None or config.file not in package.files or not _writes_flat(save):
+    if config is None or save is None or read is None or config.file not in package.files:
+        return
+    saved = saved_config(config, save)
+    if saved is None or not saved.complete:
+        return
+    yield from _sections(save, read, saved)
+    yield from _lacking(config, save, read, saved)
+    yield from _unmarked(read, saved)
+    if not set(config.fields) <= saved.keys.keys():
         return
     built = [call for call in read.calls if _builds(read, call, config.name)]
     # A branch that hands on everything it read, or fills the fields in a loop, reads the flat file.
@@ -49,25 +60,93 @@ def check(package: Package) -> Hits:
             text = f"{fields} read from the section {section!r}, which save_pretrained() does not write"
             yield Hit(read.file, item.value, text)
             return
+    for call in built:
+        others = [item for item in call.keywords if _elsewhere(read, save, item.value)]
+        if others:
+            fields = f"{len(others)} fields are" if len(others) > 1 else f"{others[0].arg!r} is"
+            yield Hit(read.file, others[0].value, f"{fields} read from elsewhere than where save_pretrained() writes")
+            return
 
 
-def _writes_flat(save: FunctionModel) -> bool:
-    """Whether all fields are written at the top level: ``json.dump(asdict(self), …)``."""
-    for call in save.calls:
-        if attribute_name(call) in ("dump", "dumps") and call.args:
-            value = follow(save.file, call.args[0])
-            parts = [value]
-            if isinstance(value, ast.Dict):
-                parts = [item for key, item in zip(value.keys, value.values, strict=True) if key is None]
-            if any(_is_fields(part) for part in parts):
-                return True
-    return False
+def _sections(save: FunctionModel, read: FunctionModel, saved: SavedConfig) -> Hits:
+    """Fields that are written one level deeper, under a key that reading does not know."""
+    known = {node.value for f in reachable(read) for node in f.nodes(ast.Constant) if isinstance(node, ast.Constant)}
+    for key, node in saved.sections.items():
+        if key not in known:
+            yield Hit(save.file, node, f"the fields are written under {key!r}, where from_model_path() does not look")
 
 
-def _is_fields(value: ast.expr) -> bool:
-    if isinstance(value, ast.Call) and attribute_name(value) in ("asdict", "vars"):
-        return bool(value.args) and isinstance(value.args[0], ast.Name) and value.args[0].id == "self"
-    return isinstance(value, ast.Attribute) and value.attr == "__dict__"
+def _lacking(config: ClassModel, save: FunctionModel, read: FunctionModel, saved: SavedConfig) -> Hits:
+    """Fields that are not written, where reading goes through all of them."""
+    every = [node for node in read.nodes(ast.DictComp) if isinstance(node, ast.DictComp) and _all_fields(node)]
+    lacking = [name for name in config.fields if name not in saved.keys]
+    if every and lacking and not saved.sections:
+        text = f"{', '.join(lacking[:3])} and others" if len(lacking) > 3 else ", ".join(lacking)
+        yield Hit(save.file, saved.node, f"{text} are not written, and from_model_path() reads every field")
+
+
+def _all_fields(node: ast.DictComp) -> bool:
+    looked = [part.slice for part in ast.walk(node.value) if isinstance(part, ast.Subscript)]
+    source = node.generators[0].iter
+    return bool(looked) and isinstance(source, ast.Call) and attribute_name(source) == "fields"
+
+
+def _unmarked(read: FunctionModel, saved: SavedConfig) -> Hits:
+    """A branch that reads the flat file, under a test for a key that is not written."""
+    for node in read.nodes(ast.If):
+        assert isinstance(node, ast.If)
+        flat = any(
+            isinstance(inner, ast.Call)
+            and any(item.arg is None and not _is_section(read, item.value) for item in inner.keywords)
+            for statement in node.body
+            for inner in ast.walk(statement)
+        )
+        key = _asked(read, node.test)
+        if flat and key is not None and key not in saved.keys:
+            text = f"from_model_path() looks for {key!r} to know its own files, save_pretrained() does not write it"
+            yield Hit(read.file, node.test, text)
+
+
+def _is_section(read: FunctionModel, value: ast.expr) -> bool:
+    """Whether an expression looks up a key that is written out, so that it is not the whole file."""
+    return any(True for node in ast.walk(value) for _ in _look_ups(read, node))
+
+
+def _asked(read: FunctionModel, test: ast.expr) -> str | None:
+    """Return the key that a test wants to be there: ``raw.get(key) == x``, ``key in raw``."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    if isinstance(test.ops[0], ast.In):
+        key = read.file.value(test.left)
+        return key if isinstance(key, str) else None
+    if isinstance(test.ops[0], (ast.Eq, ast.Is)):
+        return next((key for _, key in _look_ups(read, test.left)), None)
+    return None
+
+
+def _elsewhere(read: FunctionModel, save: FunctionModel, value: ast.expr) -> bool:
+    """Whether a value is looked up in something that certainly is not the object that was written."""
+    if not isinstance(value, ast.Call) or not value.args or not isinstance(value.args[0], ast.Name):
+        return False
+    names = {node.value for node in save.nodes(ast.Constant) if isinstance(node, ast.Constant)}
+    files = {name for name in names if isinstance(name, str) and name.endswith(".json")}
+    return bool(files) and _is_other(read, follow(read.file, value.args[0]), files)
+
+
+def _is_other(function: FunctionModel, value: ast.expr, files: set[str]) -> bool:
+    """Whether a value is a section of a file, or another file than those of the configuration."""
+    if any(True for _ in _look_ups(function, value)):
+        return True
+    if not isinstance(value, ast.Call):
+        return False
+    named = {function.file.value(item) for item in value.args}
+    named = {name for name in named if isinstance(name, str) and name.endswith(".json")}
+    if named:
+        return not named & files
+    called = resolve(function.file, value, function.cls)
+    if not isinstance(called, FunctionModel) or not called.returns:
+        return False
+    return all(_is_other(called, given, files) for given in returned(called))
 
 
 def _builds(read: FunctionModel, call: ast.Call, name: str) -> bool:
@@ -116,7 +195,7 @@ def _look_ups(read: FunctionModel, node: ast.AST) -> Iterator[tuple[ast.expr, st
 
 
 _READ = "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n"
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "from a section, through a name",
         {
@@ -136,7 +215,44 @@ FAILING = (
         also=("OSC114",),
     ),
 )
+_WRITE = "json.dump(asdict(self), file, indent=2, sort_keys=True)"
+_KNOWN = '        if raw.get("saved") == 1:\n            return cls(**{field.name: raw[field.name] for field in fields(cls)})\n'
+_OTHER = """\
+        with open(os.path.join(model_path, "text.json")) as file:
+            text = json.load(file)
+        return cls(hidden_size=text["hidden_size"], latent_dim=raw["latent_dim"])
+"""
+FAILING += (
+    Example("one level deeper", {"model": [(_WRITE, 'json.dump({"model": «asdict(self)»}, file)')]}),
+    Example(
+        "only some fields are written",
+        {"model": [(_WRITE, 'json.dump(«{"hidden_size": self.hidden_size}», file)')]},
+    ),
+    Example(
+        "a mark that is not written",
+        {"model": [(_READ, _KNOWN.replace('raw.get("saved") == 1', '«raw.get("saved") == 1»') + _OTHER)]},
+        also=("OSC114",),
+    ),
+)
 PASSING = (
+    Example(
+        "a mark that is written",
+        {"model": [(_WRITE, 'json.dump({"saved": 1, **asdict(self)}, file)'), (_READ, _KNOWN + _OTHER)]},
+        also=("OSC114",),
+    ),
+    Example(
+        "a branch for the released file",
+        {"model": [(_READ, '        if "text" in raw:\n            return cls(**raw["text"])\n' + _READ)]},
+    ),
+    Example(
+        "one level deeper on both sides",
+        {
+            "model": [
+                (_WRITE, 'json.dump({"model": asdict(self)}, file)'),
+                (_READ, _READ.replace("raw[field.name]", 'raw["model"][field.name]')),
+            ]
+        },
+    ),
     Example("field by field"),
     Example(
         "all at the top level",

@@ -140,6 +140,7 @@ FAILING = (
     Example(
         "in a layer",
         {"model": [("length = context.shape[1]", "length = «int(key_mask.sum())»")]},
+        also=("OSC118",),
     ),
 )
 PASSING = (

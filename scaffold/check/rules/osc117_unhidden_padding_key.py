@@ -14,10 +14,11 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument, resolve
+from scaffold.check.model.calls import argument, attribute_name, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.reach import name_called_on_self, reachable
 from scaffold.check.model.streams import assignments, reads
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -27,6 +28,7 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 8",)
 APPLIES = Applies(non_diffusers=True)
 HELP = "extend the mask over the image tokens and give it to attention as attn_mask"
+_PADS = {"pad_sequence", "pad"}
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
 
 
@@ -43,19 +45,36 @@ def check(package: Package) -> Hits:
         if not used:
             yield Hit(forward.file, place, f"{module.name}.forward() takes {mask} and does not use it")
             return
+    yield from _never_given(package, masks)
     functions = [f for f in package.forward_functions if f.file in package.files]
     attentions = [(f, call) for f in functions for call in f.calls if f.file.qualified(call.func) == SDPA]
     if not masks or not attentions:
         return
-    hidden = _mask_names(package, functions, set(masks))
+    held = _held(functions, forward, masks)
     given = [(f, call, argument(call, "attn_mask", 3)) for f, call in attentions]
-    if any(value is not None and reads(value, hidden, _is_count) for _, _, value in given):
+    if any(value is not None and reads(value, held.of(f), _is_count) for f, _, value in given):
         yield from _left_out(functions, given)
         return
     if any(value is not None and not _is_none(value) and not _known(f, value) for f, _, value in given):
         return
     place = forward.parameter_node(masks[0]) or forward.node
     yield Hit(forward.file, place, f"{masks[0]} reaches no attention call: padded keys are attended to")
+
+
+def _never_given(package: Package, masks: list[str]) -> Hits:
+    """Look for adapters that pad the text and give the module no mask in any branch."""
+    for adapter in package.training_adapters:
+        method = adapter.method("prepare_model_inputs")
+        branches = package.model_inputs(adapter)
+        if len(masks) != 1 or method is None or method.file not in package.files or branches is None:
+            continue
+        pads = any(attribute_name(call) in _PADS for f in reachable(method, adapter) for call in f.calls)
+        keys = [branch for branch in branches if branch is not None and branch.complete]
+        given = [branch for branch in keys if masks[0] in branch.nodes]
+        given = [branch for branch in given if not _is_none(branch.values.get(masks[0], ast.Constant(value=0)))]
+        if pads and len(keys) == 2 and not given:
+            text = f"the text is padded, and no branch gives the module {masks[0]}"
+            yield Hit(method.file, method.node, text, "give the conditional branch the mask of its real tokens")
 
 
 def _left_out(functions: list[FunctionModel], given: list[tuple[FunctionModel, ast.Call, ast.expr | None]]) -> Hits:
@@ -77,38 +96,93 @@ def _left_out(functions: list[FunctionModel], given: list[tuple[FunctionModel, a
                 )
 
 
-def _mask_names(package: Package, functions: list[FunctionModel], start: set[str]) -> set[str]:
-    """Return the names and ``.attributes`` of the forward code that hold the mask or something made of it."""
-    found = set(start)
-    pairs = [pair for function in functions for pair in assignments(function)]
-    forwards = [f for f in functions if f.name == "forward"]
-    growing = True
-    while growing:
-        before = len(found)
-        found |= {name for name, value in pairs if name not in found and reads(value, found, _is_count)}
+class _Held:
+    """Names of each function, and ``.attributes`` of any object, that hold the mask or something made of it."""
+
+    def __init__(self, functions: list[FunctionModel]) -> None:
+        self.functions = functions
+        self.names: dict[FunctionModel, set[str]] = {function: set() for function in functions}
+        self.everywhere: set[str] = set()
+
+    def of(self, function: FunctionModel) -> set[str]:
+        """Return what holds it in a function."""
+        return self.names.get(function, set()) | self.everywhere
+
+    @property
+    def size(self) -> int:
+        """How much is known, to see when nothing more comes."""
+        return len(self.everywhere) + sum(map(len, self.names.values()))
+
+    def assign(self, function: FunctionModel) -> None:
+        """Follow the assignments of a function."""
+        for name, value in assignments(function):
+            # An object that is built from a mask hides nothing by itself: its attributes may.
+            built = isinstance(value, ast.Call) and _has_init(resolve(function.file, value, function.cls))
+            if not built and reads(value, self.of(function), _is_count):
+                (self.everywhere if name.startswith(".") else self.names[function]).add(name)
+
+    def hand_on(self, function: FunctionModel, call: ast.Call) -> None:
+        """Follow the arguments of a call."""
+        given = [value for value in call.args if reads(value, self.of(function), _is_count)]
+        named = [item for item in call.keywords if reads(item.value, self.of(function), _is_count)]
+        if not given and not named:
+            return
+        targets, skip = self._targets(function, call)
+        for target in targets:
+            handed = call.args[skip:]
+            # What `*inputs` spreads, and what `*args` takes in, may be any of them.
+            loose = any(isinstance(value, ast.Starred) for value in given)
+            names = set(target.positional) if loose else set()
+            names |= {name for name, value in zip(target.positional, handed, strict=False) if value in given}
+            if target.vararg and (loose or any(value in given for value in handed[len(target.positional) :])):
+                names.add(target.vararg)
+            self.names[target] |= names | {item.arg for item in named if item.arg}
+        if not targets and not (function.file.qualified(call.func) or "").startswith("torch."):
+            # Where it goes is not known: perhaps to whatever parameter has that name.
+            self.everywhere |= {value.id for value in given if isinstance(value, ast.Name)}
+            self.everywhere |= {item.arg for item in named if item.arg}
+
+    def _targets(self, function: FunctionModel, call: ast.Call) -> tuple[list[FunctionModel], int]:
+        called = resolve(function.file, call, function.cls)
+        if isinstance(called, ClassModel):
+            called = called.method("forward" if name_called_on_self(function, call) else "__init__")
+        if isinstance(called, FunctionModel) and called in self.names:
+            return [called], 0
+        return _handed(call, [f for f in self.functions if f.name == "forward"]), int("checkpoint" in _name(call))
+
+
+def _held(functions: list[FunctionModel], forward: FunctionModel, masks: list[str]) -> _Held:
+    """Follow the mask through the forward code."""
+    held = _Held(functions)
+    held.names.setdefault(forward, set()).update(masks)
+    before = -1
+    while held.size > before:
+        before = held.size
         for function in functions:
+            held.assign(function)
             for call in function.calls:
-                called = resolve(function.file, call, function.cls)
-                target = called.method("__init__") if isinstance(called, ClassModel) else called
-                targets = [target] if isinstance(target, FunctionModel) else _handed(call, forwards)
-                skip = 0 if isinstance(target, FunctionModel) else 1
-                for one in targets:
-                    names = [name for name in one.positional if name != one.bound]
-                    for name, value in zip(names, call.args[skip:], strict=False):
-                        if reads(value, found, _is_count):
-                            found.add(name)
-                    found |= {k.arg for k in call.keywords if k.arg and reads(k.value, found, _is_count)}
-        growing = len(found) > before
-    return found
+                held.hand_on(function, call)
+    return held
+
+
+def _has_init(called: object) -> bool:
+    return isinstance(called, ClassModel) and called.method("__init__") is not None and not called.method("forward")
 
 
 def _handed(call: ast.Call, forwards: list[FunctionModel]) -> list[FunctionModel]:
     """Return the methods that a checkpointed call may get to: those that take as many arguments as it hands on."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if "checkpoint" not in name and not (isinstance(call.func, ast.Name) and name in ("layer", "block")):
+    name = _name(call)
+    direct = isinstance(call.func, ast.Name) and name in ("layer", "block")
+    if "checkpoint" not in name and not direct and name != "forward":
         return []
+    if any(isinstance(value, ast.Starred) for value in call.args):
+        return forwards
     count = len(call.args) - (1 if "checkpoint" in name else 0)
-    return [f for f in forwards if len(f.positional) - 1 >= count and len(f.required) - 1 <= count + len(call.keywords)]
+    return [f for f in forwards if len(f.positional) >= count and len(f.required) <= count + len(call.keywords)]
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _is_count(node: ast.AST) -> bool:
@@ -157,6 +231,31 @@ FAILING = (
         {"model": [(_SDPA, "F.scaled_dot_product_attention(q, k, v, attn_mask=None)"), (_PARAMETER, _MARKED)]},
     ),
     Example(
+        "an object built from it keeps no mask",
+        {
+            "model": [
+                (
+                    "class ToyForTraining(",
+                    "class Layout:\n    def __init__(self, mask: Tensor | None):\n        self.key_mask: Tensor | None = None\n"
+                    "        self.first = 0 if mask is None else mask.sum(dim=1)\n\n\nclass ToyForTraining(",
+                ),
+                ("        key_mask = None\n", "        layout = Layout(text_attention_mask)\n"),
+                ("        if text_attention_mask is not None:\n" + _MASK, ""),
+                ("(layer, context, latents, key_mask)", "(layer, context, latents, layout.key_mask)"),
+                (_PARAMETER, _MARKED),
+            ]
+        },
+    ),
+    Example(
+        "given in no branch",
+        {
+            "training": [
+                ('"text_token_ids": ids, "text_attention_mask": mask}', '"text_token_ids": ids}'),
+                ("    def prepare_model_inputs(", "    def «prepare_model_inputs»("),
+            ]
+        },
+    ),
+    Example(
         "only counted",
         {
             "model": [
@@ -169,6 +268,21 @@ FAILING = (
 PASSING = (
     Example("it hides the padding"),
     Example("by another name", {"model": [(_SDPA, "F.scaled_dot_product_attention(q, k, v, mask)")]}),
+    Example(
+        "kept in an object",
+        {
+            "model": [
+                (
+                    "class ToyForTraining(",
+                    "class Layout:\n    def __init__(self, mask: Tensor | None):\n        self.key_mask = mask\n\n\n"
+                    "class ToyForTraining(",
+                ),
+                ("        key_mask = None\n", "        layout = Layout(text_attention_mask)\n"),
+                ("        if text_attention_mask is not None:\n" + _MASK, ""),
+                ("(layer, context, latents, key_mask)", "(layer, context, latents, layout.key_mask)"),
+            ]
+        },
+    ),
     Example("another attention", {"model": [(_SDPA, "self.attend(q, k, v, mask)")]}),
     Example("left to diffusers", base="diffusers"),
 )

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument, resolve
+from scaffold.check.model.calls import argument, bind, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -71,10 +71,9 @@ def _padded_lengths(functions: list[FunctionModel]) -> dict[FunctionModel, set[s
                 target = called.method("__init__") if isinstance(called, ClassModel) else called
                 if not isinstance(target, FunctionModel) or target not in found:
                     continue
-                names = [name for name in target.positional if name != target.bound]
-                for name, value in [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]:
-                    if name is not None and _is_length(value, found[function]):
-                        found[target].add(name)
+                for parameter, given in bind(call, target).items():
+                    if _is_length(given, found[function]):
+                        found[target].add(parameter)
     return found
 
 

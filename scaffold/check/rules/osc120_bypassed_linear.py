@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.submodules import submodules
@@ -37,11 +38,11 @@ def check(package: Package) -> Hits:
             if (
                 not isinstance(node, ast.Attribute)
                 or node.attr != "weight"
-                or not isinstance(node.value, ast.Attribute)
+                or not isinstance(node.value, (ast.Attribute, ast.Name))
             ):
                 continue
-            layer = node.value
-            if not _is_linear(function, layer):
+            layer = follow(function.file, node.value)
+            if not isinstance(layer, ast.Attribute) or not _is_linear(function, layer):
                 continue
             parent = function.file.index.parent(node)
             if isinstance(parent, ast.Attribute) and parent.attr in _ABOUT:
@@ -75,6 +76,18 @@ FAILING = (
         also=("OSC121",),
     ),
     Example("a product", {"model": [(_CALL, "latents @ «self.q_proj_gen.weight».T")]}, also=("OSC121",)),
+    Example(
+        "of a layer with a name of its own",
+        {
+            "model": [
+                (
+                    "        q = torch.cat((self.q_proj(context), ",
+                    "        proj = self.q_proj_gen\n        q = torch.cat((self.q_proj(context), ",
+                ),
+                (_CALL, "F.linear(latents, «proj.weight», proj.bias)"),
+            ]
+        },
+    ),
     Example(
         "of a sub-module",
         {

@@ -19,7 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.streams import root_name, self_call
+from scaffold.check.model.streams import assignments, reads, root_name, self_call
 from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -58,15 +58,58 @@ def _suffix(cls: ClassModel) -> str | None:
 def _crossed(function: FunctionModel, suffix: str) -> Hits:
     names = {part.name for part in submodules(function.cls)} if function.cls is not None else set()
     uses = list(_uses(function, names, suffix))
+    sources = _sources(function, names, suffix)
+    told: set[ast.Call] = set()
+    for _, twin, call in uses:
+        before = _kinds(call.args[0], names, suffix, sources)
+        if before == {not twin}:
+            came = f"weights {'without' if twin else 'with'} {suffix!r}"
+            told.add(call)
+            yield Hit(function.file, call.func, f"what comes out of {came} goes through {self_call(call)}")
     votes: dict[str, Counter[bool]] = {}
     for stream, twin, _ in uses:
         votes.setdefault(stream, Counter())[twin] += 1
     for stream, twin, call in uses:
         mine, others = votes[stream][twin], votes[stream][not twin]
-        if mine < others and mine * 3 <= others + 1:
+        if call not in told and mine < others and mine * 3 <= others + 1:
             usual = f"weights {'without' if twin else 'with'} {suffix!r}"
             text = f"{stream!r} goes through {self_call(call)}, {others} other calls give it {usual}"
             yield Hit(function.file, call.func, text)
+
+
+def _sources(function: FunctionModel, names: set[str], suffix: str) -> dict[str, set[bool]]:
+    """Return for each local name which weights its values came out of: twins (True) or those without the ending."""
+    found: dict[str, set[bool]] = {}
+    # `x = norm(x)` keeps the stream that x was of before.
+    pairs = [(name, value) for name, value in assignments(function) if not reads(value, {name})]
+    for _ in range(3):
+        for name, value in pairs:
+            found.setdefault(name, set()).update(_kinds(value, names, suffix, found))
+    return found
+
+
+def _kinds(value: ast.expr, names: set[str], suffix: str, sources: dict[str, set[bool]]) -> set[bool]:
+    """Return which weights an expression came out of last: of the call that it begins with, else of its name."""
+    node = value
+    for _ in range(50):
+        if isinstance(node, ast.Call):
+            of_self = self_call(node)
+            if of_self is not None:
+                twin = of_self.endswith(suffix) and of_self[: -len(suffix)] in names
+                return {twin} if twin or of_self + suffix in names else {True, False}
+            if isinstance(node.func, ast.Attribute) and root_name(node.func) not in ("torch", "F", "nn", None):
+                node = node.func.value
+            elif node.args:
+                node = node.args[0]
+            else:
+                return set()
+        elif isinstance(node, (ast.Subscript, ast.Attribute)):
+            node = node.value
+        elif isinstance(node, ast.Name):
+            return sources.get(node.id, set())
+        else:
+            return {True, False} if isinstance(node, (ast.Tuple, ast.List)) else set()
+    return set()
 
 
 def _uses(function: FunctionModel, names: set[str], suffix: str) -> Iterator[tuple[str, bool, ast.Call]]:
@@ -82,7 +125,7 @@ def _uses(function: FunctionModel, names: set[str], suffix: str) -> Iterator[tup
                 yield stream, twin, call
 
 
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "the twin's stream through the plain weights",
         {
@@ -116,7 +159,44 @@ FAILING = (
         },
     ),
 )
+_NORMED = "        v = torch.cat((self.v_proj(context), self.v_proj_gen(latents)), dim=1)\n"
+_NORMS = (
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n",
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n"
+    "        self.v_norm = RMSNorm(hidden)\n        self.v_norm_gen = RMSNorm(hidden)\n",
+)
+FAILING += (
+    Example(
+        "norms exchanged behind the projections",
+        {
+            "model": [
+                _NORMS,
+                (
+                    _NORMED,
+                    "        v_text = self.v_proj(context)\n        v_image = self.v_proj_gen(latents)\n"
+                    "        v_text = «self.v_norm_gen»(v_text.float()).to(q.dtype)\n"
+                    "        v_image = «self.v_norm»(v_image)\n"
+                    "        v = torch.cat((v_text, v_image), dim=1)\n",
+                ),
+            ]
+        },
+    ),
+)
 PASSING = (
+    Example(
+        "norms behind the projections",
+        {
+            "model": [
+                _NORMS,
+                (
+                    _NORMED,
+                    "        v_text = self.v_norm(self.v_proj(context))\n"
+                    "        v_image = self.v_norm_gen(self.v_proj_gen(latents))\n"
+                    "        v = torch.cat((v_text, v_image), dim=1)\n",
+                ),
+            ]
+        },
+    ),
     Example("every stream has its own"),
     Example(
         "one set of weights for both",

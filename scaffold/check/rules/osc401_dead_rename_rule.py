@@ -79,7 +79,7 @@ def _start(name: str, like: str) -> str:
 
 
 SPEC = recorded_spec()
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "a typing error",
         {"spec": SPEC, "model": [('("language_model.model.", "")', '(«"languge_model.model."», "")')]},

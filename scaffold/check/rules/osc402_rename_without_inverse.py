@@ -102,18 +102,17 @@ def _goes_back(loop: ast.For) -> bool:
     return asked and any(isinstance(n, ast.Name) and n.id == first for value in answers for n in ast.walk(value))
 
 
-def _ordered(
-    file: PythonFile, value: ast.expr, tables: dict[str, KeyTable]
-) -> tuple[str, Sequence[Rename] | None]:
+def _ordered(file: PythonFile, value: ast.expr, tables: dict[str, KeyTable]) -> tuple[str, Sequence[Rename] | None]:
     """Return the table and its rows in the order in which a loop meets them; None where that is not plain."""
     if isinstance(value, ast.Name):
         return value.id, tables[value.id].rows if value.id in tables else None
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
         name, rows = _ordered(file, value.value, tables)
-        ends = [file.value(end) if end is not None else None for end in (value.slice.lower, value.slice.upper)]
-        step = file.value(value.slice.step) if value.slice.step is not None else None
-        plain = all(end is None or isinstance(end, int) for end in (*ends, step))
-        return name, rows[slice(*ends, step)] if rows is not None and plain and step != 0 else None
+        parts = (value.slice.lower, value.slice.upper, value.slice.step)
+        values = [file.value(part) if part is not None else None for part in parts]
+        ends = [value for value in values if value is None or isinstance(value, int)]
+        plain = len(ends) == len(values) and ends[2] != 0
+        return name, rows[slice(*ends)] if rows is not None and plain else None
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or not value.args:
         return "", None
     name, rows = _ordered(file, value.args[0], tables)
@@ -138,7 +137,7 @@ def _sorted(call: ast.Call, rows: Sequence[Rename]) -> Sequence[Rename] | None:
     return sorted(rows, key=lambda row: -side(row) if longest_first else side(row))
 
 
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "two prefixes with one target",
         {"model": [('    ("llm2vae.", "llm2vae."),\n', '    ("llm2vae.", «"vae2llm."»),\n')]},

@@ -41,6 +41,7 @@ def check(package: Package) -> Hits:
         yield from _filters(function)
         yield from _loops(function)
         yield from _swallowed(function)
+        yield from _pops(function)
         yield from _mapping(function, tables)
 
 
@@ -72,6 +73,28 @@ def _loops(function: FunctionModel) -> Hits:
         if unconditional or any(isinstance(inner, ast.Call) and _warns(inner) for inner in ast.walk(node)):
             continue
         yield Hit(function.file, open_ended[0].test, f"{function.name}() passes over keys that no test here knows")
+
+
+def _pops(function: FunctionModel) -> Hits:
+    """``for k in list(state): if k not in own: state.pop(k)``, and nothing raised."""
+    for node in function.nodes(ast.For):
+        assert isinstance(node, ast.For)
+        if not isinstance(node.target, ast.Name) or any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
+            continue
+        names = {node.target.id}
+        for test in (inner for inner in ast.walk(node) if isinstance(inner, ast.If)):
+            absent = isinstance(test.test, ast.Compare) and isinstance(test.test.ops[0], ast.NotIn)
+            if absent and _is_name(test.test.left, names) and any(_drops(item, names) for item in ast.walk(test)):
+                yield Hit(function.file, test.test, f"{function.name}() drops the keys that it does not know")
+
+
+def _drops(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node takes a key out of a dictionary."""
+    if isinstance(node, ast.Call):
+        return attribute_name(node) == "pop" and bool(node.args) and _is_name(node.args[0], names)
+    if isinstance(node, ast.Delete):
+        return any(isinstance(item, ast.Subscript) and _is_name(item.slice, names) for item in node.targets)
+    return False
 
 
 def _swallowed(function: FunctionModel) -> Hits:
@@ -236,6 +259,18 @@ FAILING = (
                     "        own = model.state_dict()\n"
                     "        state = «{name: tensor for name, tensor in state.items() if name in own}»\n"
                     "        model.load_state_dict(state,",
+                )
+            ]
+        },
+    ),
+    Example(
+        "what the module lacks is taken out",
+        {
+            "model": [
+                (
+                    "        model.load_state_dict(state,",
+                    "        for name in list(state):\n            if «name not in model.state_dict()»:\n"
+                    "                state.pop(name)\n        model.load_state_dict(state,",
                 )
             ]
         },

@@ -46,7 +46,7 @@ def check(package: Package) -> Hits:
         text = f"{name} of {cls.file.name} is not imported here, so it is never registered"
         if not _imported(package, init, cls):
             help = f"write `from .{cls.file.stem} import {name}` and name it in __all__"
-            yield Hit(init, Span(1, 1, 1, 1), text, help, data=cls)
+            yield Hit(init, Span(1, 1, 1, 1), text, help, fixable=name not in init.names, data=cls)
             continue
         listed = _listed(init)
         if listed is not None and name not in listed[1]:
@@ -59,6 +59,10 @@ def _may_have_all(init: PythonFile) -> bool:
 
 def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
     """Whether importing the package certainly or possibly binds the class."""
+    for binding in init.names.get(cls.node.name, []):
+        module = (binding.target or "").rpartition(".")[0] if binding.kind == "import" else ""
+        if module.startswith(f"{package.module}.") and package.project.module(module) is None:
+            return False
     found = package.project.definition(f"{package.module}.{cls.node.name}")
     if found is not None:
         return found[1].node is cls.node
@@ -110,6 +114,17 @@ FAILING = (
                 ("from .diffusers", "«»from .diffusers"),
                 (_ROLLOUT, ""),
                 (_ALL, '__all__ = ["ToyDiffusion"]'),
+            ],
+            "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
+            "def test_name() -> None:\n    assert ToyDiffusion\n",
+        },
+    ),
+    Example(
+        "imported from a module that is not there",
+        {
+            "init": [
+                ("from .diffusers", "«»from .diffusers"),
+                (_ROLLOUT, _ROLLOUT.replace("vllm_omni_rollout_adapter", "rollout")),
             ],
             "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
             "def test_name() -> None:\n    assert ToyDiffusion\n",

@@ -37,6 +37,10 @@ def check(package: Package) -> Hits:
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
+        if override.value == "":
+            yield Hit(
+                script, override.value_span, "the name of the deploy configuration is empty", f"write +{DEPLOY}=FILE"
+            )
         for mention in script.paths:
             path = mention.path
             if path is None or not path.endswith((".yaml", ".yml")) or project.tree.exists(path):
@@ -63,6 +67,15 @@ FAILING = (
             "launch": [
                 (_LINE, ""),
                 ("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
+            ]
+        },
+    ),
+    Example(
+        "an empty variable",
+        {
+            "e2e": [
+                (_DEFAULT, "DEPLOY_CONFIG="),
+                ('deploy_config="$DEPLOY_CONFIG"', 'deploy_config=«"$DEPLOY_CONFIG"»'),
             ]
         },
     ),

@@ -42,6 +42,7 @@ FAILING = (
     Example("plain text", {"data": [(_PROMPT, '        "prompt": «text.strip()»,\n')]}),
     Example("a parameter that is text", {"data": [(_PROMPT, '        "prompt": «text»,\n')]}),
     Example("a message without a role", {"data": [(_PROMPT, '        "prompt": «[{"content": text}]»,\n')]}),
+    Example("a message as a pair", {"data": [(_PROMPT, '        "prompt": «[("user", text)]»,\n')]}),
     Example("a single message", {"data": [(_PROMPT, '        "prompt": «{"role": "user", "content": text}»,\n')]}),
     Example(
         "messages as JSON",

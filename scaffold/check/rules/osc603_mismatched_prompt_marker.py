@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.data_rows import holds_tokens, token_names, tokenising_functions
+from scaffold.check.model.calls import argument, attribute_name, has_unpacking
+from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises, tokenising_functions
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -46,6 +46,8 @@ def check(package: Package) -> Hits:
                     yield Hit(file, node, text, "use the same markers on both sides")
             yield from _lacking(package, file, function, tokenisers)
             yield from _chats(package, file, function)
+            if function.name in tokenisers:
+                yield from _specials(package, file, function)
 
 
 def _lacking(package: Package, file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
@@ -100,10 +102,23 @@ def _added(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]
     """Yield the markers that a list of ids begins or ends with."""
     for node in _marked_lists(file, function, tokenisers):
         for item in node.elts:
-            for argument in item.args if isinstance(item, ast.Call) else ():
-                value = file.value(argument)
+            for given in item.args if isinstance(item, ast.Call) else ():
+                value = file.value(given)
                 if isinstance(value, str) and _MARKER.fullmatch(value):
-                    yield value, argument
+                    yield value, given
+
+
+def _specials(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
+    """Look for an encoding that adds special tokens where the pipeline is known to add none."""
+    if recorded(package, "prompt", "add_special_tokens") != "false":
+        return
+    for call in function.calls:
+        if attribute_name(call) != "encode" or not tokenises(call) or has_unpacking(call):
+            continue
+        added = argument(call, "add_special_tokens", 2)
+        if added is None or file.value(added) is True:
+            text = "the tokenizer adds its own special tokens here, the pipeline encodes without them"
+            yield Hit(file, call, text, "write add_special_tokens=False")
 
 
 def _marked_lists(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Iterator[ast.List]:
@@ -141,6 +156,15 @@ FAILING = (
                     "    ids = «[tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids]»",
                 )
             ]
+        },
+    ),
+    Example(
+        "special tokens of the tokenizer",
+        {
+            "spec": "[prompt]\nadd_special_tokens = false\n",
+            "data": [
+                ("tokenizer.encode(text.strip(), add_special_tokens=False)", "«tokenizer.encode(text.strip())»"),
+            ],
         },
     ),
     Example(

@@ -72,10 +72,23 @@ def certain_skip(program: Program, skip: Skip) -> list[tuple[str, str]]:
 
 def _only_skips(program: Program, skip: Skip) -> bool:
     """Whether the branch logs at the most, and then goes on to the next weight."""
-    for node in ast.walk(program.source.tree(skip.at.file)):
-        if isinstance(node, ast.If) and node.body and node.body[-1].lineno == skip.at.line:
-            return isinstance(node.body[-1], ast.Continue | ast.Return) and all(map(_is_log, node.body[:-1]))
-    return False
+    node = _branches(program, skip.at.file).get(skip.at.line)
+    return (
+        node is not None and isinstance(node.body[-1], ast.Continue | ast.Return) and all(map(_is_log, node.body[:-1]))
+    )
+
+
+def _branches(program: Program, file: str) -> dict[int, ast.If]:
+    """The branches of a file by the line of their last statement, the outermost where several end on one."""
+    known = program.notes.setdefault("branches", {})
+    assert isinstance(known, dict)
+    if file not in known:
+        known[file] = {}
+        for node in ast.walk(program.source.tree(file)):
+            if isinstance(node, ast.If):
+                known[file].setdefault(node.body[-1].lineno, node)
+    found: dict[int, ast.If] = known[file]
+    return found
 
 
 def _is_log(node: ast.stmt) -> bool:

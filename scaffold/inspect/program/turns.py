@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.values import Attr, Call, Choice, Elem, External, Index, Item, Op, Value
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.values import Attr, Call, Choice, Elem, External, Index, Item, Op, Seq, Slice, Value
 
 SHAPE_METHODS = frozenset(
     [
@@ -78,7 +78,7 @@ def is_turn(value: Value, loop: int) -> bool:
         for _ in range(8):
             if isinstance(node, Elem) and node.loop == loop:
                 return True
-            if isinstance(node, Item) and any(isinstance(n, Index) and n.loop == loop for n in walk(node.key)):
+            if isinstance(node, Item) and _counts_turns(node.key, loop):
                 return True
             if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
                 node = node.func.base
@@ -99,3 +99,16 @@ def is_turn(value: Value, loop: int) -> bool:
 
 def _is_scaled_index(product: Op, factor: Value, loop: int) -> bool:
     return product.op in ("*", "/", "//") and isinstance(factor, Index) and factor.loop == loop
+
+
+def _counts_turns(key: Value, loop: int) -> bool:
+    """Whether the number of the loop's turn is in an index, through arithmetic."""
+    stack, seen = [key], set[int]()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Index) and node.loop == loop:
+            return True
+        if id(node) not in seen and isinstance(node, Op | Choice | Seq | Slice | Item):
+            seen.add(id(node))
+            stack.extend(node.parts())
+    return False

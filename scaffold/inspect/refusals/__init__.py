@@ -23,5 +23,5 @@ def reasons() -> tuple[ModuleType, ...]:
 
 
 def find_refusal(program: Program) -> Refusal | None:
-    """The first reason that applies to the pipeline's denoising loop."""
+    """The first reason that applies to the pipeline."""
     return next((r for m in reasons() if (r := m.refusal(program)) is not None), None)

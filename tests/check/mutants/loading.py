@@ -11,6 +11,10 @@ META = 'with torch.device("meta"):\n    model = cls(config)'
 OPEN = "open_checkpoint"
 TO_TRAINING = "to_training_key"
 TO_CHECKPOINT = "to_checkpoint_key"
+KEY_MAP = (
+    '(("latent_pos_embed.", "latent_pos_embed."), ("time_embedder.", "time_embedder."), ("llm2vae.", "llm2vae."),'
+    ' ("vae2llm.", "vae2llm."), ("language_model.model.", ""))'
+)
 
 
 def loaded(code: str):
@@ -174,12 +178,7 @@ except KeyError:
         "one rule too many",
         (20,),
         "401",
-        line(
-            MODEL,
-            "",
-            '_CONFIG_MARK = "_training_config"',
-            '_CONFIG_MARK = "_training_config"\nKEY_MAP = KEY_MAP + (("time_embed.", "time_embedder."),)',
-        ),
+        swap(MODEL, "", KEY_MAP, KEY_MAP.replace("(", '(("time_embed.", "time_embedder."), ', 1)),
     ),
     mutant(
         "a source with the wrong end",
@@ -191,7 +190,7 @@ except KeyError:
     mutant(
         "rule leads to a parameter that is not there",
         (22, 20),
-        "401 403 405",
+        "401 403 408",
         renamed('("llm2vae.", "llm2vae.")', '("llm2vae.", "proj_out.")'),
     ),
     mutant(

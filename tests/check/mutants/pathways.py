@@ -36,7 +36,7 @@ MUTANTS = [
     mutant(
         "no position embedding at all",
         ("M7",),
-        "401 403 405",
+        "401 403 408",
         line(
             MODEL, "BagelForTraining.__init__", "self.latent_pos_embed = PositionTable(config.max_latent_size, hidden)"
         ),

@@ -2,7 +2,6 @@
 
 from mutants.edit import (
     add,
-    add_argument,
     argument,
     bases,
     decorate,
@@ -13,8 +12,7 @@ from mutants.edit import (
     signature,
     swap,
 )
-from mutants.mutant import COMMON, LAUNCH, MODEL, ROLLOUT, mutant, SPEC
-from mutants.edit import text
+from mutants.mutant import COMMON, ROLLOUT, mutant
 
 PIPELINE = "BagelPipelineWithLogProb"
 INIT = f"{PIPELINE}.__init__"

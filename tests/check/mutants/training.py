@@ -1,6 +1,6 @@
 """The training adapter: registration, module, schedule, inputs, guidance, log-prob."""
 
-from mutants.edit import add, add_argument, argument, decorate, define, drop_argument, line, rename, signature, swap
+from mutants.edit import add, argument, decorate, define, drop_argument, line, rename, signature, swap
 from mutants.mutant import COMMON, MODEL, ROLLOUT, TRAINING, mutant
 
 ADAPTER = "BagelDiffusion"
@@ -239,7 +239,7 @@ scheduler.timesteps = scheduler.sigmas[:-1].clone()
     mutant(
         "column that nobody writes",
         ("D2", 28, "T4"),
-        "207 604",
+        "207",
         swap(TRAINING, COLUMN, '"prompt_token_ids" in micro_batch.keys()', '"caption_ids" in micro_batch.keys()'),
         swap(TRAINING, f"{ADAPTER}._unwrap_column", 'micro_batch["prompt_token_ids"]', 'micro_batch["caption_ids"]'),
     ),

@@ -1,7 +1,7 @@
 """Registry, launch script, deploy config, data and smoke test."""
 
-from mutants.edit import add, decorate, define, delete, line, move, swap, text
-from mutants.mutant import DATA, DEPLOY, DUMMY, E2E, INIT, LAUNCH, PATCH, ROLLOUT, TRAINING, DOCS_LINK, mutant
+from mutants.edit import add, decorate, delete, line, move, swap, text
+from mutants.mutant import DATA, DEPLOY, DUMMY, E2E, INIT, LAUNCH, PATCH, ROLLOUT, TRAINING, mutant
 
 ARCHITECTURE = "OmniBagelForConditionalGeneration"
 OVERRIDE = f"    +actor_rollout_ref.model.architecture={ARCHITECTURE}\n"
@@ -274,7 +274,7 @@ MUTANTS = [
     mutant(
         "ids not stored",
         ("D2", 28),
-        "207 604",
+        "207",
         line(
             DATA,
             ROW,
@@ -291,13 +291,13 @@ MUTANTS = [
     mutant(
         "column renamed by the preprocessor",
         ("D2", 28),
-        "207 604",
+        "207",
         swap(DATA, ROW, '"prompt_token_ids"', '"input_ids"'),
     ),
     mutant(
         "ids of the chat",
         ("D2",),
-        "603 604",
+        "603",
         line(
             DATA,
             TOKENISE,
@@ -360,11 +360,11 @@ MUTANTS = [
     ),
     # Smoke test
     mutant("no smoke test", ("S1",), "702", delete(E2E)),
-    mutant("smoke test without the architecture", ("S1",), "506 703", text(E2E, OVERRIDE, "")),
+    mutant("smoke test without the architecture", ("S1",), "506", text(E2E, OVERRIDE, "")),
     mutant(
         "smoke test with another architecture",
         ("S1", 26),
-        "506 703",
+        "506",
         text(E2E, OVERRIDE, OVERRIDE.replace(ARCHITECTURE, "BagelForConditionalGeneration")),
     ),
     mutant("smoke test's data made by nobody", ("S1",), "510", delete(DUMMY)),

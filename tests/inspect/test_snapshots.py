@@ -1,0 +1,113 @@
+"""The table of all pipelines of each version; every line of a snapshot was judged against the source.
+
+``OMNI_SCAFFOLD_WRITE_SNAPSHOTS=1 pytest tests/inspect/test_snapshots.py`` writes the snapshots anew; read the
+difference, open the source at each changed line, and keep docs/pipelines.md in step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.inspect.table import inspect_all, registered_classes
+from scaffold.upstream import locate
+
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+HERE = Path(__file__).parent / "snapshots"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "pipelines.md"
+VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0")
+JUDGED = ("0.22.0", "0.27.0rc1", "0.30.0")
+_tables: dict[str, tuple[dict[str, Any], float]] = {}
+
+
+def table(version: str) -> dict[str, Any]:
+    if version not in _tables:
+        before = os.times()
+        found = inspect_all(version)
+        after = os.times()
+        spent = sum(
+            getattr(after, k) - getattr(before, k) for k in ("user", "system", "children_user", "children_system")
+        )
+        _tables[version] = found, spent
+    return _tables[version][0]
+
+
+def line(row: dict[str, Any]) -> str:
+    """One pipeline on one line: what a change of the analyser or of the source may move."""
+    verdict, scheduler, cfg, denoiser = row["verdict"], row["scheduler"], row["cfg"], row["denoiser"]
+    file = (verdict["file"] or "").removeprefix("vllm_omni/").removeprefix("diffusion/").removeprefix("models/")
+    parts = [
+        "/".join(row["registry_keys"]),
+        f"{verdict['path']} {verdict['confidence']} {file}:{verdict['line']}",
+        f"{denoiser['class']}.{denoiser['method']}",
+        "inline" if scheduler["inline"] else f"{scheduler['class']} {scheduler['call']} {scheduler['arguments']}",
+        f"{scheduler['steps']} {scheduler['direction']} shift={scheduler['shift']} negated={scheduler['negated']}",
+        f"{cfg['branches']} {cfg['execution']} {cfg['scales']} {cfg['interval']}",
+    ]
+    return " | ".join(parts)
+
+
+@pytest.mark.parametrize("version", JUDGED)
+def test_snapshot(version: str) -> None:
+    lines = [line(row) for row in table(version)["pipelines"]]
+    path = HERE / f"{version}.txt"
+    if os.environ.get("OMNI_SCAFFOLD_WRITE_SNAPSHOTS"):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == path.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("version", JUDGED)
+def test_verdicts_are_those_judged_by_a_person(version: str) -> None:
+    """The table of docs/pipelines.md was written by hand from the sources, not from the tool's output."""
+    judged = _judged(version)
+    found = {row["registry_keys"][0]: row["verdict"]["path"] for row in table(version)["pipelines"]}
+    assert found == judged
+
+
+def _judged(version: str) -> dict[str, str]:
+    rows = {}
+    for text in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        cells = [c.strip() for c in text.strip("|").split("|")]
+        if text.startswith("| `") and len(cells) == 5:
+            verdict = dict(zip(JUDGED, cells[1:4], strict=True))[version]
+            if verdict != "–":
+                rows[cells[0].strip("`")] = verdict
+    return rows
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_class_has_a_verdict(version: str) -> None:
+    rows = table(version)["pipelines"]
+    assert [r["registry_keys"][0] for r in rows] == list(registered_classes(locate(version)))
+    for row in rows:
+        assert row["verdict"]["path"] in ("non_diffusers", "diffusers", "refused"), row
+        assert row["verdict"]["reason"], row
+        assert locate(version).exists(row["verdict"]["file"]), row
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_table_takes_twenty_seconds_on_two_processors(version: str) -> None:
+    """Processor time of all processes, which other work on the machine does not stretch as it does wall time."""
+    table(version)
+    assert _tables[version][1] < 40.0
+
+
+def test_the_command_prints_the_table(scaffold_cli: Callable[..., Any]) -> None:
+    shown = json.loads(scaffold_cli("inspect", "--all", "--vllm-omni", "0.22.0", "--format", "json").success())
+    assert shown == table("0.22.0")
+    assert list(shown) == ["schema", "upstream", "pipelines"]
+    assert (shown["schema"], shown["upstream"]["classes"]) == (1, len(shown["pipelines"]))
+    text = scaffold_cli("inspect", "--all", "--vllm-omni", "0.22.0").success()
+    for path in ("non_diffusers", "diffusers", "refused"):
+        assert f"{path} ({sum(r['verdict']['path'] == path for r in shown['pipelines'])})" in text
+    start = time.monotonic()
+    refused = scaffold_cli("inspect", "BagelPipeline", "--all").refusal()
+    assert "--all takes no PIPELINE" in refused
+    assert "no PIPELINE" in scaffold_cli("inspect").refusal()
+    assert time.monotonic() - start < 5.0
