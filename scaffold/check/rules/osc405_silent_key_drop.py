@@ -17,9 +17,9 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
+from scaffold.check.model.key_tests import asks_key, drops_key, is_one_of, key_names, nothing_fits
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -50,8 +50,8 @@ def _filters(function: FunctionModel) -> Hits:
     for node in function.nodes(ast.DictComp):
         assert isinstance(node, ast.DictComp)
         for generator in node.generators:
-            names = _key_names(generator.target, generator.iter)
-            if names and any(_asks(test, names) for test in generator.ifs):
+            names = key_names(generator.target, generator.iter)
+            if names and any(asks_key(test, names) for test in generator.ifs):
                 yield Hit(function.file, node, f"{function.name}() keeps the keys that it knows and drops the others")
 
 
@@ -59,10 +59,10 @@ def _loops(function: FunctionModel) -> Hits:
     """``for k, v in state.items():`` with assignments only under tests of the key, and nothing raised."""
     for node in function.nodes(ast.For):
         assert isinstance(node, ast.For)
-        names = _key_names(node.target, node.iter)
+        names = key_names(node.target, node.iter)
         if not names or any(isinstance(inner, (ast.Raise, ast.Assert)) for inner in ast.walk(node)):
             continue
-        tests = [s for s in node.body if isinstance(s, ast.If) and _asks(s.test, names)]
+        tests = [s for s in node.body if isinstance(s, ast.If) and asks_key(s.test, names)]
         # A branch for the rest keeps what no test knows.
         open_ended = [s for s in tests if not _has_else(s) and _assigns(s)]
         if not open_ended:
@@ -83,18 +83,10 @@ def _pops(function: FunctionModel) -> Hits:
             continue
         names = {node.target.id}
         for test in (inner for inner in ast.walk(node) if isinstance(inner, ast.If)):
-            absent = isinstance(test.test, ast.Compare) and isinstance(test.test.ops[0], ast.NotIn)
-            if absent and _is_name(test.test.left, names) and any(_drops(item, names) for item in ast.walk(test)):
+            if not isinstance(test.test, ast.Compare) or not isinstance(test.test.ops[0], ast.NotIn):
+                continue
+            if is_one_of(test.test.left, names) and any(drops_key(item, names) for item in ast.walk(test)):
                 yield Hit(function.file, test.test, f"{function.name}() drops the keys that it does not know")
-
-
-def _drops(node: ast.AST, names: set[str]) -> bool:
-    """Whether a node takes a key out of a dictionary."""
-    if isinstance(node, ast.Call):
-        return attribute_name(node) == "pop" and bool(node.args) and _is_name(node.args[0], names)
-    if isinstance(node, ast.Delete):
-        return any(isinstance(item, ast.Subscript) and _is_name(item.slice, names) for item in node.targets)
-    return False
 
 
 def _swallowed(function: FunctionModel) -> Hits:
@@ -126,13 +118,13 @@ def _mapping(function: FunctionModel, tables: set[str]) -> Hits:
     if not parameters or any(isinstance(node, (ast.Raise, ast.Assert)) for node in function.nodes(ast.AST)):
         return
     reads = {node.id for node in function.nodes(ast.Name) if isinstance(node, ast.Name)}
-    tested = any(_asks(node, {parameters[0]}) for node in function.nodes(ast.Call) if isinstance(node, ast.Call))
+    tested = any(asks_key(node, {parameters[0]}) for node in function.nodes(ast.Call) if isinstance(node, ast.Call))
     if not tested or not (reads & tables):
         return
     for statement in function.returns:
         around = function.file.index.parent(statement)
         none = statement.value is None or _is_none(statement.value)
-        if none and isinstance(around, ast.If) and statement in around.body and _nothing_fits(function, around.test):
+        if none and isinstance(around, ast.If) and statement in around.body and nothing_fits(function, around.test):
             yield Hit(function.file, statement, f"{function.name}() answers None for every key that it does not know")
             return
     last = function.node.body[-1]
@@ -140,48 +132,6 @@ def _mapping(function: FunctionModel, tables: set[str]) -> Hits:
         yield Hit(function.file, last, f"{function.name}() answers None for every key that it does not know")
     elif isinstance(last, (ast.For, ast.If)) and any(isinstance(node, ast.Return) for node in ast.walk(last)):
         yield Hit(function.file, function.node, f"{function.name}() answers None for every key that it does not know")
-
-
-def _nothing_fits(function: FunctionModel, test: ast.expr) -> bool:
-    """Whether a test says that a search through a table found nothing: ``not fitting``, ``row is None``."""
-    found: ast.expr | None = None
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        found = test.operand
-    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
-        found = test.left
-    if found is None:
-        return False
-    found = follow(function.file, found)
-    if isinstance(found, (ast.ListComp, ast.SetComp, ast.DictComp)):
-        return True
-    return isinstance(found, ast.Call) and attribute_name(found) in ("next", "get", "filter", "match", "fullmatch")
-
-
-def _key_names(target: ast.expr, source: ast.expr) -> set[str]:
-    """Return the loop variable that holds checkpoint keys: of ``x.items()``, ``x.keys()``, or a generator of pairs."""
-    if not isinstance(source, ast.Call) or not isinstance(source.func, ast.Attribute):
-        return set()
-    if source.func.attr == "items" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return {target.elts[0].id}
-    if source.func.attr == "keys" and isinstance(target, ast.Name):
-        return {target.id}
-    return set()
-
-
-def _asks(test: ast.expr, names: set[str]) -> bool:
-    """Whether a test asks how a key begins or ends, or whether it is among some."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("startswith", "endswith") and _is_name(node.func.value, names):
-                return True
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In):
-            if _is_name(node.left, names) and not isinstance(node.comparators[0], (ast.Tuple, ast.List, ast.Set)):
-                return True
-    return False
-
-
-def _is_name(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names
 
 
 def _has_else(statement: ast.If) -> bool:
