@@ -29,9 +29,8 @@ def environment(version: str) -> Environment:
 
 def verify(package: Path, version: str = VERSION, *select: str) -> dict[str, CheckResult]:
     environment(version)
-    return {
-        result.id: result for result in run(VerifyRequest(package, level="rollout", select=select), version=version)
-    }
+    request = VerifyRequest(package, level="rollout", select=select)
+    return {result.id: result for result in run(request, version=version).checks}
 
 
 def failing(results: dict[str, CheckResult]) -> dict[str, str]:
