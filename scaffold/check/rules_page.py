@@ -111,7 +111,11 @@ def _example(example: Example, rule: Rule) -> Iterator[str]:
                 yield f"# {path} {'is not there' if new is None else 'is too long to show'}"
                 continue
             shown = difference(path, old, new, context=1).splitlines()
-            yield from (line[:160].replace("\0", "\\0") for line in shown if not line.startswith(("diff --git", "new file", "--- ")))
+            yield from (
+                line[:160].replace("\0", "\\0")
+                for line in shown
+                if not line.startswith(("diff --git", "new file", "--- "))
+            )
     yield "```"
     yield ""
 

@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         if weights and fault in ("403", "404", "500"):
             return self.reply(int(fault), b"", {})
         if weights and fault == "slow":
-            time.sleep(3)
+            time.sleep(9)
         span = re.fullmatch(r"bytes=0-(\d+)", self.headers.get("Range") or "")
         if not body:
             return self.reply(200, b"", {"Content-Length": str(size), **headers})
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
     def listing(self, path: str) -> None:
         hub, fault = self.server, self.server.fault
         if fault == "slow listing":
-            time.sleep(3)
+            time.sleep(9)
         if fault == "no JSON":
             return self.reply(200, b"<html>", {})
         if fault == "other form":
@@ -139,7 +139,7 @@ def hub(sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     server = Hub(sharded)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "4")
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.delenv("HTTP_PROXY", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The table of all pipelines of each version; every line of a snapshot was judged against the source.
+"""The table of all pipelines of each version: verdicts judged by hand, the other columns pinned as they are.
 
 ``OMNI_SCAFFOLD_WRITE_SNAPSHOTS=1 pytest tests/inspect/test_snapshots.py`` writes the snapshots anew; read the
 difference, open the source at each changed line, and keep docs/pipelines.md in step.
@@ -63,7 +63,7 @@ def test_snapshot(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", JUDGED)
-def test_verdicts_are_those_judged_by_a_person(version: str) -> None:
+def test_verdicts_are_those_judged_by_hand(version: str) -> None:
     """The table of docs/pipelines.md was written by hand from the sources, not from the tool's output."""
     judged = _judged(version)
     found = {row["registry_keys"][0]: row["verdict"]["path"] for row in table(version)["pipelines"]}

@@ -283,3 +283,14 @@ CONSTANTS = Constants()
     assert found.fact("scheduler.shift").value == 4.0
     assert found.fact("scheduler.shift").confidence == "certain"
     assert found.value("detail.scheduler.default_steps") == 30
+
+
+def test_time_from_the_number_of_the_turn(tmp_path: Path) -> None:
+    loop = """
+    for i in range(steps):
+        t = torch.full((x.shape[0],), fill_value=(i + 0.5) / steps)
+        x = x + self.net(x, t, cond) / steps
+    """
+    found = look(tmp_path, loop)
+    assert (found.value("denoiser.class"), found.value("denoiser.method")) == ("Net", "forward")
+    assert found.value("scheduler.steps") == "n"

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.values import Attr, Call, Choice, Elem, External, Index, Item, Op, Seq, Slice, Value
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Choice,
+    Const,
+    Elem,
+    External,
+    Index,
+    Item,
+    Op,
+    Seq,
+    Slice,
+    Value,
+)
 
 SHAPE_METHODS = frozenset(
     [
@@ -83,7 +96,8 @@ def is_turn(value: Value, loop: int) -> bool:
             if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
                 node = node.func.base
             elif isinstance(node, Call) and node.args and node.name in ("tensor", "full", "full_like", "as_tensor"):
-                node = node.args[-1] if node.name.startswith("full") else node.args[0]
+                filled = node.kwargs.get("fill_value", node.args[-1])
+                node = filled if node.name.startswith("full") else node.args[0]
             elif isinstance(node, Op) and node.args and node.op in ("*", "/", "//", "+", "-"):
                 # 1000σ, t/1000 and 1−t are still the turn's entry, and so is i·dt.
                 inner = [a for a in node.args if is_turn(a, loop) or _is_scaled_index(node, a, loop)]
@@ -98,7 +112,14 @@ def is_turn(value: Value, loop: int) -> bool:
 
 
 def _is_scaled_index(product: Op, factor: Value, loop: int) -> bool:
-    return product.op in ("*", "/", "//") and isinstance(factor, Index) and factor.loop == loop
+    return product.op in ("*", "/", "//") and _is_count(factor, loop)
+
+
+def _is_count(value: Value, loop: int) -> bool:
+    """The number of the turn, or a number more or less, as in (i + 0.5)/n."""
+    if isinstance(value, Op) and value.op in ("+", "-"):
+        return any(_is_count(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
+    return isinstance(value, Index) and value.loop == loop
 
 
 def _counts_turns(key: Value, loop: int) -> bool:
