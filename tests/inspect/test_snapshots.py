@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,13 +90,6 @@ def test_every_class_has_a_verdict(version: str) -> None:
         assert locate(version).exists(row["verdict"]["file"]), row
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_table_takes_twenty_seconds_on_two_processors(version: str) -> None:
-    """Processor time of all processes, which other work on the machine does not stretch as it does wall time."""
-    table(version)
-    assert _tables[version][1] < 40.0
-
-
 def test_the_command_prints_the_table(scaffold_cli: Callable[..., Any]) -> None:
     shown = json.loads(scaffold_cli("inspect", "--all", "--vllm-omni", "0.22.0", "--format", "json").success())
     assert shown == table("0.22.0")
@@ -106,8 +98,6 @@ def test_the_command_prints_the_table(scaffold_cli: Callable[..., Any]) -> None:
     text = scaffold_cli("inspect", "--all", "--vllm-omni", "0.22.0").success()
     for path in ("non_diffusers", "diffusers", "refused"):
         assert f"{path} ({sum(r['verdict']['path'] == path for r in shown['pipelines'])})" in text
-    start = time.monotonic()
     refused = scaffold_cli("inspect", "BagelPipeline", "--all").refusal()
     assert "--all takes no PIPELINE" in refused
     assert "no PIPELINE" in scaffold_cli("inspect").refusal()
-    assert time.monotonic() - start < 5.0
