@@ -197,11 +197,8 @@ class Subject:
 
     def micro_batch(self, prompts: Any) -> Any:
         """The engine's batch: ``prompt_token_ids`` per sample, and the agent loop's tensors padded on the left."""
-        from tensordict import TensorDict  # type: ignore[import-untyped,unused-ignore]
-        from tensordict.tensorclass import (  # type: ignore[import-untyped,unused-ignore]
-            NonTensorData,
-            NonTensorStack,
-        )
+        from tensordict import TensorDict
+        from tensordict.tensorclass import NonTensorData, NonTensorStack
 
         rows = [list(ids) for ids in prompts]
         width = max(map(len, rows))

@@ -58,8 +58,8 @@ class Training:
 
     def micro_batch(self, samples: Sequence[Trajectory], token_ids: Sequence[Sequence[int]]) -> Any:
         """The columns that training reads; prompts keep their own lengths, their padded form stands beside them."""
-        from tensordict import TensorDict  # type: ignore[import-untyped]
-        from tensordict.tensorclass import NonTensorData, NonTensorStack  # type: ignore[import-untyped]
+        from tensordict import TensorDict
+        from tensordict.tensorclass import NonTensorData, NonTensorStack
 
         longest = max(map(len, token_ids))
         padded = [[0] * (longest - len(ids)) + list(ids) for ids in token_ids]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict.tensorclass import NonTensorData  # type: ignore[import-untyped]
+from tensordict.tensorclass import NonTensorData
 
 
 def unwrap_non_tensor_data(data: Any) -> Any:

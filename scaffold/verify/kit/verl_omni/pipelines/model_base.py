@@ -13,7 +13,7 @@ from omni_scaffold_kit.profile import ACTIVE
 from verl_omni.workers.config import DiffusionModelConfig
 
 if TYPE_CHECKING:
-    from tensordict import TensorDict  # type: ignore[import-untyped]
+    from tensordict import TensorDict
 
 _AnyClass = TypeVar("_AnyClass", bound=type)
 
