@@ -1,0 +1,91 @@
+"""What the rollout adapter samples and records."""
+
+from __future__ import annotations
+
+from known_bugs.bug import COMMON, ROLLOUT, TRAINING, Bug
+
+BUGS = (
+    Bug(
+        2,
+        "log-probs cut by the window again",
+        (
+            (
+                ROLLOUT,
+                "torch.stack(self._log_probs, dim=1)",
+                "torch.stack(self._log_probs[begin:end] or [torch.zeros(1)], dim=1)",
+            ),
+        ),
+        ("window-alignment",),
+    ),
+    Bug(
+        5,
+        "one step more in the rollout",
+        (
+            (
+                ROLLOUT,
+                "            num_inference_steps=requested_steps,\n",
+                "            num_inference_steps=requested_steps + 1,\n",
+            ),
+            (
+                ROLLOUT,
+                "        output = super().forward(req)\n",
+                "        params.num_inference_steps = requested_steps + 1\n        output = super().forward(req)\n",
+            ),
+        ),
+        ("schedule-diffusers-0.38.0",),
+    ),
+    Bug(
+        6,
+        "log-probs of another shape in the rollout",
+        ((ROLLOUT, "torch.stack(self._log_probs, dim=1)", "torch.stack(self._log_probs, dim=0)"),),
+        ("rollout-log-probs", "window-alignment"),
+    ),
+    Bug(
+        7,
+        "normaliser on one side",
+        ((TRAINING, "include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER", "include_logprob_normalizer=True"),),
+        ("rollout-log-probs",),
+    ),
+    Bug(
+        13,
+        "latents recorded in bf16",
+        ((ROLLOUT, "self._latents.append(prev_sample)", "self._latents.append(prev_sample.bfloat16().float())"),),
+        ("window-alignment", "rollout-log-probs"),
+    ),
+    Bug(
+        15,
+        "window drawn for each request",
+        ((COMMON, 'random.Random(int(os.environ["LOCAL_RANK"])).randint', "random.randint"),),
+        ("window-per-rank",),
+    ),
+    Bug(
+        16,
+        "one noise for all",
+        (
+            (
+                ROLLOUT,
+                "            generator=self._generator,\n",
+                "            generator=torch.Generator().manual_seed(0),\n",
+            ),
+        ),
+        ("rollout-noise",),
+    ),
+    Bug(
+        17,
+        "global generator reseeded",
+        (
+            (
+                ROLLOUT,
+                "        output = super().forward(req)\n",
+                "        torch.manual_seed(0)\n        output = super().forward(req)\n",
+            ),
+        ),
+        ("rollout-noise",),
+    ),
+    Bug(
+        7,
+        "noise level of the request ignored",
+        ((ROLLOUT, 'self._options = {"noise_level": noise_level,', 'self._options = {"noise_level": 0.7,'),),
+        ("rollout-log-probs",),
+    ),
+)
