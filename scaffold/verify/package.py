@@ -48,16 +48,24 @@ class Package:
 
 
 def open_package(path: str | Path) -> Package:
-    """Look at a package folder; nothing of it is imported.
+    """Look at a package; nothing of it is imported.
+
+    Args:
+        path: the package's folder, its ``scaffold.toml``, or a tree that holds one package below
+            ``verl_omni/pipelines/``.
 
     Raises:
         ScaffoldError: it is no package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
     """
     folder = Path(path).expanduser()
     hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
+    if folder.name == SPEC_FILE and folder.is_file():
+        folder = folder.parent
     if not folder.is_dir():
         raise ScaffoldError(f"{path} is no folder", hint=hint)
     folder = folder.resolve()
+    if folder.joinpath(*CONTAINER).is_dir():
+        folder = _only_package(folder, path)
     if not (folder / "__init__.py").is_file():
         raise ScaffoldError(f"{path} has no __init__.py", hint=hint)
     if folder.parts[-3:-1] != CONTAINER or not folder.name.isidentifier():
@@ -65,6 +73,16 @@ def open_package(path: str | Path) -> Package:
     root = folder.parents[2]
     checkout = all((root / file).is_file() for file in CHECKOUT_FILES)
     return Package(folder, root, checkout, _spec(folder), _upstream_class(folder))
+
+
+def _only_package(root: Path, path: str | Path) -> Path:
+    """The one package of a tree: of those with a ``scaffold.toml`` if there are any, else of all."""
+    found = sorted(file.parent for file in root.glob("/".join((*CONTAINER, "*", "__init__.py"))))
+    found = [folder for folder in found if (folder / SPEC_FILE).is_file()] or found
+    if len(found) != 1:
+        names = f"{len(found)} packages ({', '.join(folder.name for folder in found[:5])})" if found else "no package"
+        raise ScaffoldError(f"{path} holds {names} below {'/'.join(CONTAINER)}/", hint="name the folder of one")
+    return found[0]
 
 
 def _spec(folder: Path) -> dict[str, Any]:

@@ -86,9 +86,26 @@ def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], reference: Path
 def test_a_folder_that_is_no_package_is_refused(
     scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path
 ) -> None:
-    assert "has no __init__.py" in scaffold_cli("verify", reference).refusal()
+    assert "has no __init__.py" in scaffold_cli("verify", reference / "examples").refusal()
     (tmp_path / "__init__.py").touch()
     assert "does not lie in verl_omni/pipelines/" in scaffold_cli("verify", tmp_path).refusal()
+
+
+@pytest.mark.parametrize("inside", [".", f"{PACKAGE}/scaffold.toml"])
+def test_a_tree_or_a_spec_stands_for_its_one_package(
+    scaffold_cli: Callable[..., Any], reference: Path, inside: str
+) -> None:
+    done = scaffold_cli("verify", reference / inside, "--select", "registration")
+    assert done.code == 0, done.err
+    assert "1 pass" in done.out
+
+
+def test_a_tree_of_several_packages_is_refused(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        folder = tmp_path / "verl_omni" / "pipelines" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    assert "holds 2 packages (first, second)" in scaffold_cli("verify", tmp_path).refusal()
 
 
 HOSTILE = {
