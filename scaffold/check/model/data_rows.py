@@ -59,6 +59,20 @@ def _written(file: PythonFile) -> Iterator[ast.expr]:
                         yield other.args[0]
 
 
+def chatless(file: PythonFile) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield what is no list of chat messages under ``prompt``: the value, or the row that has no ``prompt``.
+
+    Yields:
+        The node, and whether the row has the key.
+    """
+    for node, keys, complete in rows(file):
+        if "prompt" in keys:
+            if is_chat(file, keys["prompt"]) is False:
+                yield keys["prompt"], True
+        elif complete:
+            yield node, False
+
+
 def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
     """Whether a value is a list of chat messages; None where that is not plain."""
     value = follow(file, value)
@@ -66,6 +80,9 @@ def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
         if not value.elts:
             return False
         kinds = [_is_message(follow(file, item)) for item in value.elts]
+        roles = [_role(file, follow(file, item)) for item in value.elts]
+        if None not in roles and "user" not in roles:
+            return False
         return False if False in kinds else None if None in kinds else True
     if isinstance(value, (ast.JoinedStr, ast.Dict)) or (isinstance(value, ast.Constant) and value.value is not None):
         return False
@@ -83,6 +100,13 @@ def _is_message(value: ast.expr) -> bool | None:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
         return {"role", "content"} <= {item.arg for item in value.keywords}
     return False if isinstance(value, (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List)) else None
+
+
+def _role(file: PythonFile, value: ast.expr) -> str | None:
+    """Return the role of a message, where it is plain."""
+    pairs = zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else ()
+    roles = [file.value(v) for k, v in pairs if isinstance(k, ast.Constant) and k.value == "role"]
+    return roles[0] if len(roles) == 1 and isinstance(roles[0], str) else None
 
 
 def tokenises(call: ast.Call) -> bool:

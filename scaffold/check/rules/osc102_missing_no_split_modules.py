@@ -11,6 +11,8 @@ Instead: ``_no_split_modules = ["ToyLayer"]``, the class of the elements of the 
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -44,10 +46,20 @@ def check(package: Package) -> Hits:
         value = found.file.value(found.value)
         if value is None or (isinstance(value, (list, tuple, set)) and not value):
             yield Hit(found.file, found.value, f"{NO_SPLIT} of {module.name} names no class")
+        elif isinstance(value, str):
+            yield Hit(
+                found.file, found.value, f"{NO_SPLIT} of {module.name} is one string, and its letters are the names"
+            )
+        elif isinstance(found.value, (ast.List, ast.Tuple, ast.Set)):
+            for item in found.value.elts:
+                if found.file.project.class_of(found.file, item) is not None:
+                    yield Hit(found.file, item, f"{NO_SPLIT} of {module.name} holds a class, not its name")
 
 
 _LINE = '    _no_split_modules = ["ToyLayer"]\n'
 FAILING = (
+    Example("a string", {"model": [(_LINE, _LINE.replace('["ToyLayer"]', '«"ToyLayer"»'))]}),
+    Example("the class", {"model": [(_LINE, _LINE.replace('["ToyLayer"]', "[«ToyLayer»]"))]}),
     Example("not there", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
     Example("empty", {"model": [(_LINE, "    _no_split_modules = «[]»\n")]}),
     Example("None", {"model": [(_LINE, "    _no_split_modules: list[str] | None = «None»\n")]}),

@@ -57,12 +57,12 @@ def check(package: Package) -> Hits:
             text = f"{FLAG} is switched off where the module is built"
             yield Hit(later.file, later.value, text, fixable=False)
     value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
-    if value is False and flag.value is not None:
+    if value is not UNKNOWN and not value and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
         yield Hit(
             flag.file,
             flag.value,
-            f"{FLAG} is False, {what}",
+            f"{FLAG} is {value!r}, {what}",
             fixable=used and flag.file is module.file,
             data=module.node,
         )
@@ -77,6 +77,7 @@ def fix(hit: Hit) -> str | None:
 
 _LINE = "    _supports_gradient_checkpointing = True\n"
 FAILING = (
+    Example("None", {"model": [(_LINE, _LINE.replace("True", "«None»"))]}),
     Example("no declaration", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
     Example(
         "switched off later",

@@ -13,9 +13,14 @@ Instead: ``x = self._checkpointed_call(layer, x)`` for every layer.
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.streams import self_call
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC105"
@@ -36,6 +41,7 @@ def check(package: Package) -> Hits:
     forward = module.method("forward")
     if forward is None or forward.is_abstract:
         return
+    yield from _bypassed(package, module)
     for function in package.forward_functions:
         for call in function.calls:
             name = attribute_name(call) or ""
@@ -45,10 +51,92 @@ def check(package: Package) -> Hits:
     yield Hit(flag.file, flag.value, f"{module.name}.forward() keeps all activations: it calls no layer checkpointed")
 
 
+def _bypassed(package: Package, module: ClassModel) -> Hits:
+    """Look for layers that are called by themselves beside others that are checkpointed, or in their place."""
+    lists = {part.name for part in package.module_tree if part.repeated and part.owner in module.mro}
+    for function in package.forward_functions:
+        if function.file not in package.files or function.cls not in module.mro:
+            continue
+        index = function.file.index
+        saved = [call for call in function.calls if "checkpoint" in (attribute_name(call) or "").lower()]
+        for call in saved:
+            first = call.args[0] if call.args else None
+            if isinstance(first, ast.Name) and _is_tensor(function, first):
+                yield Hit(
+                    function.file, first, "the first argument is no layer; write self._checkpointed_call(layer, …)"
+                )
+        for call in function.calls if saved else ():
+            target = call.func
+            one = isinstance(target, ast.Subscript) and _is_list(function, target.value, lists)
+            if not one and not (isinstance(target, ast.Name) and _runs_over(function, target, lists)):
+                continue
+            choice = next((o for o in index.ancestors(call) if isinstance(o, (ast.If, ast.IfExp))), None)
+            if choice is None or not any(index.contains(choice, other) for other in saved):
+                yield Hit(function.file, call, "this layer keeps all its activations, others are checkpointed")
+            elif any(index.contains(p, call) for p in _chosen(choice)) and _plainly_on(choice.test):
+                yield Hit(function.file, call, "layers are checkpointed outside of training alone")
+
+
+def _chosen(choice: ast.If | ast.IfExp) -> list[ast.stmt] | list[ast.expr]:
+    return choice.body if isinstance(choice, ast.If) else [choice.body]
+
+
+def _is_list(function: FunctionModel, value: ast.expr, lists: set[str]) -> bool:
+    if isinstance(value, ast.Subscript):
+        value = value.value
+    own = isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == function.bound
+    return own and isinstance(value, ast.Attribute) and value.attr in lists
+
+
+def _runs_over(function: FunctionModel, name: ast.Name, lists: set[str]) -> bool:
+    for binding in function.file.scopes.lookup(name.id, name):
+        loop = function.file.index.parent(binding.node)
+        if isinstance(loop, ast.For) and _is_list(function, loop.iter, lists):
+            return True
+    return False
+
+
+def _is_tensor(function: FunctionModel, name: ast.Name) -> bool:
+    """Whether a name certainly is what one of the sub-modules computed."""
+    values = [binding.value for binding in function.file.scopes.lookup(name.id, name) if binding.value is not None]
+    return bool(values) and all(isinstance(value, ast.Call) and self_call(value) is not None for value in values[:1])
+
+
+def _plainly_on(test: ast.expr) -> bool:
+    """Whether a test holds in training: ``self.training``, with nothing that turns it round."""
+    words = [node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)]
+    turned = any(isinstance(node, (ast.Not, ast.Or)) for node in ast.walk(test))
+    return "training" in words and not turned
+
+
 _CALL = "self._checkpointed_call(layer, context, latents, key_mask)"
 _FLAG = "    _supports_gradient_checkpointing = True\n"
 _MARKED = (_FLAG, _FLAG.replace("True", "«True»"))
 FAILING = (
+    Example(
+        "some layers",
+        {
+            "model": [
+                (
+                    "        return (self.llm2vae",
+                    "        context, latents = «self.layers[-1](context, latents, key_mask)»\n        return (self.llm2vae",
+                )
+            ]
+        },
+    ),
+    Example("no layer", {"model": [(_CALL, "self._checkpointed_call(«context», latents, key_mask)")]}),
+    Example(
+        "outside of training",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if self.training:\n                context, latents = «layer(context, latents, key_mask)»\n"
+                    "            else:\n                context, latents = " + _CALL,
+                )
+            ]
+        },
+    ),
     Example("layers are called directly", {"model": [(_CALL, "layer(context, latents, key_mask)"), _MARKED]}),
     Example("layer.forward is called", {"model": [(_CALL, "layer.forward(context, latents, key_mask)"), _MARKED]}),
 )

@@ -52,6 +52,8 @@ def check(package: Package) -> Hits:
     forward = module.method("forward") if module is not None else None
     if module is None or forward is None or forward.file not in package.files or forward.is_abstract:
         return
+    if not forward.returns and not any(isinstance(node, ast.Raise) for node in forward.node.body):
+        yield Hit(forward.file, forward.node, f"{module.name}.forward() returns nothing", fixable=False)
     for statement in forward.returns:
         value = statement.value
         if value is None:
@@ -108,6 +110,18 @@ def _annotated_tensor(forward: FunctionModel) -> bool:
 
 _RETURN = "return (self.llm2vae(self.norm(latents)),)"
 FAILING = (
+    Example(
+        "nothing",
+        {
+            "model": [
+                (_RETURN, "_ = self.llm2vae(self.norm(latents))"),
+                (
+                    "    def forward(\n        self,\n        hidden_states",
+                    "    def «forward»(\n        self,\n        hidden_states",
+                ),
+            ]
+        },
+    ),
     Example("the result of a layer", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents))»")]}),
     Example(
         "by name", {"model": [(_RETURN, "velocity = self.llm2vae(self.norm(latents))\n        return «velocity»")]}

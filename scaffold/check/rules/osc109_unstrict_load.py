@@ -17,7 +17,7 @@ import ast
 
 from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument, resolve
+from scaffold.check.model.calls import argument, attribute_name, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
@@ -42,6 +42,10 @@ def check(package: Package) -> Hits:
         for call in file.index.nodes(ast.Call):
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict":
                 continue
+            swallowed = _swallowed(file, call)
+            if swallowed is not None:
+                yield Hit(file, swallowed, "names that do not fit are caught here, and loading goes on", fixable=False)
+                continue
             strict = argument(call, "strict", 1)
             plain = strict is not None
             if strict is None:
@@ -52,6 +56,21 @@ def check(package: Package) -> Hits:
             if unchecked:
                 text = f"strict=False, and {unchecked} names are no error"
                 yield Hit(file, strict, text, fixable=plain, data=call)
+
+
+def _swallowed(file: PythonFile, call: ast.Call) -> ast.ExceptHandler | None:
+    """Return what catches the error of a strict load without raising again."""
+    strict = argument(call, "strict", 1)
+    for outer in file.index.ancestors(call):
+        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return None
+        if isinstance(outer, ast.Try) and any(file.index.contains(part, call) for part in outer.body):
+            for handler in outer.handlers:
+                ends = any(isinstance(node, (ast.Raise, ast.Return)) for node in file.index.walk(handler))
+                again = any(attribute_name(c) == "load_state_dict" for c in file.index.nodes(ast.Call, handler))
+                if not ends and not again and (strict is None or file.value(strict) is True):
+                    return handler
+    return None
 
 
 def _spread(file: PythonFile, call: ast.Call) -> ast.expr | None:
@@ -152,6 +171,19 @@ _LOAD = "        model.load_state_dict(state, strict=True, assign=True)\n"
 _HEAD = "        missing, unexpected = model.load_state_dict(state, strict=«False», assign=True)\n"
 _PLAIN = _HEAD.replace("«", "").replace("»", "")
 FAILING = (
+    Example(
+        "the error is caught",
+        {
+            "model": [
+                (
+                    _LOAD,
+                    "        try:\n    "
+                    + _LOAD
+                    + "        «except RuntimeError as error:\n            print(error)»\n",
+                )
+            ]
+        },
+    ),
     Example("the answer is dropped", {"model": [(_LOAD, _LOAD.replace("True, assign", "«False», assign"))]}),
     Example(
         "in a dictionary of options",

@@ -45,9 +45,22 @@ def check(package: Package) -> Hits:
     elif "torch_dtype" not in method.parameters and method.kwarg is None:
         text = f"{module.name}.from_pretrained() does not take torch_dtype, which the trainer chooses"
         yield Hit(method.file, method.node, text, "add the parameter torch_dtype")
+    elif not _opens(package):
+        text = f"{module.name}.from_pretrained() opens no weight file"
+        yield Hit(method.file, method.node, text, "read the checkpoint's files")
     elif not _fills(package):
         text = f"{module.name}.from_pretrained() loads nothing into the module"
         yield Hit(method.file, method.node, text, "call load_state_dict(state, strict=True, assign=True)")
+
+
+def _opens(package: Package) -> bool:
+    """Whether a call on the way may read weights: by its name, or because it is not known."""
+    functions = [f for f in loading_functions(package) if f.name not in ("__init__", "from_model_path")]
+    names = {attribute_name(call) or "" for function in functions for call in function.calls}
+    names -= {function.name for function in functions}
+    return "" in names or any(
+        re.search(r"safe_open|load_file|^load$|torch_load|from_pretrained|load_model|iter", n) for n in names
+    )
 
 
 def _fills(package: Package) -> bool:
@@ -61,6 +74,23 @@ def _fills(package: Package) -> bool:
 _NAME = "def from_pretrained("
 _MARK = ("class ToyForTraining(", "class «ToyForTraining»(")
 FAILING = (
+    Example(
+        "nothing is read",
+        {
+            "model": [
+                (
+                    "            for source in file.keys():\n                target = to_training_key(source)\n                if target is not None:\n                    state[target] = file.get_tensor(source)\n",
+                    "            pass\n",
+                ),
+                (
+                    'with safe_open(os.path.join(model_path, "ema.safetensors"), framework="pt", device="cpu") as file:',
+                    "if True:",
+                ),
+                (_NAME, "def «from_pretrained»("),
+            ]
+        },
+        also=("OSC401", "OSC405", "OSC403", "OSC408"),
+    ),
     Example(
         "under another name",
         {
@@ -94,6 +124,7 @@ FAILING = (
             ],
             "training": [("local_path, torch_dtype=torch_dtype)", "local_path)")],
         },
+        also=("OSC130",),
     ),
 )
 PASSING = (

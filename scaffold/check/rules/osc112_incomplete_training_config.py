@@ -11,7 +11,11 @@ Instead: a ``@dataclass`` with ``save_pretrained(save_directory)`` and the class
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -35,13 +39,52 @@ def check(package: Package) -> Hits:
     lacking = [name for name in METHODS if (method := config.method(name)) is None or method.is_abstract]
     if lacking:
         yield Hit(config.file, config.node, f"{config.name} has no {' and no '.join(f'{name}()' for name in lacking)}")
+    yield from _fields(package, config)
     reader = config.method("from_model_path")
     if reader is not None and not reader.is_abstract and not {"classmethod", "staticmethod"} & set(reader.decorators):
         yield Hit(reader.file, reader.node, f"{config.name}.from_model_path() is no classmethod", "add @classmethod")
 
 
+def _fields(package: Package, config: ClassModel) -> Hits:
+    """Look for fields that are none, arguments that name none, and fields that change though they may not."""
+    given: dict[str, tuple[FunctionModel, ast.keyword]] = {}
+    for method in config.methods.values():
+        for call in method.calls:
+            if isinstance(call.func, ast.Name) and call.func.id in ("cls", config.name):
+                given |= {item.arg: (method, item) for item in call.keywords if item.arg is not None}
+    inits = any(name in cls.methods for cls in config.mro for name in ("__init__", "__new__"))
+    for name, (method, item) in given.items():
+        if name not in config.fields and config.is_dataclass and not inits:
+            own = config.own_attributes.get(name)
+            if own:
+                yield Hit(config.file, own[-1].node, f"{name} has no type, so that it is no field")
+            else:
+                yield Hit(method.file, item, f"{config.name} has no field {name}")
+    frozen = [
+        item.value
+        for decorator in config.node.decorator_list
+        if isinstance(decorator, ast.Call)
+        for item in decorator.keywords
+        if item.arg == "frozen" and config.file.value(item.value) is True
+    ]
+    for file in package.files if frozen else ():
+        for node in file.index.nodes(ast.Attribute):
+            if isinstance(node.ctx, ast.Store) and node.attr in config.fields and "config" in ast.unparse(node.value):
+                yield Hit(config.file, frozen[0], f"{config.name} is frozen, and {node.attr} is set in {file.name}")
+                return
+
+
 _CLASS = "@dataclass\nclass ToyTrainingConfig:"
 FAILING = (
+    Example(
+        "frozen and changed",
+        {
+            "model": [
+                ("@dataclass\nclass Toy", "@dataclass(frozen=«True»)\nclass Toy"),
+                ("        with torch.device", "        config.vocab_size = 128\n        with torch.device"),
+            ]
+        },
+    ),
     Example("a plain class", {"model": [(_CLASS, "class «ToyTrainingConfig»:")]}),
     Example("a dictionary", {"model": [(_CLASS, "class «ToyTrainingConfig»(dict):")]}),
     Example(

@@ -41,6 +41,8 @@ def check(package: Package) -> Hits:
     if config is None or save is None or read is None or config.file not in package.files:
         return
     saved = saved_config(config, save)
+    yield from _names(save, read)
+    yield from _taken_out(config, save)
     if saved is None or not saved.complete:
         return
     yield from _sections(save, read, saved)
@@ -66,6 +68,39 @@ def check(package: Package) -> Hits:
             fields = f"{len(others)} fields are" if len(others) > 1 else f"{others[0].arg!r} is"
             yield Hit(read.file, others[0].value, f"{fields} read from elsewhere than where save_pretrained() writes")
             return
+
+
+def _names(save: FunctionModel, read: FunctionModel) -> Hits:
+    """Compare the names of the files that are written and read."""
+    written = dict(_json_names(save))
+    opened = {name for function in reachable(read) for name, _ in _json_names(function)}
+    if len(written) == 1 and opened and not written.keys() & opened:
+        name, node = next(iter(written.items()))
+        yield Hit(save.file, node, f"{name} is written, from_model_path() opens {min(opened)}")
+
+
+def _json_names(function: FunctionModel) -> Iterator[tuple[str, ast.Constant]]:
+    for node in function.file.index.nodes(ast.Constant, function.node):
+        if isinstance(node.value, str) and node.value.endswith(".json"):
+            yield node.value, node
+
+
+def _taken_out(config: ClassModel, save: FunctionModel) -> Hits:
+    """Look for fields that are taken out of what is written."""
+    for call in save.calls:
+        if attribute_name(call) == "pop" and call.args and save.file.value(call.args[0]) in config.fields:
+            yield Hit(save.file, call.args[0], f"{save.file.value(call.args[0])} is taken out of what is written")
+    for node in save.nodes(ast.Subscript):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Del):
+            if save.file.value(node.slice) in config.fields:
+                yield Hit(save.file, node.slice, f"{save.file.value(node.slice)} is taken out of what is written")
+    for comprehension in save.nodes(ast.comprehension):
+        for test in comprehension.ifs if isinstance(comprehension, ast.comprehension) else ():
+            if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.NotEq, ast.NotIn)):
+                left_out = save.file.value(test.comparators[0])
+                names = [left_out] if isinstance(left_out, str) else left_out
+                if isinstance(names, (list, tuple, set)) and any(name in config.fields for name in names):
+                    yield Hit(save.file, test, "a field is left out of what is written")
 
 
 def _sections(save: FunctionModel, read: FunctionModel, saved: SavedConfig) -> Hits:
@@ -196,6 +231,28 @@ def _look_ups(read: FunctionModel, node: ast.AST) -> Iterator[tuple[ast.expr, st
 
 _READ = "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n"
 FAILING: tuple[Example, ...] = (
+    Example(
+        "another file",
+        {
+            "model": [
+                (
+                    'os.path.join(save_directory, "config.json")',
+                    'os.path.join(save_directory, «"training_config.json"»)',
+                )
+            ]
+        },
+    ),
+    Example(
+        "a field taken out",
+        {
+            "model": [
+                (
+                    "            json.dump(asdict(self), file",
+                    '            saved = asdict(self)\n            saved.pop(«"vocab_size"»)\n            json.dump(saved, file',
+                )
+            ]
+        },
+    ),
     Example(
         "from a section, through a name",
         {

@@ -52,6 +52,8 @@ def check(package: Package) -> Hits:
 
 def _synchronises(function: FunctionModel, call: ast.Call) -> str | None:
     qualified = function.file.qualified(call.func)
+    if qualified is not None and qualified.startswith("torch.") and qualified.endswith(".synchronize"):
+        return f"{qualified}()"
     if qualified in _FUNCTIONS:
         return f"{qualified}()"
     if qualified == "torch.where" and len(call.args) == 1 and not call.keywords:
@@ -108,6 +110,7 @@ def _is_mask(function: FunctionModel, index: ast.expr, hops: int = 3) -> bool:
 _LINE = "        key_mask = None\n        if text_attention_mask is not None:"
 _POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
 FAILING = (
+    Example("synchronize", {"model": [(_POS, _POS + "\n        «torch.accelerator.synchronize()»")]}),
     Example(
         "an item",
         {"model": [(_LINE, "        start = «timestep[0].item()»\n" + _LINE + "\n            assert start\n")]},

@@ -51,6 +51,7 @@ def check(package: Package) -> Hits:
     if not masks or not attentions:
         return
     held = _held(functions, forward, masks)
+    yield from _misused(functions, held)
     given = [(f, call, argument(call, "attn_mask", 3)) for f, call in attentions]
     if any(value is not None and reads(value, held.of(f), _is_count) for f, _, value in given):
         yield from _left_out(functions, given)
@@ -59,6 +60,51 @@ def check(package: Package) -> Hits:
         return
     place = forward.parameter_node(masks[0]) or forward.node
     yield Hit(forward.file, place, f"{masks[0]} reaches no attention call: padded keys are attended to")
+
+
+def _misused(functions: list[FunctionModel], held: _Held) -> Hits:
+    """Look for masks that are turned round, or that hide the image tokens they are extended by."""
+    for function in functions:
+        names = held.of(function)
+        for call in function.calls:
+            if function.file.qualified(call.func) != "torch.nn.functional.pad" or not call.args:
+                continue
+            value = argument(call, "value", 3)
+            hides = value is None or function.file.value(value) in (False, 0, 0.0)
+            if hides and reads(call.args[0], names, _is_count) and "mask" in ast.unparse(call.args[0]):
+                yield Hit(function.file, call, "what the mask is extended by is hidden from attention; give value=True")
+        for node in function.nodes(ast.UnaryOp):
+            if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.Invert):
+                continue
+            around = [outer for outer in function.file.index.ancestors(node) if isinstance(outer, ast.Call)]
+            fills = any("fill" in ast.unparse(outer.func) or "where" in ast.unparse(outer.func) for outer in around)
+            statement = next((o for o in function.file.index.ancestors(node) if isinstance(o, ast.stmt)), None)
+            kept = isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is node
+            target = ast.unparse(statement).partition("=")[0] if statement is not None else ""
+            if (
+                kept
+                and not fills
+                and "pad" not in target
+                and reads(node.operand, names, _is_count)
+                and _once(functions)
+            ):
+                yield Hit(
+                    function.file, node, "the mask is turned round: real tokens are hidden, padding is attended to"
+                )
+
+
+def _once(functions: list[FunctionModel]) -> bool:
+    """Whether masks are inverted at one place only, and no additive mask is made."""
+    inverted = [
+        n
+        for f in functions
+        for n in f.nodes(ast.UnaryOp)
+        if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.Invert)
+    ]
+    fills = any(
+        attribute_name(call) in ("masked_fill", "masked_fill_", "logical_not") for f in functions for call in f.calls
+    )
+    return len(inverted) == 1 and not fills
 
 
 def _never_given(package: Package, masks: list[str]) -> Hits:
@@ -190,7 +236,7 @@ def _is_count(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("sum", "cumsum", "all", "any", "argmax")
+        and node.func.attr in ("sum", "cumsum", "all", "any", "argmax", "ones_like", "zeros_like", "new_ones")
     )
 
 
@@ -219,6 +265,27 @@ _SDPA = "F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
 _PARAMETER = "        text_attention_mask: Tensor | None = None,\n    ) ->"
 _MARKED = _PARAMETER.replace("text_attention_mask: Tensor | None", "«text_attention_mask»: Tensor | None")
 FAILING = (
+    Example(
+        "turned round",
+        {
+            "model": [
+                (_MASK, "            key_mask = «~F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)»\n")
+            ]
+        },
+    ),
+    Example(
+        "image tokens hidden",
+        {"model": [(_MASK, "            key_mask = «F.pad(text_attention_mask, (0, 2 + latents.shape[1]))»\n")]},
+    ),
+    Example(
+        "ones in its place",
+        {
+            "model": [
+                (_MASK, _MASK.replace("F.pad(text_attention_mask,", "F.pad(torch.ones_like(text_attention_mask),")),
+                (_PARAMETER, _MARKED),
+            ]
+        },
+    ),
     Example(
         "not used at all",
         {"model": [("        if text_attention_mask is not None:\n" + _MASK, ""), (_PARAMETER, _MARKED)]},
@@ -254,6 +321,7 @@ FAILING = (
                 ("    def prepare_model_inputs(", "    def «prepare_model_inputs»("),
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "only counted",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import argument
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.streams import derived
@@ -34,6 +35,11 @@ def check(package: Package) -> Hits:
     for function in package.forward_functions:
         if function.file not in package.files:
             continue
+        for call in function.calls:
+            first = argument(call, "dim", 0)
+            if _is_sum(call, True) and first is not None and function.file.value(first) == 0:
+                text = "this counts the samples at each place of the text, not the tokens of each sample"
+                yield Hit(function.file, call, text, "sum over the last dimension")
         counts = derived(function, (), lambda value, names: _is_count(value, names))
         for call in function.calls:
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -132,6 +138,18 @@ _POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
 _LINE = "            key_mask = F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)\n"
 FAILING = (
     Example(
+        "over the batch",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE
+                    + "            first = «text_attention_mask.sum(dim=0)»\n            latents = latents + first.sum() * 0\n",
+                )
+            ]
+        },
+    ),
+    Example(
         "an arange over all samples",
         {
             "model": [
@@ -210,6 +228,7 @@ PASSING = (
                 )
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "from the tensor",

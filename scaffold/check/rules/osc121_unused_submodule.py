@@ -14,6 +14,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.submodules import Submodule, submodules
 from scaffold.check.rule import Applies, Hit, Hits
@@ -49,6 +50,7 @@ def check(package: Package) -> Hits:
             inside.setdefault(function.cls, set()).add(node.attr) if own else elsewhere.add(node.attr)
         if any(isinstance(call.func, ast.Name) and call.func.id in _DYNAMIC for call in function.calls):
             return
+    yield from _part_of_list(package, module)
     reached = {function.cls for function in functions if function.name == "forward"}
     classes = [module, *dict.fromkeys(part.cls for part in package.module_tree if part.cls is not None)]
     for cls in classes:
@@ -71,6 +73,33 @@ def check(package: Package) -> Hits:
                 yield Hit(part.file, part.node, f"{cls.name} builds {part.name} and never uses it in its forward code")
 
 
+def _part_of_list(package: Package, module: ClassModel) -> Hits:
+    """Look for loops over a part of a list of layers, where nothing runs the rest."""
+    lists = {part.name for part in package.module_tree if part.repeated and part.owner in module.mro}
+    reads: dict[str, list[tuple[FunctionModel, ast.Attribute]]] = {}
+    for function in package.forward_functions:
+        for node in function.nodes(ast.Attribute) if function.name != "__init__" else ():
+            if isinstance(node, ast.Attribute) and node.attr in lists and function.cls in module.mro:
+                reads.setdefault(node.attr, []).append((function, node))
+    for name, found in reads.items():
+        function, node = found[0]
+        part = function.file.index.parent(node)
+        if (
+            len(found) == 1
+            and function.file in package.files
+            and isinstance(part, ast.Subscript)
+            and part.value is node
+        ):
+            cut = part.slice
+            if isinstance(cut, ast.Slice) and cut.step is None and any(_number(end) for end in (cut.lower, cut.upper)):
+                yield Hit(function.file, part, f"only a part of {name} runs")
+
+
+def _number(node: ast.expr | None) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and inner.value != 0
+
+
 def _has_weights(part: Submodule) -> bool:
     if part.cls is not None:
         return bool(part.cls.derives_from("Module", "torch.nn.Module"))
@@ -78,6 +107,7 @@ def _has_weights(part: Submodule) -> bool:
 
 
 FAILING = (
+    Example("a part of the layers", {"model": [("for layer in self.layers:", "for layer in «self.layers[:-1]»:")]}),
     Example(
         "a twin that is not used",
         {
@@ -95,6 +125,7 @@ FAILING = (
                 ("        self.latent_pos_embed = nn", "        «self.latent_pos_embed» = nn"),
             ]
         },
+        also=("OSC135",),
     ),
     Example(
         "the timestep is left out",
@@ -104,6 +135,7 @@ FAILING = (
                 ("        self.time_embedder = Time", "        «self.time_embedder» = Time"),
             ]
         },
+        also=("OSC135",),
     ),
     Example(
         "one feed-forward block for both",

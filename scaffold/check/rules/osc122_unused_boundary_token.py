@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -38,6 +39,8 @@ def check(package: Package) -> Hits:
         for node in file.index.nodes(ast.Attribute)
         if isinstance(node.ctx, ast.Load) and not file.index.contains(config.node, node)
     }
+    for function in package.forward_functions:
+        yield from _order(package, function)
     dynamic = any(
         isinstance(call.func, ast.Name) and call.func.id == "getattr" and not _plain(call)
         for function in package.forward_functions
@@ -50,12 +53,25 @@ def check(package: Package) -> Hits:
             yield Hit(field.file, field.node, f"{name} is in no sequence: the forward code never uses it")
 
 
+def _order(package: Package, function: FunctionModel) -> Hits:
+    """Look for an end token that stands before its start token in one list."""
+    for kind in (ast.Tuple, ast.List):
+        for node in function.nodes(kind) if function.file in package.files else ():
+            names = [item.attr for item in getattr(node, "elts", ()) if isinstance(item, ast.Attribute)]
+            for at, name in enumerate(names):
+                if name.startswith("end_") and "start_" + name[4:] in names[at + 1 :]:
+                    yield Hit(function.file, node, f"{name} stands before start_{name[4:]}")
+
+
 def _plain(call: ast.Call) -> bool:
     return len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
 
 
 _USE = "(self.config.start_of_image_id, self.config.end_of_image_id)"
 FAILING = (
+    Example(
+        "the wrong way round", {"model": [(_USE, "«(self.config.end_of_image_id, self.config.start_of_image_id)»")]}
+    ),
     Example(
         "the end is left out",
         {

@@ -3,7 +3,7 @@
 The number is right for the released checkpoint only. The tiny model of the tests, a checkpoint with another tokenizer
 or an added token has another id, and the sequence holds a token that means something else.
 
-    torch.full((batch, 1), 151652, device=device)
+    torch.full((batch, 1), 32001, device=device)
 
 Instead: ``self.config.start_of_image_id``.
 """

@@ -39,6 +39,28 @@ def check(package: Package) -> Hits:
         suffix = _suffix(function.cls)
         if suffix is not None:
             yield from _crossed(function, suffix)
+            yield from _orders(function)
+
+
+def _orders(function: FunctionModel) -> Hits:
+    """Look for two streams that are joined in one order here and in the other one there."""
+    orders: dict[frozenset[str], tuple[list[str], str]] = {}
+    for call in function.calls:
+        parts = (
+            call.args[0] if call.args and function.file.qualified(call.func) in ("torch.cat", "torch.concat") else None
+        )
+        if not isinstance(parts, (ast.Tuple, ast.List)):
+            continue
+        names = [item.id for item in parts.elts if isinstance(item, ast.Name)]
+        ends = [name.partition("_")[2] for name in names]
+        heads = {name.partition("_")[0] for name in names}
+        if len(names) != len(parts.elts) or len(heads) != 1 or not all(ends) or len(set(ends)) < 2:
+            continue
+        before = orders.setdefault(frozenset(ends), (ends, next(iter(heads))))
+        if before[0] != ends:
+            yield Hit(
+                function.file, call, f"{' and '.join(ends)} are joined in another order than those of {before[1]}"
+            )
 
 
 def _suffix(cls: ClassModel) -> str | None:

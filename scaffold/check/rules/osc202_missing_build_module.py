@@ -48,7 +48,15 @@ def check(package: Package) -> Hits:
                 f"{adapter.name}.build_module() returns None, and diffusers is asked for the model",
             )
             continue
+        own = package.deriving("NonDiffusersModelBase")
         for value in values:
+            loader = _library_loader(method, value)
+            if loader is not None and own:
+                yield Hit(method.file, value, f"{loader} loads the model, and {own[0].name} is never built")
+        for value in values:
+            cls = method.file.project.class_of(method.file, value) if isinstance(value, ast.Name) else None
+            if cls is not None:
+                yield Hit(method.file, value, f"{cls.name} is a class, not a module that was loaded")
             made = _made(method, value)
             if made is not None and not _loads(method, adapter):
                 yield Hit(method.file, value, f"{made.name} is built without its weights")
@@ -58,6 +66,19 @@ def _elsewhere(adapter: ClassModel) -> bool:
     return any(
         not base.startswith("verl_omni.pipelines.model_base.") and base != "abc.ABC" for base in adapter.external
     )
+
+
+def _library_loader(method: FunctionModel, value: ast.expr) -> str | None:
+    """Return the class of diffusers or transformers that is asked for the module."""
+    for _ in range(5):
+        value = follow(method.file, value)
+        if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+            return None
+        name = method.file.qualified(value.func) or ""
+        if name.startswith(("diffusers.", "transformers.")) and ".from_" in name:
+            return name.rpartition(".")[0].rpartition(".")[2]
+        value = value.func.value
+    return None
 
 
 def _made(method: FunctionModel, value: ast.expr) -> ClassModel | None:
@@ -94,12 +115,26 @@ _HEAD = (
 )
 _MARKED = ("def build_module(", "def «build_module»(")
 FAILING = (
+    Example("the class", {"training": [(_RETURN, "        print(torch_dtype)\n        return «ToyForTraining»\n")]}),
     Example(
         "no build_module",
         {"training": [(_HEAD + _RETURN + "\n", ""), ("class ToyDiffusion(", "class «ToyDiffusion»(")]},
     ),
     Example("None", {"training": [(_RETURN, "        return None\n"), _MARKED]}),
     Example("the return is missing", {"training": [(_RETURN, _RETURN.replace("return ", "")), _MARKED]}),
+    Example(
+        "diffusers is asked",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    "        module = «AutoModel.from_pretrained(model_config.local_path)»\n        return module\n",
+                ),
+                ("import torch\n", "import torch\nfrom diffusers import AutoModel\n"),
+            ]
+        },
+        also=("OSC130",),
+    ),
     Example(
         "random weights",
         {
@@ -112,6 +147,7 @@ FAILING = (
 )
 PASSING = (
     Example("from_pretrained"),
+    Example("and to another type", {"training": [(_RETURN, _RETURN.rstrip() + ".to(torch_dtype)\n")]}),
     Example(
         "by way of a name",
         {"training": [(_RETURN, _RETURN.replace("return ", "module = ") + "        return module\n")]},

@@ -73,11 +73,27 @@ def _built(build: FunctionModel, adapter: ClassModel) -> Hits:
         made = value.func if isinstance(value, ast.Call) else None
         if isinstance(made, ast.Attribute) and made.attr.startswith("from_"):
             made = made.value
+        new = isinstance(value, ast.Call) and not value.args and len(values) == 1
+        statement = next((item for item in build.returns if item.value is value), None)
+        if new and statement is not None and len(build.node.body) > 2 and _own_setup(build, value):
+            yield Hit(build.file, value, "the scheduler that is returned is not the one that was set up")
         name = build.file.qualified(made) if made is not None else None
         if name is not None and name.startswith("diffusers."):
             yield Hit(build.file, value, f"{name.rpartition('.')[2]} of diffusers has no sample_previous_step()")
     if not any(_sets(function, adapter) for function in [build]):
         yield Hit(build.file, build.node, f"{adapter.name}.build_scheduler() returns a scheduler without timesteps")
+
+
+def _own_setup(build: FunctionModel, value: ast.expr) -> bool:
+    """Whether another scheduler got timesteps before."""
+    calls = [c for c in build.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "set_timesteps"]
+    names = [a.id for call in calls for a in call.args if isinstance(a, ast.Name)]
+    made = [
+        n
+        for n in build.nodes(ast.Call)
+        if isinstance(n, ast.Call) and ast.unparse(n) == ast.unparse(value) and n is not value
+    ]
+    return bool(names) and bool(made)
 
 
 def _sets(start: FunctionModel, adapter: ClassModel) -> bool:
@@ -110,6 +126,10 @@ _BODY = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference
 _CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py"
 FAILING = (
+    Example(
+        "another scheduler is returned",
+        {"training": [("        return scheduler\n", "        return «FlowMatchSDEDiscreteScheduler()»\n")]},
+    ),
     Example("set_timesteps is never called", {"training": [(_SET, ""), (_HEAD, _MARKED)]}),
     Example("no set_timesteps", {"training": [(_SETTER, ""), _CLASS]}),
     Example(

@@ -15,11 +15,12 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.dataflow import arguments
+from scaffold.check.model.dataflow import arguments, origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.schedules import Schedule, schedule_of
+from scaffold.check.model.schedules import Schedule, schedule_of, stored
 from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.step_counts import step_count
 from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -65,6 +66,52 @@ def check(package: Package) -> Hits:
                 if method is not None:
                     yield Hit(method.file, method.node, "the rollout never sets up the schedule that training computes")
     yield from _different_arguments(training, rollout)
+    if trained.computed.keys() & sampled.computed.keys():
+        for side, which in ((training, "training"), (rollout, "the rollout")):
+            yield from _stored_later(side, rollout if side is training else training, which)
+            yield from _changed_later(side, rollout if side is training else training, which)
+
+
+def _changed_later(side: Side, other: Side, which: str) -> Hits:
+    """Look for what one side alone does to its scheduler, beside the function that both set it up with."""
+    for function, call in side.calls("set_timesteps", "set_shift"):
+        target = call.func
+        if function in other or not isinstance(target, ast.Attribute) or side.called(function, call) is not None:
+            continue
+        if isinstance(target.value, ast.Name) and target.value.id == function.bound:
+            continue
+        if isinstance(target.value, ast.Call):
+            continue  # ``super().set_timesteps(…)``
+        if not schedule_of(side).computed.keys() & {around for around, _ in _given(side, function, call)}:
+            yield Hit(function.file, call, f"{which} changes the shared schedule here, the other side does not")
+
+
+def _stored_later(side: Side, other: Side, which: str) -> Hits:
+    """Look for timesteps and sigmas that one side alone changes."""
+    for function, value in stored(side):
+        if function in other or schedule_of(side).computed.keys() & {
+            a for a, _, _ in origin(side, function, value).nodes
+        }:
+            continue
+        if any(isinstance(n, (ast.BinOp, ast.Call)) for n in function.file.index.walk(value)):
+            read = {n.attr for n in function.file.index.nodes(ast.Attribute, value)}
+            if read & {"timesteps", "sigmas"} and not _only_moved(value):
+                yield Hit(function.file, value, f"{which} changes the shared schedule here, the other side does not")
+
+
+def _only_moved(value: ast.expr) -> bool:
+    """Whether a value keeps its numbers: moved to a device, cloned, cut."""
+    kept = {"to", "cpu", "clone", "detach", "float", "contiguous"}
+    if any(isinstance(node, ast.BinOp) for node in ast.walk(value)):
+        return False
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    return all(isinstance(call.func, ast.Attribute) and call.func.attr in kept for call in calls)
+
+
+def _given(side: Side, function: FunctionModel, call: ast.Call) -> list[tuple[FunctionModel | None, ast.AST]]:
+    """Return what the arguments of a call are made of."""
+    values = [*call.args, *(item.value for item in call.keywords)]
+    return [(around, node) for value in values for around, _, node in origin(side, function, value).nodes]
 
 
 def _only(one: Schedule, other: Schedule, which: str) -> list[tuple[FunctionModel, ast.AST, str]]:
@@ -95,6 +142,7 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
                     given += [(function, default, function.file.value(default))]
                 values.append(given)
             plain = [{repr(value) for _, _, value in given if known(value)} for given in values]
+            yield from _constant_count(training, rollout, function, parameter, values)
             certain = all(given and all(known(value) for _, _, value in given) for given in values)
             if certain and plain[0] != plain[1] and not {"None"} & (plain[0] | plain[1]):
                 side_values = values[1] if any(caller is not function for caller, _, _ in values[1]) else values[0]
@@ -103,6 +151,28 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
                     caller.file,
                     node,
                     f"{function.name}() gets {parameter}={value!r} here and another one on the other side",
+                )
+
+
+def _constant_count(
+    training: Side,
+    rollout: Side,
+    function: FunctionModel,
+    parameter: str,
+    values: list[list[tuple[FunctionModel, ast.expr, object]]],
+) -> Hits:
+    """Compare a number of steps that one side writes down with one that is asked for on the other."""
+    asked = [
+        any(step_count(side, caller, node) is not None for caller, node, _ in given if caller is not function)
+        for side, given in zip((training, rollout), values, strict=True)
+    ]
+    for at, given in enumerate(values):
+        for caller, node, value in given:
+            if asked[1 - at] and isinstance(value, int) and not isinstance(value, bool):
+                yield Hit(
+                    caller.file,
+                    node,
+                    f"{function.name}() gets {parameter}={value!r} here, and what is asked for on the other side",
                 )
 
 
@@ -124,7 +194,11 @@ _OWN = (
 )
 _ROLLOUT = "        count = len(setup_toy_sigmas(self.inner, num_inference_steps))\n"
 FAILING = (
-    Example("training computes its own", {"training": [(_TRAINING, _OWN)]}),
+    Example(
+        "scaled afterwards",
+        {"training": [(_TRAINING, _TRAINING + "        scheduler.timesteps = «scheduler.timesteps * 1000»\n")]},
+    ),
+    Example("training computes its own", {"training": [(_TRAINING, _OWN)]}, also=("OSC223",)),
     Example(
         "the rollout computes its own",
         {
@@ -151,6 +225,7 @@ FAILING = (
                 )
             ],
         },
+        also=("OSC223",),
     ),
     Example(
         "training takes the scheduler's default",
@@ -190,6 +265,26 @@ FAILING = (
         },
     ),
     Example(
+        "a number of steps of training's own",
+        {
+            "training": [
+                (_TRAINING, _TRAINING.replace("model_config.pipeline.num_inference_steps", "«15»")),
+            ]
+        },
+    ),
+    Example(
+        "changed afterwards",
+        {
+            "training": [
+                (
+                    _TRAINING,
+                    _TRAINING + "        «scheduler.set_shift(5.0)»\n"
+                    "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n",
+                )
+            ]
+        },
+    ),
+    Example(
         "the rollout sets nothing up",
         {
             "rollout": [
@@ -201,6 +296,18 @@ FAILING = (
 )
 PASSING = (
     Example("one function for both"),
+    Example(
+        "the number of steps in a name",
+        {
+            "training": [
+                (
+                    _TRAINING,
+                    "        steps = model_config.pipeline.num_inference_steps\n"
+                    "        setup_toy_sigmas(scheduler, steps, device=device)\n",
+                )
+            ]
+        },
+    ),
     Example("packages of diffusers have their pipeline's schedule", base="diffusers"),
     Example(
         "the same shift on both sides",

@@ -99,6 +99,7 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
         if len(value.elts) != 4:
             yield Hit(function.file, value, f"{len(value.elts)} values are returned where the engine unpacks four")
             return
+        yield from _changed(side, function, value.elts[0])
         for at, item in enumerate(value.elts, start=1):
             place = _place(side, function, item, 0)
             if place is not None and place != at:
@@ -107,6 +108,27 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
                 )
     elif isinstance(value, ast.Constant):
         yield Hit(function.file, value, f"{value.value!r} is returned where the engine unpacks four values")
+    elif isinstance(value, (ast.Dict, ast.Set, ast.DictComp, ast.SetComp)):
+        yield Hit(function.file, value, "a dictionary or set is returned where the engine unpacks four values")
+
+
+def _changed(side: Side, function: FunctionModel, item: ast.expr) -> Hits:
+    """Look at what is made of the log-prob: it has to be the scheduler's own, one a sample."""
+    inner = item
+    while isinstance(inner, (ast.UnaryOp, ast.Call)):
+        if isinstance(inner, ast.UnaryOp):
+            inner = inner.operand
+        elif isinstance(inner.func, ast.Attribute):
+            inner = inner.func.value
+        else:
+            return
+    if _place(side, function, inner, 0) != 1:
+        return
+    if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
+        yield Hit(function.file, item, "the log-prob is returned with its sign turned")
+    elif isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute):
+        if item.func.attr in ("mean", "sum") and not item.args and not item.keywords:
+            yield Hit(function.file, item, "the log-probs of all samples become one number")
 
 
 def _is_result(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool:
@@ -149,6 +171,8 @@ _RETURN = "        return log_prob, prev_sample_mean, std_dev_t, sqrt_dt\n"
 _ASKED = "            return_sqrt_dt=True,\n"
 _CALL = "_, log_prob, prev_sample_mean, std_dev_t, sqrt_dt = scheduler.sample_previous_step("
 FAILING = (
+    Example("the sign turned", {"training": [("return log_prob, prev", "return «-log_prob», prev")]}),
+    Example("one for the batch", {"training": [("return log_prob, prev", "return «log_prob.mean()», prev")]}),
     Example(
         "another order",
         {"training": [(_RETURN, "        return «prev_sample_mean», «log_prob», std_dev_t, sqrt_dt\n")]},
@@ -185,10 +209,33 @@ FAILING = (
             ]
         },
     ),
+    Example(
+        "a dictionary",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    '        result = «{"log_prob": log_prob, "mean": prev_sample_mean}»\n        return result\n',
+                )
+            ]
+        },
+    ),
     Example("no log-prob", {"training": [("return_logprobs=True", "return_logprobs=«False»")]}),
 )
 PASSING = (
     Example("the four, in order"),
+    Example(
+        "by way of a dictionary",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    '        kept = {"log_prob": log_prob}\n'
+                    '        return kept["log_prob"], prev_sample_mean, std_dev_t, sqrt_dt\n',
+                )
+            ]
+        },
+    ),
     Example(
         "the tail of the result",
         {"training": [(_CALL, "result = scheduler.sample_previous_step("), (_RETURN, "        return result[1:]\n")]},

@@ -53,9 +53,12 @@ def check(package: Package) -> Hits:
                     call.func,
                     f"{name} is not given here; the {which} samples with the scheduler's default",
                 )
+            for option in given:
+                if (read := _misread(option, name, which)) is not None and option.call is not None:
+                    yield Hit(option.function.file, option.value, f"{name} of the {which} is read from {read}")
             if given and not any(_configured(side, option, name) is not False for option in given):
                 for option in given:
-                    if not _is_zero(option.value):
+                    if not _is_zero(option.value) or (which == "training" and option.call is not None):
                         yield Hit(
                             option.function.file,
                             option.value,
@@ -68,7 +71,39 @@ def _configured(side: Side, option: Option, name: str) -> bool | None:
     found = origin(side, option.function, option.value)
     if name in found.strings or name in found.attributes:
         return True
+    if found.complete and not found.open and _other_keys(found, name):
+        return False
     return None if found.open or not found.complete or _reads_more(found) else False
+
+
+def _misread(option: Option, name: str, which: str) -> str | None:
+    """Return what a value is read from, where that certainly is something else."""
+    index = option.function.file.index
+    for node in index.walk(option.value):
+        if isinstance(node, ast.Attribute) and node.attr in OPTIONS and node.attr != name:
+            return ast.unparse(node)
+        if which != "training":
+            continue
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "pipeline":
+                return ast.unparse(node)
+        if isinstance(node, ast.Call) and option.function.file.qualified(node.func) == "getattr" and len(node.args) > 2:
+            if option.function.file.value(node.args[1]) == name and isinstance(node.args[0], ast.Name):
+                return ast.unparse(node)
+    return None
+
+
+def _other_keys(found: Origin, name: str) -> bool:
+    """Whether keys are looked up, and none of them is the option's."""
+    keys = {
+        call.args[0].value
+        for _, call in found.calls()
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "get"
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    }
+    return bool(keys) and name not in found.strings | found.attributes
 
 
 def _reads_more(found: Origin) -> bool:
@@ -127,6 +162,15 @@ _TYPE = "            sde_type=model_config.algo.sde_type,\n"
 _SAMPLE = "sqrt_dt = scheduler.sample_previous_step("
 _MARKED = _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")
 FAILING = (
+    Example("the other option", {"training": [(_LEVEL, "            noise_level=«model_config.algo.sde_type»,\n")]}),
+    Example(
+        "another section", {"training": [(_LEVEL, "            noise_level=«model_config.pipeline.noise_level»,\n")]}
+    ),
+    Example(
+        "a fallback of the wrong object",
+        {"training": [(_TYPE, '            sde_type=«getattr(model_config, "sde_type", "sde")»,\n')]},
+    ),
+    Example("zero in training", {"training": [(_LEVEL, "            noise_level=«0.0»,\n")]}),
     Example("training leaves the level out", {"training": [(_LEVEL, ""), (_SAMPLE, _MARKED)]}),
     Example("training leaves the type out", {"training": [(_TYPE, ""), (_SAMPLE, _MARKED)]}),
     Example(

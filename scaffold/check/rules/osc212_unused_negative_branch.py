@@ -13,6 +13,7 @@ Instead: run both branches and combine them before ``sample_previous_step``.
 from __future__ import annotations
 
 import ast
+import re
 
 from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
@@ -51,6 +52,10 @@ def check(package: Package) -> Hits:
                     method.parameter_node(name) or method.node,
                     f"{adapter.name} prepares a negative branch, and the velocity does not depend on it",
                 )
+        elif _guides(side):
+            for value in made:
+                if preparing.file.index.contains(preparing.node, value):
+                    yield Hit(preparing.file, value, "no negative branch is prepared, but guidance is applied")
         elif _unpacked(method, name):
             for value in made:
                 if preparing.file.index.contains(preparing.node, value):
@@ -82,6 +87,13 @@ def _reaches(side: Side, method: FunctionModel, name: str) -> bool:
     return False
 
 
+def _guides(side: Side) -> bool:
+    """Whether the velocity depends on a scale of classifier-free guidance."""
+    velocities = [(f, sampling_argument(call, "model_output")) for f, call in sampling_calls(side)]
+    words = [origin(side, f, value).words for f, value in velocities if value is not None]
+    return any(re.search(r"(?<![a-z])cfg(?![a-z])", word.lower()) for found in words for word in found)
+
+
 def _unpacked(method: FunctionModel, name: str) -> bool:
     """Whether ``f(**name)`` stands where nothing asks whether there is such a branch."""
     index = method.file.index
@@ -106,10 +118,11 @@ _PARAMETERS = "model_inputs, negative_model_inputs, scheduler_inputs"
 _MARKED = (_PARAMETERS, _PARAMETERS.replace("negative_model_inputs", "«negative_model_inputs»"))
 _RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attention_mask": None}'
 FAILING = (
-    Example("not used", {"training": [(_GUIDED, ""), _MARKED]}),
+    Example("not used", {"training": [(_GUIDED, ""), _MARKED]}, also=("OSC134",)),
     Example(
         "only tested",
         {"training": [(_GUIDED, "        assert negative_model_inputs is not None\n"), _MARKED]},
+        also=("OSC134",),
     ),
     Example(
         "computed and dropped",
@@ -122,14 +135,29 @@ FAILING = (
                 _MARKED,
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "the other branch twice", {"training": [("module(**negative_model_inputs)", "module(**model_inputs)"), _MARKED]}
     ),
     Example("never prepared", {"training": [(_RETURN, "return conditional, «None»")]}),
+    Example(
+        "guided by the same branch",
+        {
+            "training": [
+                (_RETURN, "return conditional, «None»"),
+                ("unconditional = module(**negative_model_inputs)[0].float()", "unconditional = velocity"),
+            ]
+        },
+    ),
 )
 PASSING = (
     Example("both branches are combined"),
+    Example(
+        "no guidance, and no branch for it",
+        {"training": [(_RETURN, "return conditional, None"), (_GUIDED, "")]},
+        also=("OSC134",),
+    ),
     Example(
         "by way of a helper",
         {

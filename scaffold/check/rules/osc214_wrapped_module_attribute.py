@@ -2,8 +2,9 @@
 
 In a training step the module is wrapped: FSDP holds its parameters in shards and gathers them only while ``forward``
 of the whole runs. A layer called from the adapter computes with a shard or raises; a weight read there is one; a
-type compared there is the wrapper's. ``module.module`` exists under one wrapper and not under the next. All of it
-works on one device, and breaks in the first run with several.
+type compared there is the wrapper's. ``module.module`` exists under one wrapper and not under the next, and an attribute
+of the module is found only where the wrapper hands the question on. All of it works on one device, and may break in
+the first run with several.
 
     embeds = module.embed_tokens(ids)           # in prepare_model_inputs()
 
@@ -34,6 +35,8 @@ HELP = 'compute inside forward(), and read plain attributes through getattr(modu
 _BEFORE = {"build_module", "configure_trainable_params", "validate_lora_config"}
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "base_model"}
 _HARMLESS = {"dtype", "device", "shape", "ndim", "training", "requires_grad", "in_features", "out_features"}
+# A shard lies on the same device, but has a shape, and under mixed precision a type, of its own.
+_OF_SHARDS = {"device", "requires_grad"}
 _DEEPEST = 6
 
 
@@ -42,6 +45,8 @@ def check(package: Package) -> Hits:
     side = side_of(package, "training")
     trained = package.training_module
     layers = _layers(trained) if trained is not None else set()
+    weights = {"weight", "bias", "data"} | (_parameters(package) if trained is not None else set())
+    plain = _plain(trained) - layers if trained is not None and package.is_non_diffusers else set()
     for function in side.functions:
         if function.name in _BEFORE:
             continue
@@ -52,15 +57,20 @@ def check(package: Package) -> Hits:
             if node.attr in _WRAPPERS and isinstance(node.value, ast.Name) and not _guarded(function, node):
                 yield Hit(function.file, node, f"{ast.unparse(node)} exists under one kind of wrapper only")
             elif node.attr in layers:
-                use = _use(function, node)
+                use = _use(function, node, weights)
                 if use is not None:
                     yield Hit(
                         function.file,
                         use[0],
                         f"{ast.unparse(use[0])} {use[1]} outside of forward(), where FSDP holds shards",
                     )
+            elif node.attr in plain and _is_wrapped(side, function, node.value) and not _guarded(function, node):
+                yield Hit(function.file, node, f"{ast.unparse(node)} is asked of whatever wraps the module")
         for call in function.calls:
             name = function.file.qualified(call.func)
+            if name == "getattr" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
+                if call.args[1].value in plain and _is_wrapped(side, function, call.args[0]):
+                    yield Hit(function.file, call, f"{call.args[1].value} is asked of whatever wraps the module")
             if name in ("type", "isinstance") and call.args and trained is not None:
                 if isinstance(call.args[0], ast.Name) and _is_module(side, function, call.args[0]):
                     wrapped = (
@@ -79,6 +89,32 @@ def _layers(trained: ClassModel) -> set[str]:
             if any(isinstance(item.value, (ast.Call, ast.ListComp)) for item in assigned):
                 names |= {name for item in assigned if item.value is not None and _makes_layer(cls, item.value)}
     return names
+
+
+def _parameters(package: Package) -> set[str]:
+    """Names of the parameters that the module and its sub-modules make themselves."""
+    return {item.name for item in package.module_tree if item.qualified == "torch.nn.Parameter"}
+
+
+def _plain(trained: ClassModel) -> set[str]:
+    """Names of what the class keeps beside its layers: ``self.config = config``."""
+    assigned = trained.own_instance_attributes.items()
+    return {name for name, found in assigned if any(item.method and item.method.name == "__init__" for item in found)}
+
+
+def _is_wrapped(side: Side, function: FunctionModel, node: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression is the module as the engine hands it over, and nothing was unwrapped on the way."""
+    if depth > _DEEPEST or not isinstance(node, ast.Name):
+        return False
+    for binding in reaching(function, node):
+        if binding.kind == "parameter":
+            if function.cls in side.adapters and node.id == "module":
+                return True
+            if any(_is_wrapped(side, caller, value, depth + 1) for caller, value in arguments(side, function, node.id)):
+                return True
+        elif binding.value is not None and _is_wrapped(side, function, binding.value, depth + 1):
+            return True
+    return False
 
 
 def _makes_layer(cls: ClassModel, value: ast.expr) -> bool:
@@ -124,7 +160,7 @@ def _guarded(function: FunctionModel, node: ast.Attribute) -> bool:
     return False
 
 
-def _use(function: FunctionModel, node: ast.Attribute) -> tuple[ast.AST, str] | None:
+def _use(function: FunctionModel, node: ast.Attribute, weights: set[str]) -> tuple[ast.AST, str] | None:
     """Return what is made of a layer: a call, or a weight that is read."""
     index = function.file.index
     inner: ast.AST = node
@@ -132,11 +168,11 @@ def _use(function: FunctionModel, node: ast.Attribute) -> tuple[ast.AST, str] | 
         if isinstance(outer, ast.Attribute) and outer.value is inner:
             if outer.attr in _HARMLESS:
                 return None
-            if outer.attr in ("weight", "bias", "data"):
+            if outer.attr in weights:
                 after = index.parent(outer)
-                if isinstance(after, ast.Attribute) and after.attr in _HARMLESS:
-                    return None
-                return outer, "is read"
+                if not (isinstance(after, ast.Attribute) and after.attr in _HARMLESS):
+                    return outer, "is read"
+                return None if after.attr in _OF_SHARDS else (after, "is read")
         elif isinstance(outer, ast.Subscript) and outer.value is inner:
             pass
         elif isinstance(outer, ast.Call) and outer.func is inner:
@@ -180,6 +216,28 @@ FAILING = (
             ]
         },
     ),
+    Example("the type of a weight", {"training": [(_IDS, _IDS + "        «module.vae2llm.weight.dtype»\n")]}),
+    Example(
+        "the size of a table", {"training": [(_IDS, _IDS + "        «module.latent_pos_embed.weight.shape»[0]\n")]}
+    ),
+    Example("an attribute of the module", {"training": [(_IDS, _IDS + "        «module.config».hidden_size\n")]}),
+    Example(
+        "an attribute of the module with a default",
+        {"training": [(_IDS, _IDS + '        «getattr(module, "config", None)»\n')]},
+    ),
+    Example(
+        "an attribute of the module in a helper",
+        {
+            "training": [
+                (_IDS, _IDS + "        cls._grid(module)\n"),
+                (
+                    "    @classmethod\n    def _prompt_token",
+                    "    @staticmethod\n    def _grid(model):\n"
+                    "        return «model.config».max_latent_size\n\n    @classmethod\n    def _prompt_token",
+                ),
+            ]
+        },
+    ),
     Example(
         "the wrapper's own attribute", {"training": [(_IDS, _IDS + "        «module.module».config.hidden_size\n")]}
     ),
@@ -208,6 +266,15 @@ PASSING = (
             ]
         },
     ),
-    Example("the dtype of a weight", {"training": [(_IDS, _IDS + "        module.vae2llm.weight.dtype\n")]}),
+    Example("the device of a weight", {"training": [(_IDS, _IDS + "        module.vae2llm.weight.device\n")]}),
+    Example("a size of a layer", {"training": [(_IDS, _IDS + "        module.vae2llm.in_features\n")]}),
+    Example(
+        "unwrapped before",
+        {
+            "training": [
+                (_IDS, _IDS + '        inner = getattr(module, "module", module)\n        inner.config.hidden_size\n')
+            ]
+        },
+    ),
     Example("a model of diffusers", base="diffusers"),
 )

@@ -78,12 +78,31 @@ def _of_method(cls: ClassModel, method: FunctionModel) -> Hits:
             yield Hit(file, call, f"{ast.unparse(target.value)} is changed, and kept from one call to the next")
         elif isinstance(target, ast.Name) and target.id == "setattr" and call.args and _is(call.args[0], owners):
             yield Hit(file, call, f"an attribute of {cls.name} is set, and kept from one call to the next")
+    for subscript in file.index.nodes(ast.Subscript, method.node):
+        if isinstance(subscript.ctx, (ast.Store, ast.Del)) and _of_module(method, subscript.value):
+            yield Hit(file, subscript, f"{ast.unparse(subscript.value)} is changed, and kept from one call to the next")
+    for call in method.calls:
+        target = call.func
+        if isinstance(target, ast.Attribute) and target.attr in _CHANGING and _of_module(method, target.value):
+            yield Hit(file, call, f"{ast.unparse(target.value)} is changed, and kept from one call to the next")
+    for decorator in method.node.decorator_list:
+        made = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if file.qualified(made) in ("functools.lru_cache", "functools.cache"):
+            yield Hit(file, decorator, f"what {method.name}() answers is kept from one call to the next")
     for statement in file.index.nodes(ast.Global, method.node):
         yield Hit(file, statement, f"{', '.join(statement.names)} is kept from one call to the next")
 
 
 def _is(node: ast.AST, owners: set[str | None]) -> bool:
     return isinstance(node, ast.Name) and node.id in owners
+
+
+def _of_module(method: FunctionModel, node: ast.AST) -> bool:
+    """Whether something is a container that a module holds."""
+    if not isinstance(node, ast.Name):
+        return False
+    bindings = method.file.scopes.lookup(node.id, node)
+    return any(binding in method.file.names.get(node.id, ()) and binding.kind == "variable" for binding in bindings)
 
 
 def _of_class(cls: ClassModel, node: ast.AST, owners: set[str | None]) -> bool:
@@ -94,6 +113,27 @@ def _of_class(cls: ClassModel, node: ast.AST, owners: set[str | None]) -> bool:
 _HEAD = "class ToyDiffusion(DiffusionModelBase):\n"
 _IDS = "        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)\n"
 FAILING = (
+    Example(
+        "in a container of the file",
+        {
+            "training": [
+                ("\n\n@DiffusionModelBase.register(", "\n\n_LAST = {}\n\n\n@DiffusionModelBase.register("),
+                (_IDS, _IDS + '        «_LAST["step"]» = step\n'),
+            ]
+        },
+    ),
+    Example(
+        "by a cache",
+        {
+            "training": [
+                (
+                    "    @classmethod\n    def _prompt_token",
+                    "    @classmethod\n    @«functools.lru_cache»\n    def _prompt_token",
+                ),
+                ("import torch\n", "import functools\n\nimport torch\n"),
+            ]
+        },
+    ),
     Example(
         "__init__",
         {"training": [(_HEAD, _HEAD + "    def «__init__»(self, config):\n        self.config = config\n\n")]},

@@ -113,7 +113,9 @@ _MASK = "torch.arange(ids.shape[1], device=device) < lengths[:, None]"
 _RETURN = f"        return ids, {_MASK}\n"
 FAILING = (
     Example(
-        "ones like the ids", {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]}
+        "ones like the ids",
+        {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]},
+        also=("OSC134",),
     ),
     Example(
         "behind a name",
@@ -126,6 +128,7 @@ FAILING = (
                 )
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "where it is used",
@@ -134,6 +137,7 @@ FAILING = (
                 ('"text_attention_mask": mask}', '"text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}')
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "padded by hand",
@@ -152,6 +156,7 @@ FAILING = (
                 ),
             ]
         },
+        also=("OSC134",),
     ),
 )
 PASSING = (
@@ -167,6 +172,9 @@ PASSING = (
                 )
             ]
         },
+        also=("OSC134",),
     ),
-    Example("nothing is padded", {"training": [(_RETURN, "        weights = torch.ones(4)\n" + _RETURN)]}),
+    Example(
+        "nothing is padded", {"training": [(_RETURN, "        weights = torch.ones(4)\n" + _RETURN)]}, also=("OSC134",)
+    ),
 )

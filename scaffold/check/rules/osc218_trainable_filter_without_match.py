@@ -11,6 +11,7 @@ Instead: test for a piece of the names that the module's sub-modules have.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
@@ -41,9 +42,37 @@ def check(package: Package) -> Hits:
         # Parameters end in a name of their own: .weight, .bias; numbers stand in lists.
         names = [name.replace("{n}", "0") for name in paths.leaves]
         tests = list(_tests(method))
+        yield from _frozen(package, method)
         if tests and not any(_fits(how, piece, names) for how, piece, _ in tests):
             for _, piece, node in tests:
                 yield Hit(method.file, node, f"no parameter of {module.name} has {piece!r} in its name")
+
+
+def _frozen(package: Package, method: FunctionModel) -> Hits:
+    """Look for methods that freeze everything, or the very parameters that LoRA is put on."""
+    index = method.file.index
+    given = [
+        n for n in index.nodes(ast.Assign, method.node) if any("requires_grad" in ast.unparse(t) for t in n.targets)
+    ]
+    freed = [c for c in method.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "requires_grad_"]
+    if given and not freed and all(method.file.value(item.value) is False for item in given):
+        yield Hit(method.file, given[0].value, "every parameter is frozen, and nothing is trained")
+    targets = [
+        name
+        for script in (*package.launch_scripts, *package.e2e_scripts)
+        if (item := script.override("actor_rollout_ref.model.target_modules")) is not None
+        and isinstance(item.value, str)
+        for name in re.findall(r"[\w.]+", item.value)
+    ]
+    for compare in index.nodes(ast.Compare, method.node):
+        parent = index.parent(compare)
+        direct = isinstance(parent, ast.Assign) and any("requires_grad" in ast.unparse(t) for t in parent.targets)
+        if direct and isinstance(compare.ops[0], ast.NotIn) and _is_name(method, compare.comparators[0]):
+            pieces = _pieces(method, compare.left)
+            if targets and pieces and all(any(piece in name for piece in pieces) for name in targets):
+                yield Hit(
+                    method.file, compare, "what LoRA trains in the scripts is frozen here, and the rest is trained"
+                )
 
 
 def _tests(method: FunctionModel) -> Iterator[tuple[str, str, ast.AST]]:
@@ -104,6 +133,8 @@ def _fits(how: str, piece: str, names: list[str]) -> bool:
 
 _FILTER = 'parameter.requires_grad = "_gen" in name'
 FAILING = (
+    Example("everything frozen", {"training": [(_FILTER, "parameter.requires_grad = «False»")]}),
+    Example("the wrong half", {"training": [(_FILTER, 'parameter.requires_grad = «"_gen" not in name»')]}),
     Example(
         "a piece that no name has", {"training": [(_FILTER, 'parameter.requires_grad = «"moe_generation"» in name')]}
     ),

@@ -15,6 +15,7 @@ import ast
 from dataclasses import dataclass
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import has_unpacking, keyword
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -47,6 +48,7 @@ def check(package: Package) -> Hits:
     """Look at what the scheduler gets, and at what the module gets."""
     side = side_of(package, "training")
     for function, call in sampling_calls(side):
+        yield from _own_sample(function, call)
         entries = {}
         for name in _EXPECTED:
             value = sampling_argument(call, name)
@@ -60,6 +62,7 @@ def check(package: Package) -> Hits:
                 continue
             if entry.offset != _EXPECTED[name]:
                 yield Hit(function.file, entry.node, f"{name} is {_shown(entry)}, where {_wanted(name)} belongs")
+        yield from _other_levels(function, entries)
     for adapter in side.adapters:
         method = adapter.method("prepare_model_inputs")
         if method is None or method.is_abstract or len(method.positional) < 10:
@@ -72,6 +75,49 @@ def check(package: Package) -> Hits:
                     yield Hit(
                         method.file, node, f"the module gets {_shown(entry)}, where the entry of this step belongs"
                     )
+                elif isinstance(node.slice, ast.Name) and node.slice.id == method.positional[9]:
+                    yield Hit(method.file, node, f"{ast.unparse(node)} is one sample; the step is the second dimension")
+        for keys in package.model_inputs(adapter) or ():
+            for key, value in keys.values.items() if keys is not None else ():
+                yield from _whole(method, key, value)
+
+
+def _own_sample(function: FunctionModel, call: ast.Call) -> Hits:
+    """Look for a step that draws a next sample of its own instead of taking the trajectory's."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "sample_previous_step" and len(call.args) < 7:
+        if not has_unpacking(call) and keyword(call, "prev_sample") is None:
+            yield Hit(
+                function.file, call.func, "prev_sample is not given: the log-prob is that of a newly drawn sample"
+            )
+
+
+def _other_levels(function: FunctionModel, entries: dict[str, Entry]) -> Hits:
+    """Look for other entries of the timesteps in the same step, for the guidance perhaps."""
+    level = entries.get("timestep")
+    if level is None:
+        return
+    for node in function.nodes(ast.Subscript):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == level.whole and node is not level.node:
+            entry = _entry(function, node)
+            if entry is not None and entry.offset not in (0, None):
+                yield Hit(function.file, node, f"{_shown(entry)} is the noise level of another step")
+
+
+def _whole(method: FunctionModel, key: str, value: ast.expr) -> Hits:
+    """Look for a whole trajectory where one of its entries belongs."""
+    if key not in ("hidden_states", "latents", "sample", "timestep", "timesteps", "sigma"):
+        return
+    index = method.file.index
+    if not index.contains(method.node, value):
+        return
+    for node in index.nodes(ast.Name, value):
+        parent = index.parent(node)
+        if node.id in method.positional[2:4] and not isinstance(parent, (ast.Subscript, ast.Attribute)):
+            mentioned = {other.id for other in index.nodes(ast.Name, value)}
+            if method.positional[9] not in mentioned:
+                yield Hit(
+                    method.file, node, f"{key} is made of all steps at once, where the entry of this step belongs"
+                )
 
 
 def _shown(entry: Entry) -> str:
@@ -125,6 +171,21 @@ def _offset(function: FunctionModel, at: ast.expr) -> tuple[bool, int | None]:
 
 
 FAILING = (
+    Example(
+        "no next sample",
+        {
+            "training": [
+                ("            prev_sample=latents[:, step + 1].float(),\n", ""),
+                ("sqrt_dt = scheduler.sample_previous_step(", "sqrt_dt = «scheduler.sample_previous_step»("),
+            ]
+        },
+    ),
+    Example(
+        "another level for the guidance",
+        {"training": [("sigma = timesteps[:, step].double()", "sigma = «timesteps[:, step + 1]».double()")]},
+    ),
+    Example("one sample", {"training": [('"hidden_states": latents[:, step]', '"hidden_states": «latents[step]»')]}),
+    Example("all timesteps", {"training": [('"timestep": timesteps[:, step]', '"timestep": «timesteps»')]}),
     Example(
         "the same entry twice",
         {"training": [("prev_sample=latents[:, step + 1].float()", "prev_sample=«latents[:, step]».float()")]},

@@ -14,6 +14,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.dataflow import reaching
+from scaffold.check.model.follow import follow
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_formula import METHOD, Formula
 from scaffold.check.model.keys import Keys
 from scaffold.check.model.package import Package
@@ -39,6 +43,11 @@ def check(package: Package) -> Hits:
         formula = Formula(side, method)
         for function, call in sampling_calls(side):
             velocity = sampling_argument(call, "model_output")
+            for binding in reaching(function, velocity) if isinstance(velocity, ast.Name) else ():
+                alone = formula.mix(function, binding.value) if binding.value is not None else None
+                if alone is not None and binding.value is not None and alone.negative and not alone.positive:
+                    text = "the velocity comes from the branch without the prompt alone"
+                    yield Hit(function.file, binding.value, text)
             mix = formula.mix(function, velocity) if velocity is not None else None
             if velocity is None or mix is None:
                 continue
@@ -46,11 +55,29 @@ def check(package: Package) -> Hits:
                 yield Hit(
                     mix.function.file, mix.node, "this guides away from the prompt: the two branches are exchanged"
                 )
-            elif not mix.positive and mix.negative:
+            elif not mix.positive and mix.negative and not isinstance(velocity, ast.Name):
                 yield Hit(function.file, velocity, "the velocity comes from the branch without the prompt alone")
         inputs = package.model_inputs(adapter)
+        yield from _same(adapter)
         if inputs is not None and inputs[0] is not None and inputs[1] is not None:
             yield from _exchanged(inputs[0], inputs[1])
+
+
+def _same(adapter: ClassModel) -> Hits:
+    """Look for one dictionary in both places, or two with the same values."""
+    method = adapter.method("prepare_model_inputs")
+    for statement in method.returns if method is not None else ():
+        value = statement.value
+        if method is None or not isinstance(value, ast.Tuple) or len(value.elts) != 2:
+            continue
+        first, second = (_written(method, item) for item in value.elts)
+        if first is not None and first == second:
+            yield Hit(method.file, value.elts[1], "both branches get the same inputs, so that there is no guidance")
+
+
+def _written(method: FunctionModel, value: ast.expr) -> str | None:
+    value = follow(method.file, value)
+    return ast.dump(value) if isinstance(value, (ast.Dict, ast.Name, ast.Call)) else None
 
 
 def _exchanged(positive: Keys, negative: Keys) -> Hits:
@@ -78,6 +105,20 @@ _RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attentio
 _HELPER = "\n\ndef guide(conditional, unconditional, scale):\n    return {}\n"
 _BEFORE = "\n\n@DiffusionModelBase.register("
 FAILING = (
+    Example("the same inputs twice", {"training": [(_RETURN, "return conditional, «conditional»")]}),
+    Example(
+        "the branch without the prompt for all",
+        {
+            "training": [
+                (_GUIDED, "guided = unconditional"),
+                (
+                    "velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)",
+                    "velocity = «unconditional»",
+                ),
+            ]
+        },
+        also=("OSC228",),
+    ),
     Example(
         "exchanged",
         {"training": [(_GUIDED, 'guided = «velocity + guidance["cfg_text_scale"] * (unconditional - velocity)»')]},

@@ -17,6 +17,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded, recorded_list
@@ -48,6 +49,11 @@ def check(package: Package) -> Hits:
             continue
         for item in found:
             yield from _judge(package, item)
+        options = recorded(package, "upstream", "scheduler_kwargs_attribute")
+        if options and not adapter.instance_attributes(options) and not adapter.attribute(options):
+            if any(item.wrapper is not None for item in found) and not _set_otherwise(side, options):
+                text = f"the pipeline's {options}, made for its own scheduler, go into every step; set them to {{}}"
+                yield Hit(adapter.file, adapter.node, text)
 
 
 def _set_otherwise(side: Side, attribute: str) -> bool:
@@ -65,10 +71,12 @@ def _judge(package: Package, item: Replacement) -> Hits:
     file = item.function.file
     called_with = recorded_list(package, "upstream", "step_arguments")
     count = len(called_with) if called_with is not None else None
-    if item.made is not None and item.made.startswith("diffusers."):
+    if item.function.file.project.class_of(file, item.value) is not None:
+        yield Hit(file, item.value, f"{ast.unparse(item.value)} is a class, not an instance of it")
+    elif item.made is not None and item.made.startswith("diffusers."):
         yield Hit(file, item.value, f"{item.made.rpartition('.')[2]} of diffusers takes no SDE steps")
     elif item.wrapper is not None and not item.is_sde:
-        yield from _wrapper(item, item.wrapper, count)
+        yield from _wrapper(item, item.wrapper, called_with)
     elif item.is_sde and item.wrapper is None and count is not None and count > _PLAIN:
         yield Hit(
             file,
@@ -77,7 +85,19 @@ def _judge(package: Package, item: Replacement) -> Hits:
         )
 
 
-def _wrapper(item: Replacement, wrapper: ClassModel, count: int | None) -> Hits:
+def _answers(method: FunctionModel) -> Hits:
+    """Compare what is returned with the class that the annotation names."""
+    annotation = method.node.returns
+    wanted = method.file.project.class_of(method.file, annotation) if annotation is not None else None
+    if wanted is None:
+        return
+    for item in method.returns:
+        if isinstance(item.value, (ast.Tuple, ast.Subscript, ast.List, ast.Dict, ast.Constant)):
+            yield Hit(method.file, item.value, f"step() answers with {ast.unparse(item.value)}, no {wanted.name}")
+
+
+def _wrapper(item: Replacement, wrapper: ClassModel, called_with: list[str] | None) -> Hits:
+    count = len(called_with) if called_with is not None else None
     method = wrapper.method("step")
     if method is None:
         if wrapper.resolved and not wrapper.external and wrapper.method("__getattr__") is None:
@@ -91,6 +111,18 @@ def _wrapper(item: Replacement, wrapper: ClassModel, count: int | None) -> Hits:
     ]
     if not steps and wrapper.resolved and not wrapper.external:
         yield Hit(method.file, method.node, f"{wrapper.name}.step() never takes a step of an SDE scheduler")
+    yield from _answers(method)
+    for name, found in wrapper.own_instance_attributes.items():
+        for assigned in found:
+            made = wrapper.file.qualified(assigned.value.func) if isinstance(assigned.value, ast.Call) else None
+            if assigned.value is not None and (made or "").startswith("diffusers."):
+                text = f"{name} of {wrapper.name} is a scheduler of diffusers, which takes no SDE steps"
+                yield Hit(wrapper.file, assigned.value, text)
+    for at, name in enumerate(called_with or ()):
+        if name in method.positional and method.positional.index(name) != at and method.vararg is None:
+            place = method.parameter_node(name) or method.node
+            yield Hit(method.file, place, f"the pipeline gives {name} in place {at + 1} of step()")
+            return
     if count is None or method.vararg is not None:
         return
     required = [name for name in method.positional if name in method.required]
@@ -126,6 +158,48 @@ _OWN = (
     '        self.scheduler = FlowMatchSDEDiscreteScheduler.from_pretrained(od_config.model, subfolder="scheduler")\n'
 )
 FAILING = (
+    Example(
+        "the class itself",
+        {"rollout": [("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter»")]},
+    ),
+    Example(
+        "a tuple",
+        {
+            "rollout": [
+                (
+                    "return _StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])",
+                    "return «prev_sample[0], log_prob»",
+                )
+            ]
+        },
+    ),
+    Example(
+        "another order",
+        {
+            "rollout": [
+                (
+                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
+                    "def step(self, sample, sigma, «model_output», dt, **kwargs)",
+                )
+            ],
+            "spec": _SPEC,
+        },
+    ),
+    Example(
+        "a scheduler of diffusers inside",
+        {
+            "rollout": [
+                (
+                    "        self.inner = FlowMatchSDEDiscreteScheduler()",
+                    "        self.inner = «FlowMatchEulerDiscreteScheduler()»",
+                ),
+                (
+                    "from vllm_omni.diffusion.data",
+                    "from diffusers import FlowMatchEulerDiscreteScheduler\nfrom vllm_omni.diffusion.data",
+                ),
+            ]
+        },
+    ),
     Example(
         "the pipeline's own",
         {

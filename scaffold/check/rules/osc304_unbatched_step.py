@@ -50,6 +50,22 @@ def check(package: Package) -> Hits:
                     value,
                     f"{name} has no batch dimension, so that each token gets a log-prob of its own",
                 )
+        yield from _kept(side, function, call, batched)
+
+
+def _kept(side: Side, function: FunctionModel, call: ast.Call, batched: list[bool | None]) -> Hits:
+    """Look for a result that goes back with the batch dimension that was put on."""
+    if not batched or any(item is not True for item in batched) or _unbatched_result(function, call):
+        return
+    statement = function.file.index.parent(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+    for item in function.returns if isinstance(first, ast.Name) else ():
+        value = item.value
+        values = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else [value]
+        for part in values:
+            if isinstance(part, ast.Name) and isinstance(first, ast.Name) and part.id == first.id:
+                yield Hit(function.file, part, "the pipeline gets latents with the batch dimension that was put on")
 
 
 def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool | None:
@@ -61,6 +77,11 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
         first = parts[0] if parts else None
         if isinstance(first, ast.Constant) and first.value is None:
             return True
+        if (isinstance(first, ast.Slice) and _is_whole(first)) or (
+            isinstance(first, ast.Constant) and first.value is ...
+        ):
+            # ``x[:, None]``: the first dimension stays what it was.
+            return _batched(side, function, value.value, depth + 1)
         return None
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         name = value.func.attr
@@ -70,7 +91,11 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
                 if value.args
                 else next((item.value for item in value.keywords if item.arg == "dim"), None)
             )
-            return True if at is not None and function.file.value(at) == 0 else None
+            place = function.file.value(at) if at is not None else None
+            if place == 0:
+                return True
+            behind = isinstance(place, int) and (place > 0 or place in (-1, -2))
+            return _batched(side, function, value.func.value, depth + 1) if behind else None
         if function.file.qualified(value.func) == "torch.stack":
             return True
         if name in ("reshape", "view"):
@@ -86,6 +111,10 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
         else:
             found.add(_batched(side, function, binding.value, depth + 1) if binding.value is not None else None)
     return found.pop() if len(found) == 1 else None
+
+
+def _is_whole(part: ast.Slice) -> bool:
+    return part.lower is None and part.upper is None and part.step is None
 
 
 def _unbatched_result(function: FunctionModel, call: ast.Call) -> bool:
@@ -119,12 +148,23 @@ _SAMPLE = "sample = sample.float()[None]"
 _RETURN = "return _StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])"
 _SPEC = '[upstream]\nversion = "0.27.0rc1"\nsample_rank = 2\n'
 FAILING = (
+    Example("left on the result", {"rollout": [(_RETURN, "return _StepOutput(«prev_sample», log_prob)")]}),
     Example("the velocity", {"rollout": [(_OUTPUT, "model_output=«model_output.float()»,")]}),
     Example(
         "the latents",
         {
             "rollout": [
                 (_SAMPLE, "sample = sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
+    Example(
+        "a dimension behind the tokens",
+        {
+            "rollout": [
+                (_OUTPUT, "model_output=«model_output.float()[:, None]»,"),
+                (_SAMPLE, "sample = sample.float().unsqueeze(1)"),
                 ("            sample=sample,\n", "            sample=«sample»,\n"),
             ]
         },
@@ -154,6 +194,10 @@ FAILING = (
 )
 PASSING = (
     Example("both get a batch dimension"),
+    Example(
+        "and another one behind it",
+        {"rollout": [(_OUTPUT, "model_output=model_output.float()[None][:, None],")]},
+    ),
     Example(
         "unsqueeze",
         {

@@ -30,11 +30,29 @@ OPTIONS = ("sde_window_size", "sde_window_range")
 def check(package: Package) -> Hits:
     """Look for the two options on the rollout's side."""
     side = side_of(package, "rollout")
+    yield from _upside_down(side)
     missing = [name for name in OPTIONS if not _reads(side, name)]
     for adapter in side.adapters:
         method = adapter.method("forward")
         if missing and method is not None and method in side and adapter.file in package.files and adapter.resolved:
             yield Hit(method.file, method.node, f"the rollout of {adapter.name} never reads {' and '.join(missing)}")
+
+
+def _upside_down(side: Side) -> Hits:
+    """Look for a window that is only drawn where there is no noise."""
+    for function in side.functions:
+        index = function.file.index
+        for node in index.nodes(ast.If, function.node):
+            test = node.test
+            if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and "noise" in ast.unparse(test.left).lower()):
+                continue
+            none = isinstance(test.ops[0], (ast.Eq, ast.LtE, ast.Lt)) and function.file.value(test.comparators[0]) in (
+                0,
+                0.0,
+            )
+            texts = [n.value for part in node.body for n in index.nodes(ast.Constant, part)]
+            if none and any(text in OPTIONS for text in texts):
+                yield Hit(function.file, test, "the window is only chosen where there is no noise")
 
 
 def _reads(side: Side, name: str) -> bool:
@@ -50,6 +68,9 @@ def _reads(side: Side, name: str) -> bool:
 _CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
 _FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
 FAILING = (
+    Example(
+        "only without noise", {"rollout": [("        if noise_level > 0.0:\n", "        if «noise_level == 0.0»:\n")]}
+    ),
     Example("neither", {"rollout": [(f"            window = {_CALL}\n", "            window = None\n"), _FORWARD]}),
     Example(
         "the range is made up",

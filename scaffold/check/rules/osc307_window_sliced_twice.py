@@ -148,6 +148,7 @@ FAILING = (
                 )
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "recorded in a loop",
@@ -168,6 +169,7 @@ PASSING = (
                 ("trajectory_timesteps=timesteps,", "trajectory_timesteps=output.timesteps[window[0] : window[1]],")
             ]
         },
+        also=("OSC134",),
     ),
     Example("the schedule is cut, which is whole", base="diffusers"),
     Example(

@@ -22,6 +22,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.sde import of_window
 from scaffold.check.model.seeds import MAKERS, of_request, seeding
 from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.streams import derived, reads
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC308"
@@ -78,7 +79,10 @@ def _drawn(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
     if not isinstance(call.func, (ast.Attribute, ast.Name)) or _last(call) not in _DRAWS:
         return None
     if name.startswith(_GLOBAL):
-        reseeded = any((function.file.qualified(c.func) or "").endswith("random.seed") for c in function.calls)
+        seeds = [c for c in function.calls if (function.file.qualified(c.func) or "").endswith("random.seed")]
+        if any(of_request(origin(side, function, value)) for c in seeds for value in c.args):
+            return "from a seed of the request"
+        reseeded = bool(seeds)
         return None if reseeded else f"from the global state of {name.rpartition('.')[0]}"
     return _why(side, function, call.func.value) if isinstance(call.func, ast.Attribute) else None
 
@@ -94,8 +98,29 @@ def _why(side: Side, function: FunctionModel, generator: ast.expr) -> str | None
 
 
 def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    if _becomes_window(function, call):
+        return True
     given = [*call.args, *(item.value for item in call.keywords if item.arg != "generator")]
     return any(_about_window(function, origin(side, function, value).words) for value in given)
+
+
+def _becomes_window(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether what is drawn ends in a name, a keyword or a key of the window, in the same function."""
+    index = function.file.index
+
+    def flows(value: ast.expr, names: set[str]) -> bool:
+        return index.contains(value, call) or reads(value, names)
+
+    names = derived(function, (), flows)
+    if of_window(names):
+        return True
+    given = [item for other in function.calls for item in other.keywords if item.arg is not None]
+    pairs = [(item.arg or "", item.value) for item in given if not index.contains(call, item)]
+    for table in index.nodes(ast.Dict, function.node):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                pairs.append((key.value, value))
+    return any(of_window({name}) and flows(value, names) for name, value in pairs)
 
 
 def _about_window(function: FunctionModel, words: set[str]) -> bool:
@@ -110,6 +135,18 @@ _DRAW = 'random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest)'
 _SIGNATURE = "def pick_sde_window(size, window_range):"
 _CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
 FAILING = (
+    Example(
+        "the global generator, seeded by the request",
+        {
+            "common": [
+                (_SIGNATURE, "def pick_sde_window(size, window_range, seed):"),
+                ("    if not size:\n", "    random.seed(seed)\n    if not size:\n"),
+                (_DRAW, "«random.randint(low, latest)»"),
+            ],
+            "rollout": [(_CALL, _CALL[:-1] + ", params.seed)")],
+        },
+        also=("OSC310",),
+    ),
     Example("the global generator", {"common": [(_DRAW, "«random.randint(low, latest)»")]}),
     Example("an unseeded generator", {"common": [(_DRAW, "«random.Random().randint(low, latest)»")]}),
     Example(
@@ -130,6 +167,19 @@ FAILING = (
                 (_DRAW, '«random.Random(int(os.environ["LOCAL_RANK"]) + hash(request_id)).randint(low, latest)»'),
             ],
             "rollout": [(_CALL, _CALL[:-1] + ", req.request_id)")],
+        },
+    ),
+    Example(
+        "drawn beside the shared function",
+        {
+            "rollout": [
+                (
+                    f"            window = {_CALL}\n",
+                    f"            window = {_CALL}\n            begin = «random.randrange(0, 5)»\n"
+                    "            window = (begin, begin + 2)\n",
+                ),
+                ("import torch\n", "import random\n\nimport torch\n"),
+            ]
         },
     ),
     Example("torch's global generator", {"common": [(_DRAW, "«torch.randint(low, latest + 1, (1,))».item()")]}),
@@ -156,6 +206,18 @@ FAILING = (
 )
 PASSING = (
     Example("the rank"),
+    Example(
+        "something else is drawn",
+        {
+            "rollout": [
+                (
+                    f"            window = {_CALL}\n",
+                    f"            window = {_CALL}\n            colour = random.randrange(0, 5)\n            print(colour)\n",
+                ),
+                ("import torch\n", "import random\n\nimport torch\n"),
+            ]
+        },
+    ),
     Example(
         "the rank, handed on",
         {

@@ -41,6 +41,7 @@ def check(package: Package) -> Hits:
         generator = sampling_argument(call, "generator")
         if generator is None:
             continue
+        yield from _own_generator(package, side, function, generator)
         for around, file, node in origin(side, function, generator).nodes:
             seeded = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if not seeded or around is None or node in seen:
@@ -50,6 +51,17 @@ def check(package: Package) -> Hits:
             if node.func.attr == "manual_seed" and node.args:
                 seen.add(node)
                 yield from _judge(side, around, file, node)
+
+
+def _own_generator(package: Package, side: Side, function: FunctionModel, generator: ast.expr) -> Hits:
+    """Look for the generator that the request brings for its initial latents."""
+    if not package.is_non_diffusers or not _upstream_draws(side):
+        return
+    for _, file, node in origin(side, function, generator).nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "generator" and isinstance(node.ctx, ast.Load):
+            text = ast.unparse(node.value)
+            if "param" in text and not text.endswith("extra_args"):
+                yield Hit(file, node, "the noise is drawn from the generator of the initial latents, and repeats them")
 
 
 def _judge(side: Side, around: FunctionModel, file: PythonFile, call: ast.Call) -> Hits:
@@ -86,6 +98,7 @@ def _upstream_draws(side: Side) -> bool:
 
 _GENERATOR = 'extra_args.get("generator")'
 FAILING = (
+    Example("the request's own generator", {"rollout": [(_GENERATOR, "«params.generator»")]}),
     Example("a literal", {"rollout": [(_GENERATOR, "«torch.Generator().manual_seed(42)»")]}),
     Example(
         "a literal in the scheduler's wrapper",

@@ -38,10 +38,38 @@ def check(package: Package) -> Hits:
             value = None if statement.value is None else follow(method.file, statement.value)
             if value is None or (isinstance(value, ast.Constant) and value.value is None):
                 yield Hit(method.file, statement, f"{adapter.name}.load_weights() returns None here")
+            elif _made_up(method, value):
+                text = f"{adapter.name}.load_weights() returns names that do not come from what was loaded"
+                yield Hit(method.file, statement.value or statement, text)
         if _falls_off(method.node.body):
             yield Hit(
                 method.file, method.node, f"{adapter.name}.load_weights() can end without returning the names it loaded"
             )
+
+
+def _made_up(method: FunctionModel, value: ast.expr) -> bool:
+    """Whether a value is an empty set, or the names of all parameters."""
+    if isinstance(value, ast.Call) and method.file.qualified(value.func) in ("set", "frozenset", "list"):
+        if not value.args:
+            dropped = any(
+                isinstance(method.file.index.parent(c), ast.Expr) and ast.unparse(c.func).endswith("load_weights")
+                for c in method.calls
+            )
+            return dropped and not any(
+                isinstance(call.func, ast.Attribute) and call.func.attr in ("add", "update", "append", "extend")
+                for call in method.calls
+            )
+        return _all_names(value.args[0])
+    return isinstance(value, (ast.SetComp, ast.ListComp)) and _all_names(value.generators[0].iter)
+
+
+def _all_names(value: ast.expr) -> bool:
+    if isinstance(value, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
+        return not value.generators[0].ifs and _all_names(value.generators[0].iter)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and value.args:
+        return _all_names(value.args[0])
+    name = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+    return name in ("named_parameters", "state_dict", "keys") and ast.unparse(value).startswith("self.")
 
 
 def _is_generator(method: FunctionModel) -> bool:
@@ -71,6 +99,25 @@ _BODY = "        return super().load_weights(self._checkpoint_names(weights))\n"
 _HEAD = "    def load_weights(self, weights) -> set[str]:\n"
 FAILING = (
     Example(
+        "an empty set",
+        {
+            "rollout": [
+                (_BODY, "        super().load_weights(self._checkpoint_names(weights))\n        return «set()»\n")
+            ]
+        },
+    ),
+    Example(
+        "all parameters",
+        {
+            "rollout": [
+                (
+                    _BODY,
+                    "        super().load_weights(self._checkpoint_names(weights))\n        return «{name for name, _ in self.named_parameters()}»\n",
+                )
+            ]
+        },
+    ),
+    Example(
         "the result is dropped",
         {"rollout": [(_HEAD + _BODY, _HEAD.replace("load_weights", "«load_weights»") + _BODY.replace("return ", ""))]},
     ),
@@ -78,7 +125,11 @@ FAILING = (
         "one path returns nothing",
         {"rollout": [(_BODY, "        if not weights:\n            «return»\n" + _BODY)]},
     ),
-    Example("None by name", {"rollout": [(_BODY, _BODY.replace("return ", "loaded = ") + "        «return None»\n")]}),
+    Example(
+        "None by name",
+        {"rollout": [(_BODY, _BODY.replace("return ", "loaded = ") + "        «return None»\n")]},
+        also=("OSC134",),
+    ),
 )
 PASSING = (
     Example("the names are returned"),

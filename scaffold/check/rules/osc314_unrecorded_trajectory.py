@@ -99,8 +99,12 @@ _WHOLE = """        return rollout_output(
         )
 """
 FAILING = (
-    Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}),
-    Example("the latents are None", {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«None»,")]}),
+    Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}, also=("OSC134",)),
+    Example(
+        "the latents are None",
+        {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«None»,")]},
+        also=("OSC134",),
+    ),
     Example(
         "only the media",
         {
@@ -109,6 +113,7 @@ FAILING = (
                 ("    def forward(self, req", "    def «forward»(self, req"),
             ]
         },
+        also=("OSC134",),
     ),
     Example(
         "the timesteps are missing",

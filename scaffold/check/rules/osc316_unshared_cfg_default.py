@@ -106,6 +106,7 @@ FAILING = (
     Example(
         "resolved into a name that nothing reads",
         {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]},
+        also=("OSC134",),
     ),
 )
 PASSING = (

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.dataflow import origin
+from scaffold.check.model.dataflow import origin, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import (
@@ -49,6 +49,9 @@ def check(package: Package) -> Hits:
     if not any(_zero_outside(side, function) for function in side.functions) and not _scaled(side):
         for function, call in calls:
             yield Hit(function.file, call.func, "noise is added in every step, not in the window's alone")
+    for function in side.functions:
+        if (choice := _zero_inside(side, function)) is not None:
+            yield Hit(function.file, choice, "the window's own steps get no noise, those outside of it do")
     only_inside = log_probs_gated(side)
     for function, call in _recorded(side):
         if only_inside and _asks_for_none(function, call):
@@ -80,6 +83,35 @@ def _zero_outside(side: Side, function: FunctionModel) -> bool:
         if any(_for_noise(function, node) for node in zeros) and asks_for_window(side, function, test.test):
             return True
     return False
+
+
+def _zero_inside(side: Side, function: FunctionModel) -> ast.expr | None:
+    """Return a choice that takes zero where the window holds, and the level where it does not."""
+    index = function.file.index
+    for choice in index.nodes(ast.IfExp, function.node):
+        inside = any(_is_zero(n) and _for_noise(function, n) for n in index.walk(choice.body))
+        inside = inside or _noise_keys(choice.body)
+        outside = _noise_keys(choice.orelse) or any(_is_zero(n) for n in index.walk(choice.orelse))
+        test = choice.test
+        plain = not any(isinstance(n, (ast.UnaryOp, ast.Or)) for n in index.walk(test)) and not _turned(function, test)
+        if inside and not outside and plain and asks_for_window(side, function, test):
+            return choice
+    return None
+
+
+def _noise_keys(value: ast.expr) -> bool:
+    """Whether a dictionary sets the noise level to zero."""
+    pairs = zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else ()
+    return any(isinstance(k, ast.Constant) and "noise" in str(k.value) and _is_zero(v) for k, v in pairs)
+
+
+def _turned(function: FunctionModel, test: ast.expr) -> bool:
+    """Whether a test is a name that stands for being outside of the window."""
+    words = [node.id for node in function.file.index.walk(test) if isinstance(node, ast.Name)]
+    if any("out" in word.lower() for word in words):
+        return True
+    bound = [b.value for n in function.file.index.walk(test) if isinstance(n, ast.Name) for b in reaching(function, n)]
+    return any(isinstance(value, (ast.UnaryOp, ast.BoolOp)) for value in bound)
 
 
 def _for_noise(function: FunctionModel, node: ast.AST) -> bool:
@@ -149,6 +181,17 @@ _RECORD = """        if inside:
 """
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
 FAILING = (
+    Example(
+        "inside and outside exchanged",
+        {
+            "rollout": [
+                (
+                    _OPTIONS,
+                    'options = «{**self._options, "noise_level": 0.0, "return_logprobs": False} if inside else self._options»',
+                )
+            ]
+        },
+    ),
     Example(
         "noise in every step",
         {"rollout": [(_OPTIONS, "options = self._options"), ("_, _ = self.inner.step(", "_, _ = «self.inner.step»(")]},

@@ -53,6 +53,12 @@ def check(package: Package) -> Hits:
                 loader.node,
                 f"{adapter.name}.load_weights() renames the actor's weights, but no {HOOK}() its LoRA update",
             )
+        elif (twice := _folded_and_bound(hook)) is not None:
+            yield Hit(hook.file, twice, "the update is folded into the weights, and handed on to be added once more")
+        elif (lost := _lost_function(hook)) is not None:
+            yield Hit(hook.file, lost, f"{lost.name}() of {HOOK}() is never called, and the update is lost")
+        elif _answers_nothing(hook):
+            yield Hit(hook.file, hook.node, f"{HOOK}() returns nothing, and the update is lost")
         elif _passes_on(hook) and not any(_renames(f, adapter, deep=False) for f in _helpers(package, hook, adapter)):
             yield Hit(hook.file, hook.node, f"{HOOK}() hands the update on under the actor's names")
 
@@ -90,6 +96,35 @@ def _helpers(package: Package, hook: FunctionModel, adapter: ClassModel) -> list
     return [function for function in reachable(hook, adapter) if function in side_of(package, "rollout")]
 
 
+def _folded_and_bound(hook: FunctionModel) -> ast.expr | None:
+    """Return what a hook that loads the folded weights hands on, where it is the update as it came."""
+    if not hook.positional or not any(attribute_name(call) == "load_weights" for call in hook.calls):
+        return None
+    stored = [n for n in hook.file.index.nodes(ast.Name, hook.node) if n.id == hook.positional[0]]
+    if any(isinstance(node.ctx, ast.Store) for node in stored):
+        return None
+    for item in hook.returns:
+        value = item.value.elts[0] if isinstance(item.value, ast.Tuple) and item.value.elts else None
+        if isinstance(value, ast.Name) and value.id == hook.positional[0] and item is hook.returns[-1]:
+            return value
+    return None
+
+
+def _lost_function(hook: FunctionModel) -> ast.FunctionDef | None:
+    """Return a function that is defined inside of the hook and read nowhere."""
+    index = hook.file.index
+    read = {node.id for node in index.nodes(ast.Name, hook.node) if isinstance(node.ctx, ast.Load)}
+    inner = [node for node in index.nodes(ast.FunctionDef, hook.node) if node is not hook.node]
+    return next((node for node in inner if node.name not in read), None)
+
+
+def _answers_nothing(hook: FunctionModel) -> bool:
+    """Whether every path ends without a value: the engine unpacks two."""
+    generator = any(hook.nodes(kind) for kind in (ast.Yield, ast.YieldFrom))
+    values = [item.value for item in hook.returns]
+    return not generator and all(v is None or (isinstance(v, ast.Constant) and v.value is None) for v in values)
+
+
 def _passes_on(hook: FunctionModel) -> bool:
     """Whether every path returns the tensors as they came, and nothing is loaded on the way."""
     if not hook.positional or any(attribute_name(call) == "load_weights" for call in hook.calls):
@@ -117,10 +152,55 @@ _HOOK = """    def map_lora_update_to_engine(self, tensors, peft_config):
 """
 _LOADER = ("    def load_weights(self", "    def «load_weights»(self")
 FAILING = (
+    Example(
+        "folded and bound",
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n        self.load_weights((to_checkpoint_key(name), tensor) for name, tensor in tensors.items())\n        return «tensors», peft_config\n\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "never loaded",
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n        def «folded»():\n            yield from self._checkpoint_names(tensors.items())\n\n        return {}, peft_config\n\n",
+                )
+            ]
+        },
+    ),
     Example("no hook", {"rollout": [(_HOOK, ""), _LOADER]}),
     Example(
         "the hook under another name",
         {"rollout": [("def map_lora_update_to_engine(", "def map_lora_to_engine("), _LOADER]},
+    ),
+    Example(
+        "a hook that returns None",
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n        return None\n\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "a hook to be written",
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n"
+                    "        raise NotImplementedError\n\n",
+                )
+            ]
+        },
     ),
     Example(
         "a hook that does nothing",
@@ -137,6 +217,18 @@ FAILING = (
 )
 PASSING = (
     Example("the update gets the engine's names"),
+    Example(
+        "renamed in a helper",
+        {
+            "rollout": [
+                (
+                    _HOOK,
+                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                    "        return dict(self._checkpoint_names(tensors.items())), peft_config\n\n",
+                )
+            ]
+        },
+    ),
     Example("the weights keep their names", base="diffusers"),
     Example(
         "the engine's own adapters know the names",

@@ -75,6 +75,8 @@ def _loops_back(package: Package) -> Hits:
         for node in file.index.nodes(ast.For):
             assert isinstance(node, ast.For)
             name, rows = _ordered(file, node.iter, tables)
+            if rows is not None and isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2:
+                yield from _answers(file, node)
             back = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2 and _goes_back(node)
             if not back or rows is None:
                 continue
@@ -85,6 +87,42 @@ def _loops_back(package: Package) -> Hits:
                     other = f"goes back through {taken.source!r}" if taken is not None else "has no way back"
                     yield Hit(file, node.iter, f"{row.target!r}, which {row.source!r} becomes, {other}", _ORDER)
                     break
+
+
+def _answers(file: PythonFile, loop: ast.For) -> Hits:
+    """Compare what a loop over a table asks for, what it cuts off, and what it puts there."""
+    assert isinstance(loop.target, ast.Tuple)
+    first, second = (item.id if isinstance(item, ast.Name) else "" for item in loop.target.elts)
+    for test in file.index.nodes(ast.If, loop):
+        call = test.test
+        asked = call.args[0] if isinstance(call, ast.Call) and len(call.args) == 1 else None
+        if not (isinstance(asked, ast.Name) and asked.id in (first, second)):
+            continue
+        assert isinstance(call, ast.Call)
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "startswith"):
+            continue
+        name = ast.unparse(call.func.value)
+        for item in (node for part in test.body for node in file.index.nodes(ast.Return, part)):
+            text = ast.unparse(item.value) if item.value is not None else ""
+            cut = re.search(r"len\((\w+)\)", text)
+            if text == name:
+                yield Hit(file, item, "a name that the row speaks of is given back as it is")
+            elif cut is not None and cut[1] in (first, second) and cut[1] != asked.id:
+                yield Hit(file, item, f"the length of {cut[1]} is cut off a name that begins with {asked.id}")
+            elif cut is not None and text.startswith(f"{asked.id} + "):
+                yield Hit(file, item, f"what begins with {asked.id} gets {asked.id} again")
+    around = file.function_around(loop)
+    last = around.node.body[-1] if around is not None else None
+    if around is not None and isinstance(last, ast.Return) and isinstance(last.value, ast.Name):
+        raises = around.file.index.nodes(ast.Raise, around.node)
+        if (
+            last.value.id in around.parameters
+            and not raises
+            and any(file.index.contains(s, loop) for s in around.node.body)
+        ):
+            yield Hit(
+                file, last, "a name that no row speaks of is passed on as it is", "raise a KeyError with the name"
+            )
 
 
 def _goes_back(loop: ast.For) -> bool:
@@ -138,6 +176,21 @@ def _sorted(call: ast.Call, rows: Sequence[Rename]) -> Sequence[Rename] | None:
 
 
 FAILING: tuple[Example, ...] = (
+    Example(
+        "another length",
+        {
+            "model": [
+                (
+                    "            return source + name[len(target) :]\n",
+                    "            «return source + name[len(source) :]»\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "given back", {"model": [("            return source + name[len(target) :]\n", "            «return name»\n")]}
+    ),
+    Example("passed on", {"model": [("    raise KeyError(name)\n", "    «return name»\n")]}),
     Example(
         "two prefixes with one target",
         {"model": [('    ("llm2vae.", "llm2vae."),\n', '    ("llm2vae.", «"vae2llm."»),\n')]},

@@ -38,6 +38,17 @@ def check(package: Package) -> Hits:
     if registry is not None and package.name in registry.exported and not _may_have_all(init):
         text = f"there is no __all__, and {registry.file.path} adds {package.name}.__all__"
         yield Hit(init, Span(1, 1, 1, 1), text, "name both adapters in __all__", fixable=False)
+    for binding in init.names.get("__all__", ()):
+        if binding.value is not None and isinstance(init.value(binding.value), str):
+            yield Hit(init, binding.value, "__all__ is one string, and its letters are the names", fixable=False)
+    for block in init.index.nodes(ast.Try):
+        for handler in block.handlers:
+            caught = ast.unparse(handler.type) if handler.type is not None else ""
+            raised = any(isinstance(node, ast.Raise) for node in init.index.walk(handler))
+            adapter = any("adapter" in (node.module or "") for node in init.index.nodes(ast.ImportFrom, block))
+            if adapter and not raised and caught in ("", "ImportError", "Exception", "ModuleNotFoundError"):
+                text = "an adapter that cannot be imported is left out without a word"
+                yield Hit(init, handler, text, "import it plainly", fixable=False)
     adapters = [r.cls for side in ("training", "rollout") for r in package.registered(side) if r.cls is not None]
     for cls in dict.fromkeys(adapters):
         if cls.file not in package.files or cls.file is init or "." in cls.qualname.removeprefix(f"{cls.file.module}."):
@@ -107,6 +118,11 @@ def fix(hit: Hit) -> str | None:
 _ROLLOUT = "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
 _ALL = '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]'
 FAILING = (
+    Example("a string", {"init": [(_ALL, '__all__ = «"ToyDiffusion"»')]}),
+    Example(
+        "errors swallowed",
+        {"init": [(_ROLLOUT, "try:\n    " + _ROLLOUT + "«except ImportError:\n    ToyPipelineWithLogProb = None»\n")]},
+    ),
     Example(
         "not imported",
         {
@@ -129,6 +145,7 @@ FAILING = (
             "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
             "def test_name() -> None:\n    assert ToyDiffusion\n",
         },
+        also=("OSC004",),
     ),
     Example("no __all__", {"init": [(_ALL + "\n", ""), ("from .diffusers", "«»from .diffusers")]}),
     Example("not in __all__", {"init": [(_ALL, '__all__ = «["ToyDiffusion"]»')]}),

@@ -6,6 +6,9 @@ path that leads nowhere stops the run after the trainer's workers have started.
 
     +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$PWD/examples/toy/toy.yml"   # no such file
 
+A pipeline that the engine finds by ``config.json`` needs none; ``needed = false`` under ``[deploy]`` of
+``scaffold.toml`` says so.
+
 Instead: keep the YAML file beside the launch script and name it there and in the smoke script.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -28,6 +32,8 @@ DEPLOY = f"{ROLLOUT}engine_kwargs.vllm_omni.deploy_config"
 def check(package: Package) -> Hits:
     """Look at the deploy configuration of each script that uses vllm-omni for rollouts."""
     project = package.project
+    if recorded(package, "deploy", "needed") == "false":
+        return
     for script in (*package.launch_scripts, *package.e2e_scripts):
         if not any(item.key.startswith(ROLLOUT) for item in script.overrides):
             continue

@@ -13,9 +13,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import MODEL, lora_rank, names
 from scaffold.check.model.module_paths import module_paths
 from scaffold.check.model.package import Package
+from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC507"
@@ -23,6 +26,9 @@ NAME = "unmatched-lora-target"
 SEVERITY = "error"
 CHECKLIST = ("W3", "pitfall 18")
 APPLIES = Applies(non_diffusers=True)
+
+
+_LINEAR = {"torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Conv1d", "torch.nn.Embedding", "torch.nn.Conv3d"}
 
 
 def check(package: Package) -> Hits:
@@ -36,12 +42,33 @@ def check(package: Package) -> Hits:
         targets = names(override.value) if override is not None else None
         if override is None or targets is None or lora_rank(script) == 0:
             continue
+        if not targets:
+            yield Hit(
+                script, override.span, "LoRA is asked for and put on no module", "name the projections that are trained"
+            )
         for target in targets:
+            kinds = {part.qualified or "" for part in package.module_tree if part.name == target.rpartition(".")[2]}
+            made = {part.cls for part in package.module_tree if part.name == target.rpartition(".")[2]}
+            if (
+                made
+                and None not in made
+                and not kinds & _LINEAR
+                and not any(c.method("__getattr__") for c in made if c)
+            ):
+                if not any(isinstance(c.method("forward"), FunctionModel) and _wraps(c) for c in made if c is not None):
+                    text = f"the LoRA target {target!r} is no linear layer, and PEFT refuses it"
+                    yield Hit(script, override.span, text, "name the projections that are trained")
             if not paths.targeted(target):
                 ends = sorted({name.rpartition(".")[2] for name in paths.modules})
                 near = get_close_matches(target.rpartition(".")[2], ends, n=1)
                 help = f"write {near[0]!r}, or whatever the module is called" if near else "name a module that there is"
                 yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
+
+
+def _wraps(cls: ClassModel) -> bool:
+    """Whether a class holds modules of its own, or inherits a layer, so that PEFT may know it."""
+    inherits = any(name.startswith("torch.nn.") and not name.endswith(".Module") for name in cls.external)
+    return inherits or any(part.qualified != "torch.nn.Parameter" for part in submodules(cls))
 
 
 _TARGETS = """actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]'"""

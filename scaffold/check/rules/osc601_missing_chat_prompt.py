@@ -12,7 +12,7 @@ Instead: ``"prompt": [{"role": "user", "content": text}]``.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.data_rows import is_chat, rows
+from scaffold.check.model.data_rows import chatless
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -27,18 +27,20 @@ HELP = 'write "prompt": [{"role": "user", "content": …}]'
 def check(package: Package) -> Hits:
     """Look at the rows of the scripts below ``examples/``."""
     for file in package.preprocessors:
-        if not file.path.startswith("examples/"):
-            continue
-        for node, keys, complete in rows(file):
-            if "prompt" not in keys:
-                if complete:
-                    yield Hit(file, node, "rows of training data have no 'prompt'")
-            elif is_chat(file, keys["prompt"]) is False:
-                yield Hit(file, keys["prompt"], "'prompt' is no list of chat messages")
+        if file.path.startswith("examples/"):
+            for node, has_key in chatless(file):
+                message = (
+                    "'prompt' is no list of chat messages" if has_key else "rows of training data have no 'prompt'"
+                )
+                yield Hit(file, node, message)
 
 
 _PROMPT = '        "prompt": [{"role": "user", "content": text.strip()}],\n'
 FAILING = (
+    Example(
+        "no message of the user",
+        {"data": [(_PROMPT, '        "prompt": «[{"role": "system", "content": text.strip()}]»,\n')]},
+    ),
     Example("plain text", {"data": [(_PROMPT, '        "prompt": «text.strip()»,\n')]}),
     Example("a parameter that is text", {"data": [(_PROMPT, '        "prompt": «text»,\n')]}),
     Example("a message without a role", {"data": [(_PROMPT, '        "prompt": «[{"content": text}]»,\n')]}),

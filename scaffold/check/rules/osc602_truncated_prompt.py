@@ -47,6 +47,14 @@ def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str])
     for call in function.calls:
         if not tokenises(call):
             continue
+        for given in call.args[:1]:
+            if (
+                isinstance(given, ast.Subscript)
+                and isinstance(given.slice, ast.Slice)
+                and given.slice.upper is not None
+            ):
+                if given.slice.lower is None and not isinstance(given.slice.upper, ast.Constant):
+                    yield Hit(file, given, f"{function.name}() cuts the text before it is encoded")
         for item in call.keywords:
             value = file.value(item.value) if item.arg == "truncation" else False
             if value is True or (isinstance(value, str) and value != "do_not_truncate"):
@@ -79,6 +87,10 @@ _CHECK = (
 )
 _ENCODE = "tokenizer.encode(text.strip(), add_special_tokens=False)"
 FAILING = (
+    Example(
+        "the text is cut",
+        {"data": [(_ENCODE, "tokenizer.encode(«text.strip()[:max_length]», add_special_tokens=False)")]},
+    ),
     Example("cut when returned", {"data": [(_CHECK, "    return «ids[:max_length]»\n")]}),
     Example("cut before the end token is added", {"data": [(_ENCODE, f"«{_ENCODE}[: max_length - 2]»")]}),
     Example("deleted", {"data": [(_CHECK, "    del «ids[max_length:]»\n    return ids\n")]}),

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument, attribute_name, has_unpacking
 from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises, tokenising_functions
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -45,13 +46,46 @@ def check(package: Package) -> Hits:
                     text = f"{marker!r} is put around the prompt, the rollout adapter knows {', '.join(sorted(known))}"
                     yield Hit(file, node, text, "use the same markers on both sides")
             yield from _lacking(package, file, function, tokenisers)
+            yield from _changed(package, file, function)
             yield from _chats(package, file, function)
+            if function.name in tokenisers and "tok" in function.name and _unmarked(package, file, tokenisers):
+                text = f"{function.name}() puts no markers around the prompt, the rollout adapter takes {_both(package)} off"
+                yield Hit(file, function.node, text, "put the same markers around the prompt as the pipeline")
             if function.name in tokenisers:
                 yield from _specials(package, file, function)
 
 
+def _changed(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
+    """Look for text that is changed, or not stripped, before it is encoded, where the pipeline is known to strip."""
+    if recorded(package, "prompt", "strip") != "true":
+        return
+    for call in function.calls:
+        given = call.args[0] if call.args else None
+        if attribute_name(call) != "encode" or not tokenises(call) or given is None:
+            continue
+        text = ast.unparse(follow(file, given))
+        if isinstance(given, ast.Name) and given.id in function.parameters and "text" in given.id:
+            yield Hit(file, given, "the text is not stripped, the pipeline strips it", "write .strip()")
+        elif any(part in text for part in (".lower()", ".upper()", ".title()", ".capitalize()")):
+            yield Hit(file, given, "the text is changed before it is encoded, the pipeline takes it as it is")
+
+
+def _crossed(package: Package, file: PythonFile, node: ast.List) -> Hits:
+    """Look for an end marker at the beginning, and a begin marker at the end."""
+    for at, method, other in ((0, "removeprefix", "removesuffix"), (-1, "removesuffix", "removeprefix")):
+        taken = {m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, method)}
+        wrong = {m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, other)} - taken
+        item = node.elts[at]
+        for given in item.args if isinstance(item, ast.Call) else ():
+            if file.value(given) in wrong and taken:
+                where = "end" if at == 0 else "beginning"
+                yield Hit(file, given, f"the rollout adapter takes {file.value(given)!r} off at the {where}")
+
+
 def _lacking(package: Package, file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
     """Look for lists of ids that get one of the two markers which the rollout adapter takes off."""
+    for node in _marked_lists(file, function, tokenisers):
+        yield from _crossed(package, file, node)
     for side, method in (("begin", "removeprefix"), ("end", "removesuffix")):
         taken = {marker for adapter in package.rollout_adapters for marker in _taken_off(adapter.file, method)}
         for node in _marked_lists(file, function, tokenisers):
@@ -60,6 +94,32 @@ def _lacking(package: Package, file: PythonFile, function: FunctionModel, tokeni
             if len(taken) == 1 and isinstance(edge, ast.Starred) and others:
                 text = f"{min(taken)!r} is missing at the {side} of the ids; the rollout adapter takes it off"
                 yield Hit(file, node, text, "put the same markers around the prompt as the pipeline")
+
+
+def _unmarked(package: Package, file: PythonFile, tokenisers: frozenset[str]) -> bool:
+    """Whether no function of a file puts anything around token ids, though the rollout takes two markers off."""
+    joined = any(isinstance(node.op, ast.Add) for node in file.index.nodes(ast.BinOp))
+    lists = any(True for function in file.all_functions for _ in _marked_lists(file, function, tokenisers))
+    inserted = any(
+        attribute_name(call) in ("insert", "append", "extend")
+        for f in file.all_functions
+        for call in f.calls
+        if f.name in tokenisers
+    )
+    chats = any(
+        attribute_name(call) == "apply_chat_template" and holds_tokens(call, set())
+        for call in file.index.nodes(ast.Call)
+    )
+    return bool(_both(package)) and not (joined or lists or inserted or chats)
+
+
+def _both(package: Package) -> str:
+    """Return the markers that the rollout adapter takes off at both ends."""
+    found = [
+        sorted({m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, method)})
+        for method in ("removeprefix", "removesuffix")
+    ]
+    return " and ".join(repr(marker) for one in found for marker in one) if all(found) else ""
 
 
 def _taken_off(file: PythonFile, method: str) -> Iterator[str]:
@@ -134,6 +194,36 @@ def _marked_lists(file: PythonFile, function: FunctionModel, tokenisers: frozens
 _END = 'END_TOKEN = "<|im_end|>"'
 _USE = "tokenizer.convert_tokens_to_ids(END_TOKEN)]"
 FAILING = (
+    Example(
+        "markers exchanged",
+        {
+            "data": [
+                (
+                    "tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)",
+                    "tokenizer.convert_tokens_to_ids(«END_TOKEN»), *ids, tokenizer.convert_tokens_to_ids(«BEGIN_TOKEN»)",
+                )
+            ]
+        },
+    ),
+    Example(
+        "no markers",
+        {
+            "data": [
+                (
+                    "    ids = [tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]\n",
+                    "",
+                ),
+                ("def tokenize_toy_prompt", "def «tokenize_toy_prompt»"),
+            ]
+        },
+    ),
+    Example(
+        "not stripped",
+        {
+            "data": [("tokenizer.encode(text.strip(), add", "tokenizer.encode(«text», add")],
+            "spec": "[prompt]\nstrip = true\n",
+        },
+    ),
     Example(
         "another end marker",
         {

@@ -10,7 +10,7 @@ Instead: give the rows ``"prompt": [{"role": "user", "content": …}]``, or make
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.data_rows import is_chat, rows
+from scaffold.check.model.data_rows import chatless
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -25,14 +25,10 @@ HELP = 'write "prompt": [{"role": "user", "content": …}]'
 def check(package: Package) -> Hits:
     """Look at the rows of the scripts below ``tests/``."""
     for file in package.preprocessors:
-        if not file.path.startswith("tests/"):
-            continue
-        for node, keys, complete in rows(file):
-            if "prompt" not in keys:
-                if complete:
-                    yield Hit(file, node, "rows of dummy data have no 'prompt'")
-            elif is_chat(file, keys["prompt"]) is False:
-                yield Hit(file, keys["prompt"], "'prompt' is no list of chat messages")
+        if file.path.startswith("tests/"):
+            for node, has_key in chatless(file):
+                message = "'prompt' is no list of chat messages" if has_key else "rows of dummy data have no 'prompt'"
+                yield Hit(file, node, message)
 
 
 _ROWS = 'rows = [build_row("a sign", [1, 5, 2])]'

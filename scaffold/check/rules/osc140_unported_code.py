@@ -1,0 +1,57 @@
+"""Code of the pipeline's that is still to be ported.
+
+A package that ``new`` grades partial has everything that vllm-omni's source establishes. What it does not stands as a
+``NotImplementedError`` that names the file and line to port, and in the list of the package's README. The package is
+registered and can be imported, but training stops there.
+
+    def to_velocity(output):
+        raise NotImplementedError("the velocity …: port vllm_omni/….py:834 of vllm-omni 0.30.0")
+
+Instead: write what the line of vllm-omni does. The other rules say what else the package lacks until then.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC140"
+NAME = "unported-code"
+SEVERITY = "warning"
+CHECKLIST = ("M1",)
+APPLIES = Applies(diffusion=None)
+HELP = "write what that line of vllm-omni does in its place"
+_MESSAGE = re.compile(r"(?P<what>.+): port (?P<place>vllm_omni/\S+\.py:\d+) of vllm-omni \S+", re.DOTALL)
+
+
+def check(package: Package) -> Hits:
+    """Search for the errors that `new` writes in place of what it could not establish."""
+    for file in package.files:
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call) or not node.exc.args:
+                continue
+            text = node.exc.args[0]
+            if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+                continue
+            found = _MESSAGE.fullmatch(text.value)
+            if found is not None and ast.unparse(node.exc.func) == "NotImplementedError":
+                yield Hit(file, node, f"{found['what']} is not written; upstream's is at {found['place']}")
+
+
+_SHIFT = "    return shift * t / (1 + (shift - 1) * t)\n"
+_RAISE = (
+    "    «raise NotImplementedError('the time shift: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni"
+    " 0.30.0')»\n"
+)
+FAILING = (Example("the place to port", {"common": [(_SHIFT, _RAISE)]}),)
+PASSING = (
+    Example("written"),
+    Example(
+        "another reason to stop",
+        {"common": [(_SHIFT, "    raise NotImplementedError('no shift is known for this checkpoint')\n")]},
+    ),
+)

@@ -1,0 +1,147 @@
+"""The training step cuts its own gradient off.
+
+The loss is made of the log-prob that this step returns. A ``no_grad`` around the module, or a detached velocity or
+log-prob, leaves the loss finite and the gradient zero or missing: weights never move, or only the guidance's half of the
+gradient arrives.
+
+    with torch.no_grad():
+        unconditional = module(**negative_model_inputs)[0]
+
+Instead: run both branches with gradients, and return the log-prob as the scheduler gives it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.dataflow import origin
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.guidance_formula import METHOD
+from scaffold.check.model.package import Package
+from scaffold.check.model.sde import sampling_argument, sampling_calls
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC229"
+NAME = "step-without-gradient"
+SEVERITY = "error"
+CHECKLIST = ("T5", "pitfall 19")
+APPLIES = Applies(objective="policy_gradient")
+HELP = "remove it; the engine turns gradients off where it needs none"
+
+
+_OFF = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled")
+
+
+def check(package: Package) -> Hits:
+    """Look at decorators, contexts and detached values of the step."""
+    side = side_of(package, "training")
+    for adapter in side.adapters:
+        method = adapter.method(METHOD)
+        if method is None or method.is_abstract or method.file not in package.files:
+            continue
+        for decorator in method.node.decorator_list:
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if method.file.qualified(target) in _OFF:
+                yield Hit(method.file, decorator, "the whole training step runs without gradients")
+        for block in method.file.index.nodes(ast.With, method.node):
+            yield from _block(method, block)
+        yield from _detached(side, method)
+
+
+def _block(method: FunctionModel, block: ast.With) -> Hits:
+    for item in block.items:
+        entered = item.context_expr
+        target = entered.func if isinstance(entered, ast.Call) else entered
+        on = isinstance(entered, ast.Call) and entered.args and method.file.value(entered.args[0]) is not False
+        if method.file.qualified(target) not in _OFF or on:
+            continue
+        names = {
+            getattr(call.func, "id", getattr(call.func, "attr", ""))
+            for call in method.file.index.nodes(ast.Call, block)
+        }
+        if names & {method.positional[0] if method.positional else "module", "forward", "sample_previous_step"}:
+            yield Hit(
+                method.file, entered, "the module runs without gradients here, and the loss is made of its velocity"
+            )
+
+
+def _detached(side: Side, method: FunctionModel) -> Hits:
+    """Look for ``detach`` on the way from the module to the log-prob, and of the log-prob."""
+    seen: set[ast.AST] = set()
+    for function, call in sampling_calls(side):
+        value = sampling_argument(call, "model_output")
+        for _, file, node in origin(side, function, value).nodes if value is not None else ():
+            inner = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
+            if inner and node not in seen and _of_module(method, node):
+                seen.add(node)
+                yield Hit(file, node, "the velocity is cut off from the module that computed it")
+    for statement in method.returns:
+        first = statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else None
+        while isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute):
+            if first.func.attr in ("detach", "item"):
+                yield Hit(method.file, first, "the log-prob is returned without its gradient")
+                break
+            first = first.func.value
+
+
+def _of_module(method: FunctionModel, node: ast.AST) -> bool:
+    """Whether what is detached is a call of the module or a value of the step, not a scale or a norm."""
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    calls = method.file.index.nodes(ast.Call, node.func.value) if method.file.index.contains(method.node, node) else []
+    return any(isinstance(call.func, ast.Name) and call.func.id == method.positional[0] for call in calls)
+
+
+FAILING = (
+    Example(
+        "one branch",
+        {
+            "training": [
+                (
+                    "            unconditional = module(**negative_model_inputs)[0].float()\n",
+                    "            with «torch.no_grad()»:\n                unconditional = module(**negative_model_inputs)[0].float()\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the whole step",
+        {
+            "training": [
+                (
+                    "    @classmethod\n    def forward_and_sample",
+                    "    @classmethod\n    @«torch.no_grad()»\n    def forward_and_sample",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the velocity",
+        {
+            "training": [
+                (
+                    "velocity = module(**model_inputs)[0].float()",
+                    "velocity = «module(**model_inputs)[0].detach()».float()",
+                )
+            ]
+        },
+    ),
+    Example("the log-prob", {"training": [("return log_prob, prev", "return «log_prob.detach()», prev")]}),
+)
+PASSING = (
+    Example("with gradients"),
+    Example(
+        "a norm",
+        {
+            "training": [
+                (
+                    "            low, high = guidance",
+                    "            _norm = velocity.detach().norm()\n            low, high = guidance",
+                )
+            ]
+        },
+    ),
+    Example("of diffusers", base="diffusers"),
+)

@@ -1,0 +1,139 @@
+"""The actor's weights reach the engine under names that it does not know.
+
+Loading renames the checkpoint's keys for training. On the way back the engine wants the checkpoint's names again: without
+the inverse, or with the table of loading in its place, or with the inverse applied twice, parameters are not found and
+the rollout samples with the weights of the step before, or with the first ones for ever.
+
+    def load_weights(self, weights):
+        return super().load_weights(weights)             # "transformer.layers.0…" is no name of the checkpoint
+
+Instead: rename with the inverse of the table on the way to ``super().load_weights()``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.check.example import Example
+from scaffold.check.model.calls import resolve
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.key_tables import key_tables
+from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC409"
+NAME = "unrenamed-weight-sync"
+SEVERITY = "error"
+CHECKLIST = ("M6", "pitfall 21", "pitfall 18")
+APPLIES = Applies(non_diffusers=True)
+HELP = "give the actor's weights the checkpoint's names once, with the inverse of the loading table"
+
+
+def check(package: Package) -> Hits:
+    """Look for what ``load_weights`` makes of the names."""
+    tables = [table for table in key_tables(package) if not table.ignores]
+    renames = any(row.target is not None and row.source != row.target for table in tables for row in table.rows)
+    if not renames:
+        return
+    forth, back = _functions(package, {table.name for table in tables})
+    for adapter in package.rollout_adapters:
+        method = adapter.method("load_weights")
+        if adapter.file not in package.files or method is None or method.file not in package.files:
+            continue
+        functions = [f for f in reachable(method, adapter) if f.file in package.files]
+        calls = [(f, call, resolve(f.file, call, adapter)) for f in functions for call in f.calls]
+        for function, call, found in calls:
+            if found in forth and function not in forth | back and function.file is method.file:
+                yield Hit(
+                    function.file,
+                    call,
+                    f"{found.name}() leads to the training names, the engine wants the checkpoint's",
+                )
+            inner = (
+                resolve(function.file, call.args[0], adapter)
+                if call.args and isinstance(call.args[0], ast.Call)
+                else None
+            )
+            if found in back and inner == found:
+                yield Hit(function.file, call, f"{found.name}() is applied twice")
+        used = any(found in back or found in forth for _, _, found in calls)
+        loops = any(
+            n.id in {table.name for table in tables} for f in functions for n in f.file.index.nodes(ast.Name, f.node)
+        )
+        if back and not used and not loops:
+            yield Hit(method.file, method.node, f"{adapter.name}.load_weights() leaves the actor's names as they are")
+
+
+def _functions(package: Package, tables: set[str]) -> tuple[set[FunctionModel], set[FunctionModel]]:
+    """Return the functions that rename with the tables: to the training names, and back."""
+    forth: set[FunctionModel] = set()
+    back: set[FunctionModel] = set()
+    for function in package.functions:
+        if function.cls is not None or len(function.positional) != 1:
+            continue
+        if not any(node.id in tables for node in function.file.index.nodes(ast.Name, function.node)):
+            continue
+        direction = _direction(function, tables)
+        (forth if direction == "forth" else back if direction == "back" else set()).add(function)
+    return forth, back
+
+
+def _direction(function: FunctionModel, tables: set[str]) -> str | None:
+    """Say which side of the rows a name is compared with."""
+    for loop in function.file.index.nodes(ast.For, function.node):
+        if not (isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2):
+            continue
+        if not any(isinstance(n, ast.Name) and n.id in tables for n in function.file.index.walk(loop.iter)):
+            continue
+        first, second = (item.id if isinstance(item, ast.Name) else "" for item in loop.target.elts)
+        for call in function.file.index.nodes(ast.Call, loop):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "startswith" and call.args:
+                asked = call.args[0]
+                if isinstance(asked, ast.Name) and asked.id in (first, second):
+                    return "forth" if asked.id == first else "back"
+    annotation = ast.unparse(function.node.returns) if function.node.returns is not None else ""
+    return "forth" if "None" in annotation else None
+
+
+FAILING = (
+    Example(
+        "left as they are",
+        {
+            "rollout": [
+                (
+                    '            if name.startswith("transformer."):\n                name = to_checkpoint_key(name.removeprefix("transformer."))\n',
+                    "",
+                ),
+                ("    def load_weights(self", "    def «load_weights»(self"),
+            ]
+        },
+    ),
+    Example(
+        "the wrong way",
+        {
+            "rollout": [
+                (
+                    '                name = to_checkpoint_key(name.removeprefix("transformer."))',
+                    '                name = «to_training_key(name.removeprefix("transformer."))»',
+                ),
+                ("import to_checkpoint_key", "import to_checkpoint_key, to_training_key"),
+            ]
+        },
+    ),
+    Example(
+        "twice",
+        {
+            "rollout": [
+                (
+                    '                name = to_checkpoint_key(name.removeprefix("transformer."))',
+                    '                name = «to_checkpoint_key(to_checkpoint_key(name.removeprefix("transformer.")))»',
+                )
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("renamed once"),
+    Example("of diffusers", base="diffusers"),
+)

@@ -1,0 +1,107 @@
+"""A script of the package does not start its training, or leaves overrides out of it.
+
+Overrides that stand in an array and are not expanded in the command are not there: the run takes defaults, with another
+model, no LoRA, no deploy configuration, and says nothing. A command that prints the trainer's call, or calls the trainer
+of text models, trains something else or nothing.
+
+    model=(actor_rollout_ref.model.path=… )
+    python3 -m verl_omni.trainer.main_diffusion "${data[@]}" "${rollout[@]}"      # "${model[@]}" is missing
+
+Instead: expand every array in the command of the trainer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.shell_words import Word
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC513"
+NAME = "idle-script"
+SEVERITY = "error"
+CHECKLIST = ("W3", "S1")
+APPLIES = Applies()
+HELP = "run python3 -m verl_omni.trainer.… and hand every group of overrides to it"
+
+
+_ARRAY = re.compile(r"^(\w+)=\(")
+_SCRIPT = re.compile(r"\.sh$")
+
+
+def check(package: Package) -> Hits:
+    """Look at the command that starts the trainer, and at the arrays of overrides."""
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        if not script.overrides:
+            continue
+        starts = [at for at, word in enumerate(script.words) if word.text.startswith("verl_omni.trainer")]
+        others = [at for at, word in enumerate(script.words) if word.text.startswith("verl.trainer.main")]
+        hands_on = any(_SCRIPT.search(word.text) for word in script.words)
+        first = script.overrides[0]
+        if not starts and others:
+            word = script.words[others[0]]
+            yield Hit(
+                script, word.span, f"{word.text} is the trainer of text models", "run verl_omni.trainer.main_diffusion"
+            )
+        elif not starts and not hands_on and not _runs_something(script):
+            yield Hit(script, first.span, "the overrides are handed to no trainer")
+        for at in starts:
+            line = script.words[at].span.line
+            before = [word for word in script.words[:at] if word.span.line == line]
+            if any(word.text in ("echo", "printf", ":", "true") for word in before):
+                yield Hit(script, script.words[at].span, "the trainer's command is printed, not run")
+        yield from _arrays(script)
+
+
+def _runs_something(script: ShellScript) -> bool:
+    """Whether a trainer may be started in a way that is not plain: a module or program in a variable."""
+    return any(
+        word.text in ("python", "python3", "torchrun", "ray", "exec") or "main_" in word.text for word in script.words
+    )
+
+
+def _arrays(script: ShellScript) -> Hits:
+    text = script.text
+    for word in script.words:
+        found = _ARRAY.match(word.raw)
+        if found is None or not _holds_overrides(script, word):
+            continue
+        if f"${{{found[1]}[@]}}" not in text and f"${{{found[1]}[*]}}" not in text:
+            yield Hit(script, word.span, f"the overrides of {found[1]} are handed to no command")
+
+
+def _holds_overrides(script: ShellScript, word: Word) -> bool:
+    """Whether a line behind ``name=(`` and before its end is an override."""
+    if ")" in script.lines[word.span.line - 1]:
+        return False
+    lines = script.lines[word.span.line : word.span.line + 60]
+    for line in lines:
+        if line.startswith(")"):
+            return False
+        if re.match(r"\s*\+{0,2}[a-z_]+(\.[a-z_]+)+=", line):
+            return True
+    return False
+
+
+FAILING = (
+    Example("an array that nobody expands", {"launch": [('    "${model[@]}" \\\n', ""), ("model=(\n", "«model=(»\n")]}),
+    Example(
+        "another trainer",
+        {"launch": [("python3 -m verl_omni.trainer.main_diffusion", "python3 -m «verl.trainer.main_ppo»")]},
+    ),
+    Example(
+        "printed",
+        {
+            "launch": [
+                ("python3 -m verl_omni.trainer.main_diffusion", "echo python3 -m «verl_omni.trainer.main_diffusion»")
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("all are handed on"),
+    Example("of diffusers", base="diffusers"),
+)

@@ -1,0 +1,158 @@
+"""A script is called with an option that it does not take, or without one that it needs.
+
+``argparse`` ends the process with code 2 before anything is made. In a smoke test that is the first command; in a data
+script that another one calls it shows only where the two meet.
+
+    python3 tests/special_e2e/create_dummy_toy_data.py --save_dir "$DATA_DIR"      # it takes --local_save_dir
+
+Instead: name the options as the script's parser does.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+
+from scaffold.check.example import Example
+from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.shell import ShellScript
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC519"
+NAME = "unknown-script-option"
+SEVERITY = "error"
+CHECKLIST = ("D2", "S1", "W3")
+APPLIES = Applies()
+HELP = "give the option that the script takes"
+
+
+def check(package: Package) -> Hits:
+    """Compare options at calls of scripts of the tree with what the parsers of those take."""
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        yield from _of_shell(package, script)
+    for file in package.preprocessors:
+        yield from _of_python(package, file)
+
+
+def _options(file: PythonFile) -> tuple[set[str], set[str]] | None:
+    """Return the options of a script and the required ones; None where they are not plain."""
+    known, required = {"--help"}, set()
+    parsers = 0
+    for call in file.index.nodes(ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        parsers += name == "parse_args"
+        if name in ("parse_known_args", "add_subparsers", "add_argument_group"):
+            return None
+        if name != "add_argument":
+            continue
+        flags = [file.value(value) for value in call.args]
+        if not flags or not all(isinstance(flag, str) for flag in flags):
+            return None
+        known |= {str(flag) for flag in flags}
+        needed = [item.value for item in call.keywords if item.arg == "required"]
+        if needed and file.value(needed[0]) is True:
+            required |= {str(flag) for flag in flags if str(flag).startswith("--")}
+    return (known, required) if parsers == 1 and len(known) > 1 else None
+
+
+def _of_shell(package: Package, script: ShellScript) -> Hits:
+    words = script.words
+    for at, word in enumerate(words):
+        path = word.text.removeprefix("./")
+        if not path.endswith(".py") or at == 0 or "python" not in words[at - 1].text:
+            continue
+        file = package.project.python(path)
+        options = _options(file) if file is not None and file.problem is None else None
+        if options is None:
+            continue
+        given: set[str] = set()
+        line = word.span.line
+        for other in words[at + 1 :]:
+            if other.span.line > line and not script.lines[other.span.line - 2].rstrip().endswith("\\"):
+                break
+            flag = other.text.partition("=")[0]
+            if flag.startswith("--"):
+                given.add(flag)
+                if not any(option.startswith(flag) for option in options[0]):
+                    near = get_close_matches(flag, list(options[0]), n=1)
+                    yield Hit(
+                        script,
+                        other.span,
+                        f"{file.name if file else path} takes no {flag}",
+                        f"write {near[0]}" if near else None,
+                    )
+            elif "$" in other.text and "@" in other.text:
+                given |= options[1]
+        for flag in sorted(options[1] - given):
+            yield Hit(script, word.span, f"{file.name if file else path} needs {flag}", f"add {flag}")
+
+
+def _of_python(package: Package, file: PythonFile) -> Hits:
+    """Look at lists of arguments in a script that runs another one of the tree."""
+    paths = [n.value for n in file.index.nodes(ast.Constant) if isinstance(n.value, str) and n.value.endswith(".py")]
+    others = [other for path in paths if (other := package.project.python(path)) is not None and other is not file]
+    if len(others) != 1:
+        return
+    options = _options(others[0])
+    own = [
+        call.args[0]
+        for call in file.index.nodes(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args
+    ]
+    if options is None:
+        return
+    for node in file.index.nodes(ast.Constant):
+        flag = node.value
+        if (
+            isinstance(flag, str)
+            and flag.startswith("--")
+            and node not in own
+            and isinstance(file.index.parent(node), ast.List)
+        ):
+            if not any(option.startswith(flag) for option in options[0]):
+                near = get_close_matches(flag, list(options[0]), n=1)
+                yield Hit(file, node, f"{others[0].name} takes no {flag}", f"write {near[0]}" if near else None)
+
+
+FAILING = (
+    Example(
+        "another name",
+        {
+            "e2e": [
+                (
+                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
+                    'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py --model_path x «--output» "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n'.replace(
+                        "«--output»", "«--save_dir»"
+                    ),
+                )
+            ]
+        },
+    ),
+    Example(
+        "a required one is missing",
+        {
+            "e2e": [
+                (
+                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
+                    'python3 «examples/flowgrpo_trainer/data_process/toy_ocr.py» --output_dir "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n',
+                )
+            ]
+        },
+    ),
+)
+PASSING = (
+    Example("without a parser"),
+    Example(
+        "as the script takes them",
+        {
+            "e2e": [
+                (
+                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
+                    'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py \\\n    --model_path x \\\n    --output_dir "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n',
+                )
+            ]
+        },
+    ),
+    Example("of diffusers", base="diffusers"),
+)
