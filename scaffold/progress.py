@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
 
+from scaffold.interrupt import doing
+
 DELAY_SECONDS = 1.0
 
 
@@ -14,9 +16,17 @@ DELAY_SECONDS = 1.0
 def step(text: str) -> Iterator[None]:
     """Show ``text`` on stderr while the block runs, once it has run for a second; nothing where stderr is no terminal.
 
+    Whoever interrupts the block is told what it did.
+
     Args:
         text: what is being done, such as ``fetching vllm-omni 0.30.0``.
     """
+    with doing(text), _shown(text):
+        yield
+
+
+@contextmanager
+def _shown(text: str) -> Iterator[None]:
     stream = sys.stderr
     if not stream.isatty():
         yield

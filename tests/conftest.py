@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -63,6 +64,12 @@ def load_file(path: Path, name: str) -> types.ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def python_file() -> Callable[[Path, str], types.ModuleType]:
+    """Return `load_file`."""
+    return load_file
 
 
 @pytest.fixture
@@ -188,3 +195,51 @@ def read_tree(root: Path) -> dict[str, tuple[str, bool, bytes]]:
 def tree_of() -> Callable[[Path], dict[str, tuple[str, bool, bytes]]]:
     """Return `read_tree`."""
     return read_tree
+
+
+WRITES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
+
+
+def killed_at_step(step: int, action: Callable[[], object]) -> bool:
+    """Run ``action`` in a child that kills itself before its ``step``-th change of the disk; False if it ended."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def hook(event: str, args: tuple[object, ...]) -> None:
+            nonlocal count
+            writes = event != "open" or (len(args) > 2 and isinstance(args[2], int) and args[2] & os.O_CREAT)
+            if event in WRITES and writes:
+                count += 1
+                if count == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        try:
+            action()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+@pytest.fixture(scope="session")
+def killed_at() -> Callable[[int, Callable[[], object]], bool]:
+    """Return `killed_at_step`."""
+    return killed_at_step
+
+
+@pytest.fixture(scope="session")
+def upstream_copies() -> types.ModuleType:
+    """Return the module that makes altered copies of vllm-omni."""
+    return load_file(REPOSITORY / "tests/inspect/altered.py", "upstream_copies")
+
+
+@pytest.fixture
+def upstream(upstream_copies: types.ModuleType, tmp_path: Path) -> Any:
+    """Return a writable copy of the default vllm-omni's source."""
+    from scaffold.upstream import DEFAULT_VERSION, locate
+
+    return upstream_copies.Copy(locate(DEFAULT_VERSION), tmp_path / "upstream")

@@ -61,7 +61,9 @@ class Rendering:
         from scaffold.spec.validate import validate
 
         try:
-            merged = merge_specs(self.spec, self._derived, self.derive(with_facts(self.report, changes)))
+            merged = merge_specs(
+                self.spec, self._derived, self.derive(with_facts(self.report, changes)), upstream_only=True
+            )
             spec = _quiet(merged.spec, self.spec)
             kept = tuple(conflict.key for conflict in merged.conflicts)
             keys = changed_keys(self.spec, spec)

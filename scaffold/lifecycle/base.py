@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.spec import IntegrationSpec
 
-# What a person is most likely to have edited; the rest of a spec comes from headers that a derived one lacks.
-_REDERIVED = ("fact ", "facts ", "preset ", "default of ", "contract profile ", "schedule.steps less")
-
 
 class Bases:
     """Finds the base of each recorded file of a package."""
@@ -62,6 +59,8 @@ class Bases:
 
     @cached_property
     def _rederived(self) -> Mapping[str, bytes]:
+        from scaffold.lifecycle.merge_spec import REPRODUCED
+
         if self._derived is None:
             return {}
         try:
@@ -72,7 +71,7 @@ class Bases:
         sections = {name: dict(values) for name, values in spec.sections.items()}
         for key, origin in spec.provenance.items():
             section, _, name = key.partition(".")
-            if origin.startswith(_REDERIVED) and section in sections and name in derived.sections.get(section, {}):
+            if origin.startswith(REPRODUCED) and section in sections and name in derived.sections.get(section, {}):
                 sections[section][name] = derived.sections[section][name]
         sections["upstream"]["version"] = spec.value("upstream.version")
         return _render(replace(spec, sections=sections))

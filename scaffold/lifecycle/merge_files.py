@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from scaffold.lifecycle.merge_text import has_markers, merge_text
 from scaffold.plan.change import PlannedChange
+from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.state import FileState
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def merge_files(
         force: an edited file without a base is merged without one, and a file in the way is overwritten.
     """
     result = FileMerge()
+    on_disk, there = there, {path: plain(state) for path, state in there.items()}
     renames = _renames(recorded, there, new, bases)
     sources = {target: source for source, target in renames.items()}
     for path in sorted(recorded.keys() | new.keys()):
@@ -72,6 +74,10 @@ def merge_files(
             )
         else:
             _added(result, path, there[path], new[path])
+    result.changes = [
+        replace(change, before=on_disk[change.path], after=as_there(change.after, on_disk[change.path]))
+        for change in result.changes
+    ]
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,21 @@ if TYPE_CHECKING:
 
 # The tool and the target say these themselves; a recorded value is never a person's wish.
 TAKEN = ("tool.", "target.", "upstream.version")
+# Origins of values that are made again without the checkpoint; of the others a spec keeps too little for that.
+REPRODUCED = ("fact ", "facts ", "preset ", "default of ", "contract profile ", "schedule.steps less")
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
 class SpecConflict:
-    """A value that a person changed and that changed upstream too."""
+    """A value that a person changed and that would be another one now, too.
+
+    Attributes:
+        key: ``section.key``.
+        mine: the person's value.
+        old: what this version of the tool makes of the old vllm-omni.
+        new: what it makes of the new one; where that is ``old``, the tool itself has changed.
+    """
 
     key: str
     mine: Any
@@ -24,43 +32,94 @@ class SpecConflict:
     new: Any
 
     def __str__(self) -> str:
+        if _same(self.old, self.new):
+            return f"{self.key} (here {_shown(self.mine)}, in this version of omni-scaffold {_shown(self.new)})"
         return f"{self.key} (here {_shown(self.mine)}, upstream from {_shown(self.old)} to {_shown(self.new)})"
 
 
 @dataclass(frozen=True)
 class MergedSpec:
-    """The merged spec; a value in conflict is the person's."""
+    """The merged spec; a value in conflict is the person's.
+
+    Attributes:
+        spec: the merged spec.
+        conflicts: what a person and the tool or upstream both changed.
+        followed: ``section.key`` of values that nobody touched and that a newer tool or preset sets differently.
+    """
 
     spec: IntegrationSpec
     conflicts: tuple[SpecConflict, ...]
+    followed: tuple[str, ...] = ()
 
 
-def merge_specs(recorded: IntegrationSpec, old: IntegrationSpec, new: IntegrationSpec) -> MergedSpec:
-    """Carry the difference of ``old`` and ``new`` over to ``recorded``, value by value.
+def merge_specs(
+    recorded: IntegrationSpec, old: IntegrationSpec, new: IntegrationSpec, *, upstream_only: bool = False
+) -> MergedSpec:
+    """Carry what changed since ``recorded`` was rendered over to it, value by value.
 
+    What a person changed is told by the recorded digests of the values that the tool gave. A spec without them is
+    compared with ``old``; then a newer preset cannot be told from a person's wish, and the value stays.
     Provenance and fingerprints are those of ``new`` wherever its value is taken or the same.
+
+    Args:
+        recorded: what is in ``scaffold.toml``.
+        old: what this version of the tool makes of the vllm-omni that it was rendered from.
+        new: what it makes of the one to go to.
+        upstream_only: carry over what differs between ``old`` and ``new`` alone, and nothing that the tool changed.
     """
     sections: dict[str, dict[str, Any]] = {}
     provenance: dict[str, str] = {}
-    conflicts = []
+    derived: dict[str, str] = {}
+    conflicts, followed = [], []
+    known = bool(recorded.derived) and not upstream_only
     for section, key in _keys(recorded, new):
         name = f"{section}.{key}"
         mine, before, after = (_value(spec, section, key) for spec in (recorded, old, new))
+        again = known and _reproduced(recorded, name)
+        edited = _digest(mine) != recorded.derived.get(name) if again else not _same(mine, before)
+        moved = _digest(after) != recorded.derived.get(name) if again else not _same(before, after)
         taken = after
-        if mine is not _ABSENT and not name.startswith(TAKEN) and not _same(mine, before):
+        if mine is not _ABSENT and not name.startswith(TAKEN) and edited:
             taken = mine
-            if not _same(before, after) and not _same(mine, after):
+            if moved and not _same(mine, after):
                 conflicts.append(SpecConflict(name, mine, _plain(before), _plain(after)))
+        elif again and _same(before, after) and not _same(mine, after) and not name.startswith(TAKEN):
+            followed.append(name)
+        origin = _digest(after) if again or moved or not recorded.derived else recorded.derived.get(name)
+        if origin is not None:
+            derived[name] = origin
         if taken is _ABSENT:
             continue  # the value is no longer part of a spec
         sections.setdefault(section, {})[key] = taken
-        origin = _origin(name, recorded, old, new, changed=not _same(taken, mine))
-        if origin is not None:
-            provenance[name] = origin
+        cited = _origin(name, recorded, old, new, changed=not _same(taken, mine))
+        if cited is not None:
+            provenance[name] = cited
     merged = replace(
-        recorded, sections=sections, provenance=provenance, fingerprints=dict(new.fingerprints), files={}, folders=()
+        recorded,
+        sections=sections,
+        provenance=provenance,
+        fingerprints=dict(new.fingerprints),
+        derived=derived,
+        files={},
+        folders=(),
     )
-    return MergedSpec(merged, tuple(conflicts))
+    return MergedSpec(merged, tuple(conflicts), tuple(followed))
+
+
+def _reproduced(recorded: IntegrationSpec, name: str) -> bool:
+    """Whether the tool can make the value again from what the spec keeps.
+
+    What was made from a packaged manifest is made from it again, and a value without an origin is a new one.
+    """
+    origin = recorded.provenance.get(name)
+    packaged = recorded.provenance.get("architecture.hidden_size", "").startswith("manifest ")
+    return origin is None or origin.startswith(REPRODUCED) or (packaged and not origin.startswith("flag "))
+
+
+def _digest(value: Any) -> str | None:
+    from scaffold.spec.derived import digest
+
+    return None if value is _ABSENT or value is None else digest(value)
 
 
 def _origin(
@@ -93,16 +152,9 @@ def _value(spec: IntegrationSpec, section: str, key: str) -> Any:
 
 
 def _same(first: Any, second: Any) -> bool:
-    return bool(_comparable(first) == _comparable(second))
+    from scaffold.spec.derived import comparable
 
-
-def _comparable(value: Any) -> Any:
-    """TOML knows neither None nor tuples; what is written and read back must compare equal."""
-    if isinstance(value, Mapping):
-        return {key: _comparable(entry) for key, entry in value.items() if entry is not None}
-    if isinstance(value, list | tuple):
-        return [_comparable(entry) for entry in value]
-    return None if value is _ABSENT else (type(value).__name__, value) if isinstance(value, bool) else value
+    return bool(comparable(_plain(first)) == comparable(_plain(second)))
 
 
 def _plain(value: Any) -> Any:

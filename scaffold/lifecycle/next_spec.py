@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
 
+SHOWN = 100
+
 
 @dataclass(frozen=True)
 class NextSpec:
@@ -69,11 +71,22 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
     if merged.conflicts and not force:
         listed = "; ".join(map(str, merged.conflicts))
         raise ConflictError(
-            f"{package.spec_path}: edited here and changed upstream: {listed}; nothing was written",
+            f"{package.spec_path}: edited here and changed since: {listed}; nothing was written",
             hint="set the new value there, or keep yours with --force",
         )
     notes = [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
+    if merged.followed:
+        notes.append(f"this version of omni-scaffold changes {_values(package.spec, merged.spec, merged.followed)}")
     return NextSpec(merged.spec, tuple(notes), (old_source, new_source))
+
+
+def _values(before: IntegrationSpec, after: IntegrationSpec, names: tuple[str, ...]) -> str:
+    """Return the values, old and new; what a line cannot hold is only named."""
+    parts = []
+    for name in names:
+        pair = f"{name} from {before.value(name)!r} to {after.value(name)!r}"
+        parts.append(pair if len(pair) <= SHOWN else name)
+    return ", ".join(parts)
 
 
 def recorded_version(spec: IntegrationSpec) -> str | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 PIPELINES = "verl_omni/pipelines"
 REGISTRY = f"{PIPELINES}/__init__.py"
+# Without these a package cannot be found in its tree, nor be unwired.
+NEEDED = ("names.model", "names.package", "names.prefix", "target.profile", "upstream.version")
+RESTORE = "restore it with git, or write it again with `new --force`"
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,21 @@ class ScaffoldedPackage:
 
         folder = _find(Path(given).expanduser())
         root = folder.parents[2]
+        shown = _shown(Path(given), folder)
         try:
             text = (folder / SPEC_NAME).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ScaffoldError(f"cannot read {folder / SPEC_NAME}: {error}") from None
-        spec = IntegrationSpec.from_toml(text, str(folder / SPEC_NAME))
+        except UnicodeDecodeError:
+            raise ScaffoldError(f"{shown} is not UTF-8 text", hint=RESTORE) from None
+        except OSError as error:
+            raise ScaffoldError(f"cannot read {shown}: {error.strerror}", hint=RESTORE) from None
+        spec = IntegrationSpec.from_toml(text, shown)
+        for key in NEEDED:
+            if not isinstance(spec.value(key), str):
+                raise ScaffoldError(f"{shown}: {key} is {spec.value(key)!r}", hint=f"it must be a text; {RESTORE}")
         if spec.value("names.package") != folder.name:
             raise ScaffoldError(
-                f"{folder / SPEC_NAME} is the spec of {spec.value('names.package')!r}, and stands in {folder.name}",
-                hint="`new MODEL` renders under another name",
+                f"{shown} is the spec of {spec.value('names.package')!r}, and stands in {folder.name}",
+                hint="give the folder its name back; `new MODEL` renders under another name",
             )
         return cls(root, spec, text, Checkout.open(root) if (root / REGISTRY).is_file() else None)
 
@@ -116,6 +125,13 @@ def recover_around(given: str | Path) -> str | None:
         if (candidate / PIPELINES).is_dir():
             return recover(candidate)
     return None
+
+
+def _shown(given: Path, folder: Path) -> str:
+    """Return the path of the spec as the user would write it."""
+    if given.name == SPEC_NAME:
+        return str(given)
+    return str(given / folder.relative_to(given.expanduser().absolute()) / SPEC_NAME)
 
 
 def _find(given: Path) -> Path:

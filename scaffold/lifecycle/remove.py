@@ -10,6 +10,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder, contained
+from scaffold.plan.line_ends import plain
 from scaffold.plan.output import PATCH
 from scaffold.plan.plan import Plan
 from scaffold.plan.state import FileState
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from scaffold.plan.edits import FileEdit
 
 _CACHE = "__pycache__"
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
         state = there[path]
         if state is None:
             continue
-        edited = package.spec_edited if path == package.spec_path else state.content_sha256 != digest
+        content = plain(state)
+        assert content is not None
+        edited = package.spec_edited if path == package.spec_path else content.content_sha256 != digest
         if edited and not force:
             kept.append(path)
             continue
@@ -81,6 +85,7 @@ def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
     else:
         changes += _patch(package, there[PATCH], kept, force=force)
     changes.sort(key=lambda change: change.path)
+    notes += _not_ours(package, [*changes], kept)
     gone = [change.path for change in changes if change.after is None]
     return Removal(
         package, Plan(package.root, tuple(changes), emptied=_emptied(package, gone)), tuple(sorted(kept)), tuple(notes)
@@ -92,6 +97,17 @@ def _refuse_foreign(package: ScaffoldedPackage, path: str) -> None:
     model = str(package.spec.value("names.model"))
     if not any(model in part for part in contained(path).split("/")):
         raise ScaffoldError(f"{package.spec_path} lists {path}, which is no file of {package.path}")
+
+
+def _not_ours(package: ScaffoldedPackage, changes: list[PlannedChange], kept: list[str]) -> Iterator[str]:
+    """Name what somebody else put into the package's folder: it stays."""
+    known = {change.path for change in changes} | set(kept)
+    folder = package.root / package.path
+    found = sorted(path.relative_to(package.root).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    found = [path for path in found if path not in known and _CACHE not in path.split("/")]
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        yield f"not rendered, and kept: {', '.join(found[:_SHOWN])}{more}"
 
 
 def _unwired(package: ScaffoldedPackage, notes: list[str]) -> Iterator[PlannedChange]:

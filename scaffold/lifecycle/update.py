@@ -9,6 +9,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.plan.change import PlannedChange
+from scaffold.plan.line_ends import as_there
 from scaffold.plan.plan import Plan
 from scaffold.plan.state import FileState
 
@@ -86,6 +87,8 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes = [unfinished] if unfinished else []
     package = ScaffoldedPackage.open(request.package)
     _refuse_unresolved(package)
+    if not request.force:
+        _refuse_newer(package)
     found = (
         edited_spec(package)
         if request.spec
@@ -94,7 +97,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes += found.notes
     with step("rendering"):
         files, spec = render_package(found.spec, notes, package.root if package.checkout is not None else None)
-    own = files.pop(package.spec_path)
+    own = FileState.of(files.pop(package.spec_path))
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.spec.files)
     there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
@@ -110,7 +113,9 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     )
     with step("merging"):
         merge = merge_files(recorded, there, new, bases, labels=labels, force=request.force)
-    changes = [*merge.changes, PlannedChange(package.spec_path, there[package.spec_path], FileState.of(own))]
+    own = _spec_state(package, spec, own, force=request.force)
+    spec_there = there[package.spec_path]
+    changes = [*merge.changes, PlannedChange(package.spec_path, spec_there, as_there(own, spec_there))]
     changes += _wired(package, spec, files, there[PATCH], merge)
     changes.sort(key=lambda change: change.path)
     if found.sources is not None:
@@ -126,6 +131,23 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     if package.checkout is not None:
         notes += uncommitted_notes(plan)
     return UpdateResult(package, spec, plan, merge, tuple(notes))
+
+
+def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileState, *, force: bool) -> FileState:
+    """Return ``scaffold.toml`` with the new values, and with what a person wrote beside the old ones.
+
+    Raises:
+        ConflictError: that cannot be done without losing what the person wrote.
+    """
+    from scaffold.spec.rewrite import rewrite
+
+    text = rewrite(package.text, spec)
+    if text is None and not force:
+        raise ConflictError(
+            f"{package.spec_path}: new values cannot be put into it without losing your comments; nothing was written",
+            hint="bring the tables of each section together, or let --force write the file anew",
+        )
+    return new if text is None else FileState.text(text)
 
 
 def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: UpstreamSource, pipeline: str) -> list[str]:
@@ -152,6 +174,22 @@ def _refuse_unresolved(package: ScaffoldedPackage) -> None:
             f"conflict markers of an earlier merge are still in {', '.join(left)}; nothing was written",
             hint="resolve them first",
         )
+
+
+def _refuse_newer(package: ScaffoldedPackage) -> None:
+    """An older tool would carry its older values and templates into the package."""
+    from scaffold import __version__
+
+    written = str(package.spec.value("tool.version"))
+    if _numbers(written) > _numbers(__version__):
+        raise ScaffoldError(
+            f"{package.spec_path} was written by omni-scaffold {written}, this is {__version__}",
+            hint="install that version or a newer one, or use --force to go back to this one",
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
 def _wired(

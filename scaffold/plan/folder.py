@@ -87,11 +87,11 @@ class Folder:
 
     def missing_parents(self, path: str) -> list[str]:
         """Return the folders above ``path`` that are not there, outermost first."""
-        parents = [parent.as_posix() for parent in reversed(PurePosixPath(path).parents) if parent.as_posix() != "."]
-        for index, parent in enumerate(parents):
+        parts = PurePosixPath(path).parts
+        for depth in range(1, len(parts)):
             try:
-                with self.parent(f"{parent}/x"):
+                with self.parent("/".join(parts[: depth + 1])):
                     pass
             except FileNotFoundError:
-                return parents[index:]
+                return ["/".join(parts[:end]) for end in range(depth, len(parts))]
         return []

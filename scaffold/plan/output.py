@@ -10,6 +10,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.folder import Folder, contained
+from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
@@ -85,10 +86,11 @@ def plan_checkout(
     if twice:
         raise ScaffoldError(f"{twice[0]} is both rendered and edited")
     there = states(root, [*wanted, *edited])
-    changes = [
-        PlannedChange(path, there.get(path), after, _conflict(there.get(path), after, (known or {}).get(path)))
-        for path, after in wanted.items()
-    ]
+    changes = []
+    for path, after in wanted.items():
+        before = there.get(path)
+        conflict = _conflict(plain(before), after, (known or {}).get(path))
+        changes.append(PlannedChange(path, before, as_there(after, before), conflict))
     changes += [rewired(path, there.get(path), wanted=mine) for path, mine in edited.items()]
     changes.sort(key=lambda change: change.path)
     hint = "move these files away, choose another MODEL, or use --force to overwrite them"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import FileEdit
+from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.state import FileState
 
 
@@ -20,8 +21,10 @@ def rewired(
     """
     if before is None or before.link:
         raise ScaffoldError(f"{path}: expected a file of the checkout, found {'a link' if before else 'nothing'}")
+    found = plain(before)
+    assert found is not None
     try:
-        text = before.content.decode("utf-8")
+        text = found.content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ScaffoldError(f"{path}: is not UTF-8 text") from error
     keep = list(wanted)
@@ -30,4 +33,4 @@ def rewired(
             text = edit.revert(text)
     for edit in keep:
         text = edit.apply(text)
-    return PlannedChange(path, before, FileState.text(text, executable=before.executable))
+    return PlannedChange(path, before, as_there(FileState.text(text, executable=before.executable), before))

@@ -20,10 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.interrupt import AGAIN, Interrupted, doing, leaving
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.journal import Entry, Journal
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
+
+ALL_WRITTEN = "all files were written; the next run there tidies up"
+HALF_WRITTEN = f"{AGAIN}: it first undoes what is left"
 
 
 def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] = ()) -> tuple[str, ...]:
@@ -46,7 +50,8 @@ def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] 
             _lock(folder)
             _recover(folder)
             _compare(folder, changes)
-            _run(folder, changes, [path for path in emptied if path != "."])
+            with doing("writing"):
+                _run(folder, changes, [path for path in emptied if path != "."])
     except BaseException:
         for path in made:
             _remove_if_empty(path)
@@ -92,6 +97,8 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
         sync(folder, entries, folders)
         journal.write(folder, "done")
     except BaseException as error:
+        if journal.state == "done":
+            raise Interrupted(left=ALL_WRITTEN) from None
         try:
             if journal.state == "replacing":
                 # What is on disk may already say "done" although writing it failed.
@@ -100,10 +107,12 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
         except OSError as second:
             problem = f"{current}: {error}; undoing it failed too: {second.strerror or second}"
             raise ScaffoldError(problem, hint="run the command again to undo it") from error
+        except KeyboardInterrupt:
+            raise Interrupted("undoing what it had begun", HALF_WRITTEN) from None
         if isinstance(error, OSError):
             raise ScaffoldError(f"{current}: {error.strerror or error}; nothing was changed") from error
         raise
-    with suppress(OSError):  # everything is in place; the next start tidies up
+    with suppress(OSError), leaving(ALL_WRITTEN):  # everything is in place; the next start tidies up
         _tidy(folder, journal)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import scaffold.spec.sections as rooms
+from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.preset import find_preset
 from scaffold.spec.section import Section, Sources
@@ -61,7 +62,7 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
         fingerprints |= section.fingerprints
         if name == until:
             break
-    return IntegrationSpec(sections, provenance, fingerprints)
+    return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
 
 
 def _sources(request: SpecRequest) -> Sources:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.spec.defaults import completed
 
 SCHEMA = 1
-_BOOKKEEPING = ("schema", "digest", "not_established", "folders", "provenance", "fingerprints", "files")
+_BOOKKEEPING = ("schema", "digest", "not_established", "folders", "provenance", "fingerprints", "derived", "files")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class IntegrationSpec:
         sections: section name to values; None stands for what could not be established.
         provenance: ``section.key`` to the fact, preset or flag that gave the value.
         fingerprints: fact name to a digest of its value, so that a later version can be compared.
+        derived: ``section.key`` to a digest of the value that the tool gave; another value is a person's.
         files: rendered path to the SHA-256 of its content.
         folders: folders that were made in the checkout for the files, so that `remove` takes no others away.
     """
@@ -29,15 +31,15 @@ class IntegrationSpec:
     sections: Mapping[str, Mapping[str, Any]]
     provenance: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
 
     def context(self) -> dict[str, Any]:
         """Return the variables of the templates: one mapping a section."""
-        context = {name: dict(values) for name, values in self.sections.items()}
+        context: dict[str, Any] = completed(self.sections)
         token: dict[str, Any] = {"text": None, "id": None, "config_key": None}
         context["tokens"] = {name: {**token, **entry} for name, entry in context.get("tokens", {}).items()}
-        context["checkpoint"] = {"computed": [], **context.get("checkpoint", {})}
         return context
 
     def value(self, path: str) -> Any:
@@ -58,6 +60,8 @@ class IntegrationSpec:
         document |= {name: _without_none(values) for name, values in self.sections.items()}
         document["provenance"] = dict(sorted(self.provenance.items()))
         document["fingerprints"] = dict(sorted(self.fingerprints.items()))
+        if self.derived:
+            document["derived"] = dict(sorted(self.derived.items()))
         if self.files:
             document["files"] = dict(sorted(self.files.items()))
         return tomli_w.dumps(document, multiline_strings=False)
@@ -75,23 +79,32 @@ class IntegrationSpec:
         except tomllib.TOMLDecodeError as error:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
         if document.get("schema") != SCHEMA:
-            raise ScaffoldError(f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}")
+            problem = f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
+            raise ScaffoldError(problem, hint="use the version of omni-scaffold that wrote it")
         sections: dict[str, dict[str, Any]] = {}
         for name, values in document.items():
             if name not in _BOOKKEEPING:
                 if not isinstance(values, dict):
                     raise ScaffoldError(f"{source}: {name} is no table")
                 sections[name] = values
-        for path in document.get("not_established", []):
-            section, _, key = str(path).partition(".")
+        for path in _names(document, "not_established", source):
+            section, _, key = path.partition(".")
             sections.setdefault(section, {}).setdefault(key, None)
         return cls(
             sections,
             _strings(document, "provenance", source),
             _strings(document, "fingerprints", source),
+            _strings(document, "derived", source),
             _strings(document, "files", source),
-            tuple(str(path) for path in document.get("folders", [])),
+            _names(document, "folders", source),
         )
+
+
+def _names(document: Mapping[str, Any], name: str, source: str) -> tuple[str, ...]:
+    values = document.get(name, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ScaffoldError(f"{source}: {name} is no list of strings")
+    return tuple(values)
 
 
 def _strings(document: Mapping[str, Any], name: str, source: str) -> dict[str, str]:

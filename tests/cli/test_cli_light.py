@@ -38,7 +38,18 @@ def modules_of(outcome: Any) -> set[str]:
 def test_help_is_light(scaffold_child: Callable[..., Any], arguments: list[str]) -> None:
     imported = modules_of(scaffold_child(*arguments, code=IMPORTED))
     assert "typer" in imported
-    forbidden = {*HEAVY, "libcst", "jinja2", "rich", "safetensors", "huggingface_hub", "yaml", "ruff", "tomli_w"}
+    forbidden = {
+        *HEAVY,
+        "libcst",
+        "jinja2",
+        "rich",
+        "safetensors",
+        "huggingface_hub",
+        "yaml",
+        "ruff",
+        "tomli_w",
+        "tomlkit",
+    }
     assert not imported & forbidden
 
 
@@ -113,3 +124,23 @@ def test_control_characters_of_input_do_not_reach_the_terminal(scaffold_child: C
     for model in ("\x1b[31mred", "a\rb", "a\u202eb", "a\u2028b"):
         line = scaffold_child("new", model, "--out", "nowhere").refusal()
         assert line.isprintable()
+
+
+def test_check_says_what_is_next_on_a_terminal_only(reference: Path, scaffold_child: Callable[..., Any]) -> None:
+    code = (
+        "import os, pty, sys\n"
+        "from scaffold.cli import main\n"
+        "child, terminal = pty.fork()\n"
+        "if child == 0:\n"
+        "    main()\n"
+        "text = b''\n"
+        "try:\n"
+        "    while part := os.read(terminal, 1000):\n"
+        "        text += part\n"
+        "except OSError:\n"
+        "    pass\n"
+        "print(text.decode())\n"
+    )
+    last = scaffold_child("check", reference, code=code).success().strip().splitlines()[-1]
+    assert last == "next: `omni-scaffold verify PACKAGE` runs it on a tiny model"
+    assert "next:" not in scaffold_child("check", reference).success()

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULT = "0.27.0rc1"
-
-
-@pytest.fixture(scope="session")
-def upstream_copies() -> ModuleType:
-    """Return the module that makes altered copies of vllm-omni."""
-    path = REPOSITORY / "tests/inspect/altered.py"
-    spec = importlib.util.spec_from_file_location("upstream_copies_of_inspect", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def upstream(upstream_copies: ModuleType, tmp_path: Path) -> Any:
-    """Return a writable copy of the default vllm-omni's source."""
-    from scaffold.upstream import locate
-
-    return upstream_copies.Copy(locate(DEFAULT), tmp_path / "upstream")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,14 +22,9 @@ def standin(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def small_checkpoint() -> Callable[[Path], Path]:
+def small_checkpoint(python_file: Callable[[Path, str], Any]) -> Callable[[Path], Path]:
     """Return the function of the tests of ``new`` that writes a checkpoint with small shapes."""
-    path = Path(__file__).resolve().parents[1] / "new/small_checkpoint.py"
-    spec = importlib.util.spec_from_file_location("small_checkpoint_of_new", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = python_file(Path(__file__).resolve().parents[1] / "new/small_checkpoint.py", "small_checkpoint_of_new")
     write: Callable[[Path], Path] = module.write_checkpoint
     return write
 

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +25,6 @@ from scaffold.plan import Plan, recover
 
 pytestmark = pytest.mark.upstream
 
-STEPS = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
 EDITED = (REGISTRY, DOCS_INDEX, RUNNERS["main"])
 
 
@@ -55,7 +53,7 @@ def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("command", ["new", "update", "remove"])
 def test_killed_at_every_write_the_tree_is_old_or_new(
-    runs: dict[str, tuple[Path, Plan]], tmp_path: Path, command: str
+    runs: dict[str, tuple[Path, Plan]], tmp_path: Path, killed_at: Callable[..., bool], command: str
 ) -> None:
     source, plan = runs[command]
     old = snapshot(source)
@@ -66,7 +64,7 @@ def test_killed_at_every_write_the_tree_is_old_or_new(
     outcomes = set()
     for step in range(1, 2000):
         root = Path(shutil.copytree(source, tmp_path / "run", symlinks=True))
-        killed = _killed_at(step, replace(plan, root=root).commit)
+        killed = killed_at(step, replace(plan, root=root).commit)
         said = recover(root)
         found = snapshot(root)
         assert found in (old, new), f"half a tree after step {step}"
@@ -132,13 +130,14 @@ def test_next_start_undoes_and_says_so(
     runs: dict[str, tuple[Path, Plan]],
     package: Callable[..., Path],
     scaffold_cli: Callable[..., Any],
+    killed_at: Callable[..., bool],
     command: tuple[str, ...],
 ) -> None:
     root = package()
     before = snapshot(root)
     _, plan = runs["remove"]
     shutil.rmtree(root / ".git", ignore_errors=True)
-    assert _killed_at(30, replace(plan, root=root).commit)
+    assert killed_at(30, replace(plan, root=root).commit)
     assert snapshot(root) != before
     target = ("--verl-omni", root) if command == NEW else (root / PACKAGE, "--dry-run")
     printed = scaffold_cli(*command, *target).success()
@@ -317,26 +316,61 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
         assert not shown or stream.getvalue().endswith("\x1b[2K")
 
 
-def _killed_at(step: int, action: Callable[[], object]) -> bool:
-    """Run ``action`` in a child that kills itself before its ``step``-th change of the disk; False if it ended."""
-    child = os.fork()
-    if child == 0:
-        count = 0
+def test_checkout_with_other_line_ends(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    """A checkout whose text files end their lines with CR LF: nothing is in conflict, and nothing changes its ends."""
+    root = standin()
+    windows(root)
+    before = snapshot(root)
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+    for path in (REGISTRY, DOCS_INDEX, RUNNERS["main"]):
+        assert b"toy" in (root / path).read_bytes()
+        assert not re.search(rb"[^\r]\n", (root / path).read_bytes()), path
+    windows(root)
+    assert "nothing to do" in scaffold_cli(*NEW, "--verl-omni", root).success()
+    with (root / PACKAGE / "common.py").open("ab") as file:
+        file.write(b"\r\n\r\nMINE = 1\r\n")
+    kept = (root / PACKAGE / "common.py").read_bytes()
+    scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0")
+    assert (root / PACKAGE / "common.py").read_bytes() == kept
+    changed = (root / PACKAGE / "vllm_omni_rollout_adapter.py").read_bytes()
+    assert b"supports_step_execution = False\r\n" in changed
+    assert not re.search(rb"[^\r]\n", changed)
+    scaffold_cli("remove", root / PACKAGE, "--force").success()
+    assert snapshot(root) == before
 
-        def hook(event: str, args: tuple[object, ...]) -> None:
-            nonlocal count
-            writes = event != "open" or (len(args) > 2 and isinstance(args[2], int) and args[2] & os.O_CREAT)
-            if event in STEPS and writes:
-                count += 1
-                if count == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
 
-        sys.addaudithook(hook)
-        try:
-            action()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
+def windows(root: Path) -> None:
+    for path in root.rglob("*"):
+        if path.is_file() and not path.is_symlink() and ".git" not in path.parts:
+            path.write_bytes(re.sub(rb"\r?\n", b"\r\n", path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("ruff", "File too large; is there room, and may you write, in "),
+        ("omni-scaffold-new", "File too large; nothing was changed"),
+    ],
+)
+def test_disk_that_is_full(
+    standin: Callable[..., Path],
+    scaffold_child: Callable[..., Any],
+    scaffold_cli: Callable[..., Any],
+    where: str,
+    message: str,
+) -> None:
+    """From some file on none may grow, which a write meets as it meets a full disk; first the temporary one."""
+    root = standin()
+    before = snapshot(root)
+    code = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "def full(event, args):\n"
+        f"    if event in ('open', 'tempfile.mkdtemp') and {where!r} in str(args[0]):\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
+        "sys.addaudithook(full)\n"
+        "from scaffold.cli import main\nmain()"
+    )
+    assert message in scaffold_child(*NEW, "--verl-omni", root, code=code).refusal(2)
+    assert snapshot(root) == before
+    scaffold_cli(*NEW, "--verl-omni", root).success()

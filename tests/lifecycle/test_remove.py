@@ -178,3 +178,36 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(
     scaffold_cli("remove", root / PACKAGE).refusal(2)
     assert snapshot(outside) == before
     assert (root / PACKAGE / "common.py").exists()
+
+
+def test_files_of_others_are_named_and_stay(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = package()
+    (root / PACKAGE / "notes").mkdir()
+    (root / PACKAGE / "notes/a.md").write_text("mine\n")
+    printed = scaffold_cli("remove", root / PACKAGE).success()
+    assert f"note: not rendered, and kept: {PACKAGE}/notes/a.md\n" in printed
+    assert [path.name for path in (root / PACKAGE).rglob("*")] == ["notes", "a.md"]
+
+
+@pytest.mark.parametrize("command", ["remove", "update"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[[[", "is not TOML"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"schema = 2\n", "has schema 2, this version reads 1; use the version of omni-scaffold that wrote it"),
+        (b"schema = 1\n", "names.model is None"),
+        (b"schema = 1\nnot_established = 5\n", "not_established is no list of strings"),
+        (b'schema = 1\n[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\nprefix = "Toy"\n', "target.profile is None"),
+    ],
+)
+def test_spec_that_cannot_be_read_is_one_line(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any], command: str, text: bytes, message: str
+) -> None:
+    root = package()
+    (root / PACKAGE / "scaffold.toml").write_bytes(text)
+    before = snapshot(root)
+    line = scaffold_cli(command, PACKAGE, cwd=root).refusal(2)
+    assert line.startswith(f"{PACKAGE}/scaffold.toml")
+    assert message in line
+    assert snapshot(root) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -335,3 +336,34 @@ def test_package_from_a_checkpoint_keeps_its_sizes(
     shutil.rmtree(checkpoint)
     scaffold_cli("update", out, "--vllm-omni", "0.30.0").success()
     assert snapshot(out) == snapshot(expected)
+
+
+def test_package_of_a_newer_tool_is_refused(tree: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    out = tree("0.27.0rc1")
+    from scaffold import __version__
+
+    edit(out / SPEC, f'[tool]\nversion = "{__version__}"', '[tool]\nversion = "99.0"')
+    before = snapshot(out)
+    assert f"was written by omni-scaffold 99.0, this is {__version__}" in scaffold_cli("update", out).refusal(2)
+    assert snapshot(out) == before
+    scaffold_cli("update", out, "--force").success()
+    assert f'[tool]\nversion = "{__version__}"' in (out / SPEC).read_text()
+
+
+def test_file_name_that_is_no_utf8_is_printed(
+    package: Callable[..., Path], scaffold_child: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = package()
+    commit(root, "all")
+    name = b"caf\xe9.txt"
+    (root / os.fsdecode(name)).write_text("mine\n")
+    for environment in ({"PYTHONIOENCODING": "utf-8:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}):
+        code = (
+            "import os, subprocess, sys\n"
+            f"command = [sys.executable, '-m', 'scaffold', 'update', {str(root / PACKAGE)!r}, '--vllm-omni', '0.30.0',"
+            " '--dry-run']\n"
+            "done = subprocess.run(command, capture_output=True)\n"
+            "tree = done.stdout.count('\\u251c'.encode()) > 9\n"
+            "print(done.returncode, done.stdout.count(b'caf\\xe9.txt'), tree, done.stderr)"
+        )
+        assert scaffold_child(code=code, **environment).success() == "0 1 True b''\n"

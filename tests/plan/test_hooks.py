@@ -196,3 +196,13 @@ def test_real_registries(tmp_path: Path, tag: str, package: str) -> None:
     path.write_text(added)
     subprocess.run([ruff_binary(), "check", "--isolated", "--select", "I", "--no-cache", str(path)], check=True)
     subprocess.run([ruff_binary(), "format", "--isolated", "--line-length=120", "--check", str(path)], check=True)
+
+
+def test_line_that_is_too_long_stays_one_line() -> None:
+    names = [f"package_number_{i}_flow_grpo" for i in range(9)]
+    stars = "".join(f"from .{name} import *  # noqa: F401, F403\n" for name in names)
+    exports = "".join(f"__all__ += list({name}.__all__)\n" for name in names)
+    source = f"from . import {', '.join(names)}  # noqa: E501\n{stars}\n__all__ = []\n{exports}"
+    added = add_package(source, "zeta_flow_grpo")
+    assert "package_number_8_flow_grpo, zeta_flow_grpo  # noqa: E501\n" in added
+    assert remove_package(added, "zeta_flow_grpo") == source

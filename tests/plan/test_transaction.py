@@ -3,8 +3,6 @@
 import errno
 import fcntl
 import os
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,6 @@ FILES = {
     "over.txt": RenderedFile("new\n"),
     "linked.txt": RenderedFile("file now\n"),
 }
-STEPS = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ def test_commit_leaves_no_trace_of_itself(tmp_path: Path, git: bool) -> None:
     assert recover(root) is None
 
 
-def test_killed_at_every_step_the_tree_is_old_or_new(tmp_path: Path) -> None:
+def test_killed_at_every_step_the_tree_is_old_or_new(tmp_path: Path, killed_at: Callable[..., bool]) -> None:
     root = checkout(tmp_path / "old", git=True)
     old = snapshot(root)
     plan(root).commit()
@@ -81,7 +78,7 @@ def test_killed_at_every_step_the_tree_is_old_or_new(tmp_path: Path) -> None:
     outcomes = set()
     for step in range(1, 1000):
         root = checkout(tmp_path / f"run{step}", git=True)
-        if not _killed_at(step, plan(root).commit):
+        if not killed_at(step, plan(root).commit):
             break
         said = recover(root)
         found = snapshot(root)
@@ -96,14 +93,14 @@ def test_killed_at_every_step_the_tree_is_old_or_new(tmp_path: Path) -> None:
     assert step > 30
 
 
-def test_killed_while_recovering_it_recovers_again(tmp_path: Path) -> None:
+def test_killed_while_recovering_it_recovers_again(tmp_path: Path, killed_at: Callable[..., bool]) -> None:
     root = checkout(tmp_path / "count")
     old = snapshot(root)
-    total = next(n for n in range(1, 1000) if not _killed_at(n, plan(checkout(tmp_path / f"n{n}")).commit))
+    total = next(n for n in range(1, 1000) if not killed_at(n, plan(checkout(tmp_path / f"n{n}")).commit))
     for step in range(1, 1000):
         root = checkout(tmp_path / f"r{step}")
-        assert _killed_at(total - 15, plan(root).commit)
-        done = not _killed_at(step, lambda root=root: recover(root))  # type: ignore[misc]
+        assert killed_at(total - 15, plan(root).commit)
+        done = not killed_at(step, lambda root=root: recover(root))  # type: ignore[misc]
         recover(root)
         assert snapshot(root) == old
         if done:
@@ -203,10 +200,10 @@ def test_two_runs_at_once_one_refuses(tmp_path: Path) -> None:
     plan(root).commit()
 
 
-def test_a_file_edited_after_the_kill_is_kept(tmp_path: Path) -> None:
+def test_a_file_edited_after_the_kill_is_kept(tmp_path: Path, killed_at: Callable[..., bool]) -> None:
     for step in range(1, 1000):
         root = checkout(tmp_path / f"run{step}")
-        assert _killed_at(step, plan(root).commit), "no step left the new file and a journal"
+        assert killed_at(step, plan(root).commit), "no step left the new file and a journal"
         if (root / "a/b/new.py").exists() and (root / ".omni-scaffold-journal.json").exists():
             break
     (root / "a/b/new.py").write_text("mine\n")
@@ -229,28 +226,3 @@ def test_a_damaged_journal_is_said(tmp_path: Path, text: str) -> None:
 def test_nothing_to_recover(tmp_path: Path) -> None:
     assert recover(tmp_path) is None
     assert recover(tmp_path / "missing") is None
-
-
-def _killed_at(step: int, action: Callable[[], object]) -> bool:
-    """Run ``action`` in a child that kills itself before its ``step``-th change of the disk; False if it ended."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def hook(event: str, args: tuple[object, ...]) -> None:
-            nonlocal count
-            writes = event != "open" or (len(args) > 2 and isinstance(args[2], int) and args[2] & os.O_CREAT)
-            if event in STEPS and writes:
-                count += 1
-                if count == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            action()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)

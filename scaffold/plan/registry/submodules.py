@@ -111,9 +111,14 @@ def _with_name(node: cst.ImportFrom, package: str) -> cst.ImportFrom:
     comma = isinstance(aliases[-1].comma, cst.Comma)
     built = _built(node, nodes, gaps, comma=comma)
     one_line = not any(isinstance(gap, cst.ParenthesizedWhitespace) for gap in gaps)
-    if one_line and len(cst.Module([]).code_for_node(built)) > LINE_LENGTH:
+    # A line that was too long before is left to whoever wrote it: wrapped, it would not come back with `remove`.
+    if one_line and _width(node) <= LINE_LENGTH < _width(built):
         built = _built(node, nodes, [_ITEM] * len(nodes) + [_END], comma=True)
     return built
+
+
+def _width(node: cst.ImportFrom) -> int:
+    return len(cst.Module([]).code_for_node(node))
 
 
 def _without_name(node: cst.ImportFrom, package: str) -> cst.ImportFrom:

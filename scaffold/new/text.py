@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from scaffold.new import NewResult
+from scaffold.grade import COMPLETE, PARTIAL, grade_of
+from scaffold.new.plan import NewResult
+from scaffold.spec import IntegrationSpec
 
 
 def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:
@@ -25,6 +28,7 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
     for label, value in _facts(result):
         table.add_row(f"[dim]{label}[/]", value)
     console.print(table)
+    _print_missing(console, spec)
     for note in result.notes:
         console.print(f"[yellow]note:[/] {note}")
     console.print()
@@ -35,6 +39,8 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
 
 def _facts(result: NewResult) -> list[tuple[str, str]]:
     spec = result.spec
+    if grade_of(spec) == PARTIAL:
+        return [("grade", PARTIAL), ("because", str(spec.value("grade.reason")))]
     rules = spec.value("checkpoint.rules") or []
     counts = {op: sum(rule["op"] == op for rule in rules) for op in ("rename", "split", "join", "drop")}
     remap = ", ".join(f"{n} {op}{'' if n == 1 else 's'}" for op, n in counts.items() if n or op in ("rename", "drop"))
@@ -42,11 +48,23 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
     offset = spec.value("schedule.request_offset")
     compensation = f", upstream is asked for {offset:+d}" if offset else ""
     return [
+        ("grade", COMPLETE),
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
         ("key remap", remap),
         ("LoRA", f"rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"),
     ]
+
+
+def _print_missing(console: Console, spec: IntegrationSpec) -> None:
+    """Print what a person must still write, as the package's README lists it."""
+    missing = spec.value("grade.missing") or []
+    if not missing:
+        return
+    console.print()
+    console.print(f"[bold]still to write[/] ({len(missing)}):")
+    for entry in missing:
+        console.print(f"  {escape(entry['where'])}: {escape(entry['what'])} [dim]({escape(entry['at'])})[/]")
 
 
 def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:

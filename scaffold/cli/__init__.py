@@ -1,0 +1,79 @@
+"""The command line. `main` is the console script; each command is a module of ``commands/``, found by walking."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import NoReturn
+
+from scaffold.errors import ScaffoldError
+from scaffold.interrupt import EXIT_CODE, line
+
+# What a full disk, a quota, missing permissions or a machine at its limits look like; anything else is our bug.
+_REFUSALS = frozenset(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EIO")
+)
+
+
+def main() -> NoReturn:
+    """Run the command; errors of the user's are one line on stderr."""
+    _speak_utf8()
+    try:
+        # Imported here, so that Ctrl-C in the tenth of a second that it takes is no traceback either.
+        from scaffold.cli.app import app
+
+        status = app()(standalone_mode=False)
+        if status == EXIT_CODE:  # typer makes Ctrl-C that while it reads the arguments
+            raise KeyboardInterrupt
+    except ScaffoldError as error:
+        _fail(error.line, error.exit_code)
+    except KeyboardInterrupt as interrupt:
+        _fail(line("omni-scaffold", interrupt), EXIT_CODE)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python would complain again while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _environment(error)
+    except Exception as error:
+        _usage(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _speak_utf8() -> None:
+    """Print trees, patches and names of files as the bytes that they are, whatever the locale cannot spell."""
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _environment(error: OSError) -> NoReturn:
+    """Say what the machine refused; where a command writes the user's files, it says so itself."""
+    if error.errno not in _REFUSALS:
+        raise error
+    import tempfile
+
+    place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    hint = f"is there room, and may you write, in {tempfile.gettempdir()} too?"
+    _fail(ScaffoldError(f"{place}{error.strerror}", hint=hint).line, ScaffoldError.exit_code)
+
+
+def _usage(error: Exception) -> NoReturn:
+    """Say what is wrong with the command line; typer keeps the exceptions for it to itself, under changing names."""
+    say = getattr(error, "format_message", None)
+    if say is None:
+        raise error
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        print(context.get_help(), file=sys.stderr)
+        sys.exit(2)
+    command = context.command_path if context is not None else "omni-scaffold"
+    _fail(f"{say().rstrip('.')}; see {command} --help", 2)
+
+
+def _fail(text: str, status: int) -> NoReturn:
+    print("error: " + " ".join(text.split()), file=sys.stderr)
+    sys.exit(status)

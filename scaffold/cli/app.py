@@ -1,0 +1,67 @@
+"""The Typer application: one command for each module of ``commands/``, in the order of a package's life."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+import scaffold.cli.commands as rooms
+from scaffold import __version__
+from scaffold.errors import ScaffoldError
+from scaffold.interrupt import EXIT_CODE, line
+
+
+class InterruptedCommandError(ScaffoldError):
+    """The user pressed Ctrl-C. Typer turns a `KeyboardInterrupt` into a status without a word."""
+
+    exit_code = EXIT_CODE
+
+
+def app() -> typer.Typer:
+    """Return the application; a command's module holds the function of its own name and its ``ORDER``."""
+    found = typer.Typer(
+        name="omni-scaffold",
+        help="Bring a model that diffusers cannot load into VeRL-Omni: inspect its vllm-omni pipeline, render the "
+        "integration, keep it right.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    found.callback()(_common)
+    names = [info.name for info in pkgutil.iter_modules(rooms.__path__)]
+    modules = [importlib.import_module(f"{rooms.__name__}.{name}") for name in names]
+    for name, module in sorted(zip(names, modules, strict=True), key=lambda pair: int(pair[1].ORDER)):
+        found.command()(_interruptible(getattr(module, name)))
+    return found
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as interrupt:
+            raise InterruptedCommandError(line(f"`omni-scaffold {command.__name__}`", interrupt)) from None
+
+    return run
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"omni-scaffold {__version__}")
+        raise typer.Exit
+
+
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Options of every command."""

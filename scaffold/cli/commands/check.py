@@ -1,0 +1,80 @@
+"""The rules, on packages whoever wrote them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scaffold.cli.next_step import next_step
+from scaffold.interrupt import AGAIN, doing, leaving
+
+ORDER = 80
+
+
+class CheckFormat(str, Enum):
+    """Output formats of ``check``."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    sarif = "sarif"
+
+
+def check(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Packages, checkouts of verl-omni or single files.")
+    ] = None,
+    format: Annotated[CheckFormat, typer.Option("--format", help="How to print the findings.")] = CheckFormat.text,
+    fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes.")] = False,
+    unsafe_fixes: Annotated[bool, typer.Option("--unsafe-fixes", help="Apply the other fixes too.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what the fixes change, write nothing.")] = False,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these: OSC203, OSC2, a name.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these out.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Leave out the findings that FILE lists.")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", metavar="FILE", help="List the findings in FILE.")
+    ] = None,
+    explain: Annotated[str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule is about.")] = None,
+    list_rules: Annotated[bool, typer.Option("--list-rules", help="List all rules.")] = False,
+) -> None:
+    """Lint integrations against the guide's checklist and the known bugs; nothing is imported or executed."""
+    from scaffold.check.command import CheckRequest, run_check
+
+    left = None
+    if (fix or unsafe_fixes) and not diff:
+        left = f"all fixes are written or none, see `git diff`; {AGAIN}"
+    request = CheckRequest(
+        paths=tuple(paths or ()),
+        format=format.value,
+        fix=fix,
+        unsafe_fixes=unsafe_fixes,
+        diff=diff,
+        select=tuple(select or ()),
+        ignore=tuple(ignore or ()),
+        baseline=baseline,
+        write_baseline=write_baseline,
+        explain=explain,
+        list_rules=list_rules,
+    )
+    with doing("checking"), leaving(left):
+        outcome = run_check(request, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    typer.echo(outcome.text, nl=False)
+    if outcome.note:
+        typer.echo(outcome.note, err=True)
+    if format is CheckFormat.text and not (explain or list_rules or diff):
+        next_step(
+            "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
+            "`# omni-scaffold: ignore[RULE] reason` hides one place"
+            if outcome.status
+            else "`omni-scaffold verify PACKAGE` runs it on a tiny model"
+        )
+    raise typer.Exit(outcome.status)

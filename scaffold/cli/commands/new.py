@@ -1,0 +1,61 @@
+"""An integration rendered and wired into verl-omni."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scaffold.cli.options import Checkpoint, VllmOmni
+from scaffold.interrupt import leaving
+
+ORDER = 20
+
+
+def new(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the integration: a lower-case identifier.")],
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to integrate; MODEL by default.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    verl_omni: Annotated[
+        str | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni to write into.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Folder to write to, edits as a patch beside the tree.")
+    ] = None,
+    vllm_omni: VllmOmni = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="RELEASE", help="verl-omni release to write for with --out (default main)."),
+    ] = None,
+    spec: Annotated[
+        Path | None, typer.Option("--spec", metavar="FILE", help="Render this scaffold.toml instead of inspecting.")
+    ] = None,
+    date: Annotated[
+        str | None, typer.Option("--date", metavar="MM/DD/YYYY", help="Date that documentation pages carry.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    export_svg: Annotated[
+        Path | None, typer.Option("--export-svg", metavar="FILE", help="Also keep what is printed as an SVG.")
+    ] = None,
+) -> None:
+    """Render the integration of a model and wire it into verl-omni."""
+    from scaffold.new import NewRequest, plan_new
+    from scaffold.new.text import print_result
+
+    request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force)
+    result = plan_new(request)
+    if diff:
+        typer.echo(result.plan.diff(), nl=False)
+    elif dry_run:
+        print_result(result, written=None, svg=export_svg)
+    if diff or dry_run:
+        result.plan.check()
+        return
+    written = result.plan.commit()
+    with leaving(f"{len(written)} files are written; nothing else is left to do"):
+        print_result(result, written=written, svg=export_svg)

@@ -1,0 +1,48 @@
+"""The map from a checkpoint's keys to the training module, proved."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scaffold.cli.next_step import next_step
+from scaffold.cli.options import Checkpoint, Format, VllmOmni
+
+ORDER = 30
+
+
+def remap(
+    target: Annotated[
+        str, typer.Argument(metavar="PACKAGE_OR_PIPELINE", help="Folder of a rendered package, or a pipeline.")
+    ],
+    checkpoint: Checkpoint = None,
+    vllm_omni: VllmOmni = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the map and its proof.")] = Format.text,
+    meta: Annotated[
+        bool, typer.Option("--meta", help="Build the package's module on torch's meta device; this runs its code.")
+    ] = False,
+    lora_targets: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="LoRA targets to prove instead of the package's own.")
+    ] = None,
+) -> None:
+    """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
+    from scaffold.remap.command import RemapRequest, remap
+    from scaffold.remap.text import SHOWN, offender_lines, print_result
+
+    result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
+    if format is Format.json:
+        import json
+
+        typer.echo(json.dumps(result.proof.to_json(), indent=2))
+        for line in offender_lines(result.proof.offenders, SHOWN):
+            typer.echo(line, err=True)
+    else:
+        print_result(result)
+        next_step(
+            "`omni-scaffold check PACKAGE`, or `omni-scaffold new MODEL --checkpoint …` where nothing is rendered yet"
+            if result.proof.holds
+            else "correct [checkpoint] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
+        )
+    if not result.proof.holds:
+        raise typer.Exit(1)

@@ -1,0 +1,34 @@
+"""The inverse of ``new``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scaffold.cli.options import Package
+from scaffold.interrupt import leaving
+
+ORDER = 60
+
+
+def remove(
+    package: Package,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove edited files too.")] = False,
+) -> None:
+    """Undo `new`: take the package's files away and the edits back; edited files stay."""
+    from scaffold.lifecycle.remove import plan_remove
+    from scaffold.lifecycle.text import print_removal
+
+    removal = plan_remove(package, force=force)
+    if diff:
+        typer.echo(removal.plan.diff(), nl=False)
+    elif dry_run:
+        print_removal(removal, written=None)
+    else:
+        written = removal.plan.commit()
+        with leaving("the package is removed; nothing else is left to do"):
+            print_removal(removal, written=written)
+    removal.check_complete()

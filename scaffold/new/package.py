@@ -1,0 +1,70 @@
+"""The rendered package: its files, and the spec that tells their digests."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ScaffoldError
+from scaffold.new.recorded import SPEC_NAME, package_path, recorded_spec
+
+if TYPE_CHECKING:
+    from scaffold.port import Port
+    from scaffold.render import RenderedFile
+    from scaffold.spec import IntegrationSpec
+
+
+def render_package(
+    spec: IntegrationSpec, notes: list[str], checkout: Path | None = None, port: Port | None = None
+) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
+    """Render every file, and the spec itself with the digests of the others.
+
+    Args:
+        spec: what to render.
+        notes: receives one line for each check that this machine could not make.
+        checkout: where the files will be; the spec then keeps which folders they need that it did not have.
+        port: the ported denoiser of a partial package; without it, it is ported again from the recorded version.
+    """
+    import hashlib
+    from dataclasses import replace
+
+    from scaffold.grade import PARTIAL, grade_of
+    from scaffold.grade.rendering import ported_text, validate_partial
+    from scaffold.remap import KeyMap
+    from scaffold.render import RenderedFile, render
+    from scaffold.spec import IntegrationSpec
+    from scaffold.spec.seal import seal
+    from scaffold.spec.validate import validate
+
+    # What is rendered is what the file says: reading it back fixes the order of keys.
+    spec = IntegrationSpec.from_toml(spec.to_toml())
+    context = spec.context()
+    if grade_of(spec) == PARTIAL:
+        validate_partial(spec)
+        context["ported"] = {"source": ported_text(spec, port)}
+    else:
+        validate(spec)
+        rules = spec.value("checkpoint.rules")
+        if not isinstance(rules, list):
+            raise ScaffoldError(f"checkpoint.rules is {rules!r}", hint="it must be the list of the key remap")
+        KeyMap.from_data(rules)
+    files = render(context, notes=notes)
+    digests = {
+        path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
+    }
+    path = f"{package_path(spec)}/{SPEC_NAME}"
+    folders = _made_folders(checkout, [*files, path], spec) if checkout is not None else ()
+    spec = replace(spec, files=digests, folders=folders)
+    files[path] = RenderedFile(seal(spec.to_toml()), template=SPEC_NAME)
+    return dict(sorted(files.items())), spec
+
+
+def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:
+    """Return the folders that the files need and the checkout lacks, or that an earlier run made for them."""
+    from scaffold.plan.folder import Folder
+
+    _, recorded = recorded_spec(root, spec)
+    needed = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
+    with Folder(root) as folder:
+        missing = {parent for path in paths for parent in folder.missing_parents(path)}
+    return tuple(sorted(missing | (set(recorded.folders) & needed if recorded else set())))

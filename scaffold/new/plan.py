@@ -1,0 +1,123 @@
+"""From the request to the plan: inspect, specify, render; nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ScaffoldError
+from scaffold.new.package import render_package
+from scaffold.new.recorded import known_digests, package_path
+from scaffold.new.refusal import refuse
+from scaffold.new.request import NewRequest, refuse_empty, refuse_flags
+from scaffold.new.uncommitted import uncommitted_notes
+
+if TYPE_CHECKING:
+    from scaffold.grade import Graded
+    from scaffold.inspect import Report
+    from scaffold.plan import Plan
+    from scaffold.render.names import Names
+    from scaffold.spec import IntegrationSpec
+    from scaffold.target import ContractProfile
+
+
+@dataclass(frozen=True)
+class NewResult:
+    """What was planned, what it rests on, and what the user should know."""
+
+    spec: IntegrationSpec
+    plan: Plan
+    report: Report | None
+    notes: tuple[str, ...]
+
+    @property
+    def package_path(self) -> str:
+        """Path of the rendered package from the repository's root."""
+        return package_path(self.spec)
+
+
+def plan_new(request: NewRequest) -> NewResult:
+    """Inspect, specify, render and plan; nothing is written.
+
+    Raises:
+        ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
+    """
+    from scaffold.plan import plan_checkout, plan_output, recover, wiring_edits
+    from scaffold.progress import step
+    from scaffold.render import derive_names
+    from scaffold.target import Checkout, default_profile, profile_by_name
+
+    names = derive_names(request.model)
+    refuse_empty(request)
+    if (request.out is None) == (request.verl_omni is None):
+        raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
+    notes: list[str] = []
+    checkout = None
+    unfinished = recover(Path(request.verl_omni or request.out or ".").expanduser())
+    if unfinished:
+        notes.append(unfinished)
+    if request.verl_omni is not None:
+        checkout = Checkout.open(request.verl_omni)
+        profile = checkout.profile
+        notes += checkout.notes
+    else:
+        profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
+
+    report, port = None, None
+    if request.spec is not None:
+        refuse_flags(request)
+        spec = _read_spec(request.spec, names.model)
+        written_for = str(spec.value("target.profile"))
+        if checkout is not None and written_for != profile.name:
+            raise ScaffoldError(
+                f"{request.spec} was made for verl-omni {written_for}, the checkout is {profile.name}",
+                hint="run `new` without --spec for this checkout",
+            )
+        profile = profile_by_name(written_for)
+    else:
+        pin = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
+        report, graded = _specify(request, names, profile, pin)
+        spec, port = graded.spec, graded.port
+    with step("rendering"):
+        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port)
+    edits = wiring_edits(files, spec.context())
+    plan = (
+        plan_checkout(files, edits, checkout.root, known=known_digests(checkout.root, spec), force=request.force)
+        if checkout is not None
+        else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
+    )
+    if checkout is not None:
+        notes += uncommitted_notes(plan)
+    return NewResult(spec, plan, report, tuple(notes))
+
+
+def _specify(
+    request: NewRequest, names: Names, profile: ContractProfile, pin: str | None
+) -> tuple[Report, Graded]:
+    from scaffold.checkpoint import read_checkpoint
+    from scaffold.grade import specify
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.progress import step
+    from scaffold.spec import SpecRequest
+    from scaffold.upstream import locate
+
+    headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
+    source = locate(request.vllm_omni, checkout_pin=pin)
+    with step(f"reading vllm-omni {source.label}"):
+        report = inspect_pipeline(source, request.pipeline or request.model, headers)
+    refuse(report)
+    return report, specify(SpecRequest(report, names, profile, headers, request.date), source)
+
+
+def _read_spec(path: Path, model: str) -> IntegrationSpec:
+    from scaffold.spec import IntegrationSpec
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScaffoldError(f"cannot read the spec {path}: {error}") from None
+    spec = IntegrationSpec.from_toml(text, str(path))
+    if spec.value("names.model") != model:
+        raise ScaffoldError(f"{path} is the spec of {spec.value('names.model')!r}, not of {model!r}")
+    return spec

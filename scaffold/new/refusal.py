@@ -1,0 +1,26 @@
+"""Pipelines for which ``new`` renders nothing, with the reason and its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaffold.errors import RefusedError
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+
+DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
+
+
+def refuse(report: Report) -> None:
+    """Raise `RefusedError` for a pipeline that this path does not serve."""
+    verdict, pipeline = report.verdict, report.upstream.pipeline
+    evidence = report.fact("verdict.path").evidence
+    reason = f"{verdict['reason']}{f' ({evidence[0].file}:{evidence[0].line})' if evidence else ''}"
+    if verdict["path"] == "diffusers":
+        raise RefusedError(
+            f"{pipeline} loads through diffusers: {reason}",
+            hint=f"follow {DIFFUSERS_GUIDE}; that path needs no training module of its own",
+        )
+    if verdict["path"] == "refused":
+        raise RefusedError(f"{pipeline} cannot be trained with FlowGRPO: {reason}")

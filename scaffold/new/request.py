@@ -1,0 +1,53 @@
+"""What ``new`` is asked for, and which flags do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """The command line of ``new``."""
+
+    model: str
+    pipeline: str | None = None
+    checkpoint: str | None = None
+    vllm_omni: str | None = None
+    verl_omni: str | None = None
+    out: str | None = None
+    profile: str | None = None
+    spec: Path | None = None
+    date: str | None = None
+    force: bool = False
+
+
+def refuse_empty(request: NewRequest) -> None:
+    """An empty value is a shell variable that was never set, not a wish for the default."""
+    for flag, value in {
+        "--pipeline": request.pipeline,
+        "--checkpoint": request.checkpoint,
+        "--vllm-omni": request.vllm_omni,
+        "--profile": request.profile,
+        "--date": request.date,
+        "--out": request.out,
+        "--verl-omni": request.verl_omni,
+    }.items():
+        if value is not None and not value.strip():
+            raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
+
+
+def refuse_flags(request: NewRequest) -> None:
+    """A spec already holds what these flags decide; obeying one of the two in silence would be wrong."""
+    given = {
+        "--pipeline": request.pipeline,
+        "--checkpoint": request.checkpoint,
+        "--vllm-omni": request.vllm_omni,
+        "--profile": request.profile,
+        "--date": request.date,
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise ScaffoldError(f"{flag} and --spec exclude each other", hint="edit the spec, or leave --spec out")

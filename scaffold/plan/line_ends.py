@@ -1,0 +1,28 @@
+"""Line ends: a checkout may hold ``\\r\\n`` where the tool writes ``\\n``, and is no other text for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scaffold.plan.state import FileState
+
+
+def is_crlf(content: bytes) -> bool:
+    """Whether every line ends with ``\\r\\n``."""
+    return b"\r\n" in content and content.count(b"\n") == content.count(b"\r\n")
+
+
+def plain(state: FileState | None) -> FileState | None:
+    """Return a file with the line ends that the tool writes; links and mixed files as they are."""
+    if state is None or state.link or not is_crlf(state.content):
+        return state
+    return replace(state, content=state.content.replace(b"\r\n", b"\n"))
+
+
+def as_there(new: FileState | None, there: FileState | None) -> FileState | None:
+    """Return a new state with the line ends of the file that it replaces."""
+    if new is None or new.link or there is None or there.link or not is_crlf(there.content):
+        return new
+    if b"\r\n" in new.content:
+        return new
+    return replace(new, content=new.content.replace(b"\n", b"\r\n"))

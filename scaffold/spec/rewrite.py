@@ -1,0 +1,108 @@
+"""``scaffold.toml`` written over the text that a person edited: comments, order and formatting stay."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, MutableMapping
+from difflib import SequenceMatcher
+from typing import Any
+
+from scaffold.spec.derived import comparable
+from scaffold.spec.model import IntegrationSpec
+from scaffold.spec.seal import seal
+
+
+def rewrite(text: str, spec: IntegrationSpec) -> str | None:
+    """Return ``text`` with the values of ``spec``.
+
+    A text without anything of a person's but values is what `IntegrationSpec.to_toml` writes. Another one keeps what
+    is its own, and carries the seal of the text without it, so that it counts as edited. None where that failed.
+
+    Args:
+        text: TOML.
+        spec: what the result says.
+    """
+    from tomlkit import TOMLDocument, parse
+    from tomlkit.exceptions import TOMLKitError
+
+    canonical = seal(spec.to_toml())
+    if is_plain(text):
+        return canonical
+    try:
+        document: TOMLDocument = parse(text)
+        _merge_table(document, _loads(canonical))
+        written = document.as_string()
+        return written if comparable(_loads(written)) == comparable(_loads(canonical)) else None
+    except (TOMLKitError, LookupError, TypeError, ValueError, AttributeError):
+        return None  # tables in an order, or a nesting, that the library does not edit
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has no comments and no formatting of its own."""
+    return seal(IntegrationSpec.from_toml(text).to_toml()) == seal(text)
+
+
+def _merge_table(there: MutableMapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for key in [key for key in there if key not in wanted]:
+        del there[key]
+    for key, value in wanted.items():
+        if key not in there:
+            there[key] = _item(value)
+        elif comparable(_plain(there[key])) != comparable(value):
+            _merge(there, key, value)
+
+
+def _merge(there: Any, key: Any, value: Any) -> None:
+    """Change one entry of a table or a list, inside where both are of one kind."""
+    mine = there[key]
+    if isinstance(mine, MutableMapping) and isinstance(value, Mapping):
+        _merge_table(mine, value)
+    elif isinstance(mine, list) and isinstance(value, list) and mine:
+        _merge_list(mine, value)
+    else:
+        there[key] = _item(value)
+
+
+def _merge_list(mine: list[Any], wanted: list[Any]) -> None:
+    """Delete, insert and change entries from the end, so that the comments beside the others keep their places."""
+    before, after = [repr(comparable(_plain(entry))) for entry in mine], [repr(comparable(entry)) for entry in wanted]
+    steps = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for kind, start, end, first, last in reversed(steps):
+        if kind == "equal":
+            continue
+        shared = min(end - start, last - first)
+        for index in reversed(range(start + shared, end)):
+            del mine[index]
+        for index in range(first + shared, last):
+            mine.insert(start + index - first, _entry(mine, wanted[index]))
+        for index in range(shared):
+            _merge(mine, start + index, wanted[first + index])
+
+
+def _entry(mine: list[Any], value: Any) -> Any:
+    """Return a new entry of a list: between square brackets a table stands in braces."""
+    from tomlkit import inline_table
+    from tomlkit.items import Array
+
+    if not isinstance(mine, Array) or not isinstance(value, Mapping):
+        return _item(value)
+    table = inline_table()
+    table.update(value)
+    return table
+
+
+def _plain(value: Any) -> Any:
+    return value.unwrap() if hasattr(value, "unwrap") else value
+
+
+def _item(value: Any) -> Any:
+    """Return a new entry as the tool writes it."""
+    from tomli_w import dumps
+    from tomlkit import parse
+
+    return parse(dumps({"x": value}))["x"]
+
+
+def _loads(text: str) -> Any:
+    return importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)

@@ -1,0 +1,202 @@
+"""``scaffold.toml`` is the user's: comments, order and formatting survive every command that writes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout_standins import PACKAGE, snapshot
+
+from scaffold.spec import IntegrationSpec
+from scaffold.spec.rewrite import is_plain, rewrite
+
+SPEC = f"{PACKAGE}/scaffold.toml"
+COMMENTED = """# Ours, ask Ada.
+schema = 1
+not_established = []
+
+[schedule] # the recipe
+shift = 3.0  # as published
+steps = 'n'
+
+[lora]
+targets = [
+    "q_proj",  # first
+    "k_proj",
+    # the last one
+    "v_proj",
+]
+
+[[cfg.parameters]]
+name = "scale"  # text
+default = 4.0
+
+[[cfg.parameters]]
+# the other
+name = "interval"
+default = [0.0, 1.0]
+
+[provenance]
+
+[fingerprints]
+"""
+
+
+def changed(text: str, section: str, key: str, value: object) -> tuple[IntegrationSpec, str]:
+    spec = IntegrationSpec.from_toml(text)
+    sections = {name: dict(values) for name, values in spec.sections.items()}
+    sections[section][key] = value
+    spec = replace(spec, sections=sections)
+    written = rewrite(text, spec)
+    assert written is not None
+    return spec, written
+
+
+def without_seal(text: str) -> str:
+    return re.sub(r'(?m)^digest = "[0-9a-f]+"\n', "", text)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "old", "new"),
+    [
+        ("schedule", "shift", 2.0, "shift = 3.0  # as", "shift = 2.0  # as"),
+        ("schedule", "steps", "n", "", ""),
+        ("lora", "targets", ["q_proj", "v_proj"], '    "k_proj",\n', ""),
+        ("lora", "targets", ["q_proj", "k_proj", "w"], '"v_proj"', '"w"'),
+        (
+            "cfg",
+            "parameters",
+            [{"name": "scale", "default": 5.0}, {"name": "interval", "default": [0.0, 1.0]}],
+            "default = 4.0",
+            "default = 5.0",
+        ),
+        (
+            "cfg",
+            "parameters",
+            [{"name": "interval", "default": [0.0, 1.0]}],
+            '[[cfg.parameters]]\nname = "scale"  # text\ndefault = 4.0\n\n',
+            "",
+        ),
+    ],
+)
+def test_only_the_value_changes(section: str, key: str, value: object, old: str, new: str) -> None:
+    spec, written = changed(COMMENTED, section, key, value)
+    assert IntegrationSpec.from_toml(written).sections == spec.sections
+    assert without_seal(written) == COMMENTED.replace(old, new, 1)
+
+
+def test_new_keys_and_sections_are_added_and_old_ones_go() -> None:
+    spec = IntegrationSpec.from_toml(COMMENTED)
+    sections = {
+        "schedule": {"shift": 3.0, "fresh": [1, 2]},
+        "deploy": {"engine": {"a": 1}},
+        "cfg": spec.sections["cfg"],
+    }
+    written = rewrite(COMMENTED, replace(spec, sections=sections))
+    assert written is not None
+    assert IntegrationSpec.from_toml(written).sections == sections
+    for comment in ("# Ours, ask Ada.", "# the recipe", "# as published", "# text", "# the other"):
+        assert comment in written
+    assert rewrite(written, replace(spec, sections=sections)) == written
+
+
+def test_text_without_comments_is_what_the_tool_writes(reference_spec: IntegrationSpec) -> None:
+    text = reference_spec.to_toml()
+    assert is_plain(text)
+    spec, written = changed(text, "schedule", "shift", 1.25)
+    assert written.replace("shift = 1.25", "shift = 3.0").splitlines()[2:] == text.splitlines()[1:]
+    assert IntegrationSpec.from_toml(written).sections == spec.sections
+
+
+@pytest.fixture
+def out(output: Callable[..., Path], tmp_path: Path) -> Path:
+    """Return a package whose ``scaffold.toml`` a person has commented."""
+    root = Path(shutil.copytree(output("0.22.0"), tmp_path / "out", symlinks=True))
+    spec = root / SPEC
+    text = spec.read_text()
+    for old, new in (
+        ("schema = 1\n", "# Owner: Ada.\nschema = 1\n"),
+        ("noise_level = 0.7\n", "noise_level = 0.7  # do not touch\n"),
+        ("[lora]\n", "# Ranks below 64 did not learn.\n[lora]\n"),
+        ('    "q_proj_moe_gen",\n', '    "q_proj_moe_gen",  # first\n'),
+        (
+            '[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\n',
+            "[names]\npackage = \"toy_flow_grpo\"\nmodel = 'toy'\n",
+        ),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    spec.write_text(text)
+    return root
+
+
+MINE = (
+    "# Owner: Ada.\nschema = 1\n",
+    "noise_level = 0.7  # do not touch\n",
+    "# Ranks below 64 did not learn.\n[lora]\n",
+    '    "q_proj_moe_gen",  # first\n',
+    "[names]\npackage = \"toy_flow_grpo\"\nmodel = 'toy'\n",
+)
+
+
+@pytest.mark.upstream
+def test_comments_survive_an_update(out: Path, output: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    scaffold_cli("update", out, "--vllm-omni", "0.30.0").success()
+    text = (out / SPEC).read_text()
+    for mine in MINE:
+        assert mine in text, mine
+    fresh = output("0.30.0")
+    assert IntegrationSpec.from_toml(text) == IntegrationSpec.from_toml((fresh / SPEC).read_text())
+    assert {k: v for k, v in snapshot(out).items() if k != SPEC} == {
+        k: v for k, v in snapshot(fresh).items() if k != SPEC
+    }
+    again = snapshot(out)
+    assert "nothing to do" in scaffold_cli("update", out, "--vllm-omni", "0.30.0").success()
+    assert snapshot(out) == again
+
+
+@pytest.mark.upstream
+def test_comments_survive_update_spec(out: Path, scaffold_cli: Callable[..., Any]) -> None:
+    spec = out / SPEC
+    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.75 # mine\n"))
+    scaffold_cli("update", out, "--spec").success()
+    text = spec.read_text()
+    for mine in (*MINE, "\nshift = 1.75 # mine\n"):
+        assert mine in text, mine
+    assert "SCHEDULE_SHIFT = 1.75\n" in (out / PACKAGE / "common.py").read_text()
+
+
+@pytest.mark.upstream
+def test_commented_spec_counts_as_edited(out: Path, scaffold_cli: Callable[..., Any]) -> None:
+    scaffold_cli("update", out, "--vllm-omni", "0.30.0").success()
+    outcome = scaffold_cli("remove", out)
+    assert outcome.code == 4
+    assert f"kept: {SPEC};" in outcome.err
+    assert "# Owner: Ada." in (out / SPEC).read_text()
+
+
+def test_lists_that_stand_apart_are_not_touched(reference_spec: IntegrationSpec) -> None:
+    """The library cannot change a list of tables of which one stands elsewhere; no comment is lost in silence."""
+    entry = '\n[[cfg.parameters]]\nname = "cfg_renorm_min"\ndefault = 0.0\n'
+    text = reference_spec.to_toml()
+    assert entry in text
+    apart = "# Ours.\n" + text.replace(entry, "").replace("\n[schedule]\n", f"{entry}\n[schedule]\n")
+    assert rewrite(apart, reference_spec) is None
+
+
+@pytest.mark.upstream
+def test_comments_that_cannot_be_kept_are_a_conflict(
+    out: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaffold.spec.rewrite.rewrite", lambda *_: None)
+    before = snapshot(out)
+    line = scaffold_cli("update", out, "--vllm-omni", "0.30.0").refusal(4)
+    assert "without losing your comments" in line
+    assert snapshot(out) == before
+    scaffold_cli("update", out, "--vllm-omni", "0.30.0", "--force").success()
+    assert "# Owner: Ada." not in (out / SPEC).read_text()
