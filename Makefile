@@ -48,7 +48,7 @@ rollout-env: $(VENV)/.tool
 	$(BIN)/python -m scaffold.verify.rollout.environment
 
 rollout: $(VENV)/.test rollout-env
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify tests/port
 
 fuzz: $(VENV)/.test
 	OMNI_SCAFFOLD_FUZZ_SECONDS=$${OMNI_SCAFFOLD_FUZZ_SECONDS:-300} \
@@ -77,6 +77,7 @@ docs: $(VENV)/.tool
 	rm -rf build/recording
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
+	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py

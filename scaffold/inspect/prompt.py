@@ -69,7 +69,7 @@ def encode_calls(program: Program) -> list[CallRecord]:
     """Calls that turn text of the request into ids, outermost text first."""
     found = []
     for record in program.trace.calls:
-        if not isinstance(record.result, Call) or not _is_tokenizer_call(record):
+        if not isinstance(record.result, Call) or not is_tokenizer_call(record):
             continue
         given = [*record.args, *record.kwargs.values()]
         if any(isinstance(n, Param) and n.root in ("prompt", "extra_args") for v in given[:2] for n in walk(v)):
@@ -77,7 +77,8 @@ def encode_calls(program: Program) -> list[CallRecord]:
     return found
 
 
-def _is_tokenizer_call(record: CallRecord) -> bool:
+def is_tokenizer_call(record: CallRecord) -> bool:
+    """Whether a tokenizer is called, or its chat template applied."""
     target = record.func
     if isinstance(target, Attr):
         if target.name not in _ENCODERS and target.name != "apply_chat_template":

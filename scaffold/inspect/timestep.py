@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.kept_modules import kept_calls, rearranged
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of, number
@@ -22,7 +23,7 @@ KEYS = (
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    embedder = _embedder(program)
+    embedder = _embedder(program) or _kept_embedder(program)
     if embedder is None:
         return {}
     obj, method, given = embedder
@@ -127,6 +128,16 @@ def _embedder(program: Program) -> tuple[Obj, str, Value] | None:
         times = [v for v in given if is_turn(v, loop.number)]
         if len(times) == 1 and len(given) <= 2 and len(record.callers) > len(denoiser.record.callers):
             return record.receiver, record.method, times[0]
+    return None
+
+
+def _kept_embedder(program: Program) -> tuple[Obj, str, Value] | None:
+    """The same where the pipeline keeps it in a dictionary, outside of the denoiser."""
+    loop = program.denoising
+    for call in kept_calls(program):
+        for value in call.given:
+            if loop is not None and call.module is not None and is_turn(rearranged(value), loop.number):
+                return call.module, "forward", rearranged(value)
     return None
 
 

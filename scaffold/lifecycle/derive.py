@@ -17,14 +17,18 @@ def derive(recorded: IntegrationSpec, report: Report, profile: ContractProfile) 
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
         RefusedError: the pipeline has become something that no template renders.
     """
+    from scaffold.grade import PARTIAL, grade_of, specify
     from scaffold.lifecycle.spec_headers import headers_of
     from scaffold.new import refuse
     from scaffold.render import derive_names
     from scaffold.spec import SpecRequest, build_spec, find_preset
+    from scaffold.upstream import locate
 
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
     preset = find_preset(names.model, report.fact("detail.pipeline.registry_key").value)
+    if grade_of(recorded) == PARTIAL:
+        return specify(SpecRequest(report, names, profile), locate(report.upstream.version)).spec
     # What was made from a packaged manifest is made from it again.
     packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {preset.manifest}"
     return build_spec(SpecRequest(report, names, profile, None if packaged else headers_of(recorded, report)))

@@ -92,9 +92,7 @@ def plan_new(request: NewRequest) -> NewResult:
     return NewResult(spec, plan, report, tuple(notes))
 
 
-def _specify(
-    request: NewRequest, names: Names, profile: ContractProfile, pin: str | None
-) -> tuple[Report, Graded]:
+def _specify(request: NewRequest, names: Names, profile: ContractProfile, pin: str | None) -> tuple[Report, Graded]:
     from scaffold.checkpoint import read_checkpoint
     from scaffold.grade import specify
     from scaffold.inspect import inspect_pipeline

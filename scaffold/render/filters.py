@@ -41,6 +41,21 @@ def py(value: Any) -> str:
     raise ValueError(f"no Python literal for a {type(value).__name__}")
 
 
+def long_py(value: Any, width: int = 100) -> str:
+    """Return text as one Python literal of several pieces, none longer than about ``width``; short text stays one."""
+    text = _defined(value)
+    if not isinstance(text, str):
+        raise ValueError(f"no text but a {type(text).__name__}")
+    if len(py(text)) <= width:
+        return py(text)
+    pieces = [""]
+    for word in re.split(r"(?<=\s)(?=\S)", text):
+        if pieces[-1].endswith("\n") or len(py(pieces[-1] + word)) > width:
+            pieces.append("")
+        pieces[-1] += word
+    return "(\n" + "\n".join(py(piece) for piece in pieces if piece) + "\n)"
+
+
 def tuple_py(value: Any) -> str:
     """Return a list as a Python tuple literal, as constants of a module should be."""
     value = _defined(value)
@@ -175,6 +190,7 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
 FILTERS = {
     "py": py,
     "tuple_py": tuple_py,
+    "long_py": long_py,
     "sh": sh,
     "yaml": yaml,
     "toml": toml,

@@ -15,6 +15,7 @@ from scaffold.resources import templates_root
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
+OVERLAYS = {"partial": "ported"}  # grade to the folder whose templates are rendered in place of the others
 
 
 class HasContext(Protocol):
@@ -30,7 +31,8 @@ def render(
     """Render every template and bring the result into its final form.
 
     Every ``*.jinja`` outside ``blocks/`` gives the file of the same path without the suffix, with ``_package_``
-    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out.
+    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out. A package that is
+    graded partial has a tree of templates of its own, which includes what it shares with the others.
 
     Args:
         spec: the sections of the spec, or an object whose ``context()`` returns them.
@@ -51,20 +53,25 @@ def render(
     env = environment(root)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
-    for name in _template_names(root):
+    grade = context.get("grade")
+    overlay = OVERLAYS.get(grade.get("value", "")) if isinstance(grade, Mapping) else None
+    for name in _template_names(root, overlay):
         text = render_template(env, root, name, context)
         if not text.strip():
             continue
-        path, file = _place(name, text, placeholders)
+        path, file = _place(name.removeprefix(f"{overlay}/"), text, placeholders)
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file
     return dict(sorted(finish(files, [] if notes is None else notes).items()))
 
 
-def _template_names(root: Path) -> list[str]:
+def _template_names(root: Path, overlay: str | None = None) -> list[str]:
     names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
-    return sorted(name for name in names if not name.startswith(f"{BLOCKS}/"))
+    apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
+    if overlay is not None:
+        return sorted(name for name in names if name.startswith(f"{overlay}/"))
+    return sorted(name for name in names if not name.startswith(apart))
 
 
 def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:

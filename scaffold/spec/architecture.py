@@ -69,24 +69,32 @@ def recognise(headers: CheckpointHeaders, layers: str | None = None) -> dict[str
     vocabulary, hidden = shape_of(headers, f"{prefix}embed_tokens.weight", 2)
     query = shape_of(headers, f"{layer}self_attn.q_proj.weight", 2)
     key = shape_of(headers, f"{layer}self_attn.k_proj.weight", 2)
-    qk_norm = "self_attn.q_norm.weight" in names
+    experts = _expert_suffix(names)
+    norms = norm_parts(names, experts)
     gated = "mlp.gate_proj.weight" in names
     inner = shape_of(headers, f"{layer}mlp.{'gate_proj' if gated else 'up_proj'}.weight", 2)[0]
     return {
         "hidden_size": hidden,
         "intermediate_size": inner,
         "num_hidden_layers": _layer_count(headers, prefix),
-        "head_dim": shape_of(headers, f"{layer}self_attn.q_norm.weight", 1)[0] if qk_norm else None,
+        "head_dim": len(norms) * shape_of(headers, f"{layer}self_attn.q_norm.weight", 1)[0] if norms else None,
         "q_size": query[0],
         "kv_size": key[0],
         "vocab_size": vocabulary,
-        "qk_norm": qk_norm,
+        "qk_norm": bool(norms),
         "qkv_bias": "self_attn.q_proj.bias" in names,
         "output_bias": "self_attn.o_proj.bias" in names,
         "mlp": "swiglu" if gated else "gelu",
         "mlp_bias": "mlp.up_proj.bias" in names,
-        "experts": _expert_suffix(names),
+        "experts": experts,
+        **({"norm_parts": norms} if len(norms) > 1 else {}),
     }
+
+
+def norm_parts(names: set[str], experts: str | None) -> list[str]:
+    """Return what follows ``q_norm`` in the names of the norms that the parts of a head have; one part has "" alone."""
+    found = {n.removeprefix("self_attn.q_norm").removesuffix(".weight") for n in names if "self_attn.q_norm" in n}
+    return sorted({part.removesuffix(experts or "") for part in found})
 
 
 def _layer_count(headers: CheckpointHeaders, prefix: str) -> int:
@@ -114,42 +122,56 @@ def _expert_suffix(names: set[str]) -> str | None:
     return twins.pop() if len(twins) == 1 else None
 
 
-def latent_modules(
-    headers: CheckpointHeaders, hidden: int, token_size: int, hints: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Find the modules around the decoder: latent projections and timestep embedder.
+def token_size(latents: Mapping[str, Any]) -> int:
+    """Return the channels of one latent token."""
+    size: int = latents["patch"] ** 2 * latents["channels"]
+    return size
+
+
+def projection(headers: CheckpointHeaders, shape: Shape, hint: str | None) -> str | None:
+    """Return the name of the one linear layer at the top of the checkpoint that has a shape; None where none decides.
 
     Args:
-        hidden: width of the decoder.
-        token_size: channels of one latent token.
-        hints: names by key of the result; they decide where shapes leave a choice, and must be there.
-
-    Returns:
-        Names by role, None where nothing fits or nothing decides; and the number of timestep features.
+        headers: the checkpoint.
+        shape: of the weight.
+        hint: a name that decides where shapes leave a choice, and must be there.
 
     Raises:
-        ScaffoldError: a hinted module is missing, or its shape contradicts the sizes.
+        ScaffoldError: the hinted layer is missing, or its shape contradicts the sizes.
     """
     tensors = headers.tensors
     tops = [name.removesuffix(".weight") for name in tensors if name.count(".") == 1 and name.endswith(".weight")]
-    wanted = {"input_projection": (hidden, token_size), "output_projection": (token_size, hidden)}
-    found: dict[str, Any] = {}
-    for role, shape in wanted.items():
-        fitting = [name for name in tops if tensors[f"{name}.weight"].shape == shape]
-        hint = hints.get(role)
-        if hint is not None and hint not in fitting:
-            seen = shape_of(headers, f"{hint}.weight", 2)
-            raise ScaffoldError(
-                f"{headers.source}: {hint + '.weight'!r} has shape {list(seen)}, expected {list(shape)} from hidden "
-                "size, patch side and channels"
-            )
-        found[role] = hint if hint is not None else fitting[0] if len(fitting) == 1 else None
-    timed = [name.removesuffix(".mlp.0.weight") for name in tensors if name.endswith(".mlp.0.weight")]
-    hint = hints.get("time_embedder")
-    embedder = hint if hint is not None else timed[0] if len(timed) == 1 else None
-    found["time_embedder"] = embedder
-    found["timestep_frequencies"] = shape_of(headers, f"{embedder}.mlp.0.weight", 2)[1] if embedder else None
-    return found
+    fitting = [name for name in tops if tensors[f"{name}.weight"].shape == shape]
+    if hint is None:
+        return fitting[0] if len(fitting) == 1 else None
+    if hint not in fitting:
+        seen = shape_of(headers, f"{hint}.weight", 2)
+        raise ScaffoldError(
+            f"{headers.source}: {hint + '.weight'!r} has shape {list(seen)}, expected {list(shape)} from hidden "
+            "size, patch side and channels"
+        )
+    return hint
+
+
+def time_embedder(headers: CheckpointHeaders, path: str | None) -> dict[str, Any]:
+    """Return name and number of features of the timestep embedder, None where none decides.
+
+    Args:
+        headers: the checkpoint.
+        path: where the source keeps it; it decides where there are several, and must be there.
+
+    Raises:
+        ScaffoldError: the checkpoint lacks it.
+    """
+    timed = [name.removesuffix(".mlp.0.weight") for name in headers.tensors if name.endswith(".mlp.0.weight")]
+    if path is not None:
+        # The checkpoint may keep the denoiser below a name of its own.
+        timed = [name for name in timed if f".{name}".endswith(f".{path}")] or [path]
+    found = timed[0] if len(timed) == 1 else None
+    return {
+        "time_embedder": found.rpartition(".")[2] if found else None,
+        "timestep_frequencies": shape_of(headers, f"{found}.mlp.0.weight", 2)[1] if found else None,
+    }
 
 
 def table_side(headers: CheckpointHeaders, name: str) -> int:
@@ -167,11 +189,13 @@ def table_side(headers: CheckpointHeaders, name: str) -> int:
 
 def parameters(architecture: Mapping[str, Any], latents: Mapping[str, Any]) -> dict[str, Shape]:
     """Return name and shape of every parameter of the training module that the templates render."""
+    from scaffold.spec.blocks import kinds
+
     a = architecture
-    hidden, inner, token = a["hidden_size"], a["intermediate_size"], latents["patch"] ** 2 * latents["channels"]
-    head_dim = a["hidden_size"] // a["num_attention_heads"]
+    hidden, inner, head_dim = a["hidden_size"], a["intermediate_size"], a["head_dim"]
     q_size, kv_size = a["num_attention_heads"] * head_dim, a["num_key_value_heads"] * head_dim
-    suffixes = ["", a["experts"]] if a["experts"] else [""]
+    suffixes = ["", a["experts"]] if a.get("experts") else [""]
+    norms = a.get("norm_parts") or [""]
     found: dict[str, Shape] = {"embed_tokens.weight": (a["vocab_size"], hidden)}
 
     def linear(name: str, rows: int, columns: int, bias: bool) -> None:
@@ -186,9 +210,9 @@ def parameters(architecture: Mapping[str, Any], latents: Mapping[str, Any]) -> d
             linear(f"{layer}self_attn.k_proj{suffix}", kv_size, hidden, a["qkv_bias"])
             linear(f"{layer}self_attn.v_proj{suffix}", kv_size, hidden, a["qkv_bias"])
             linear(f"{layer}self_attn.o_proj{suffix}", hidden, q_size, a["output_bias"])
-            if a["qk_norm"]:
-                found[f"{layer}self_attn.q_norm{suffix}.weight"] = (head_dim,)
-                found[f"{layer}self_attn.k_norm{suffix}.weight"] = (head_dim,)
+            for part in norms if a["qk_norm"] else ():
+                found[f"{layer}self_attn.q_norm{part}{suffix}.weight"] = (head_dim // len(norms),)
+                found[f"{layer}self_attn.k_norm{part}{suffix}.weight"] = (head_dim // len(norms),)
             if a["mlp"] == "swiglu":
                 linear(f"{layer}mlp{suffix}.gate_proj", inner, hidden, a["mlp_bias"])
             linear(f"{layer}mlp{suffix}.up_proj", inner, hidden, a["mlp_bias"])
@@ -199,7 +223,11 @@ def parameters(architecture: Mapping[str, Any], latents: Mapping[str, Any]) -> d
         found[f"norm{suffix}.weight"] = (hidden,)
     linear(f"{a['time_embedder']}.mlp.0", hidden, a["timestep_frequencies"], True)
     linear(f"{a['time_embedder']}.mlp.2", hidden, hidden, True)
-    linear(a["input_projection"], hidden, token, True)
-    linear(a["output_projection"], token, hidden, True)
-    found[f"{a['position_embedding']}.pos_embed"] = (a["position_table_side"] ** 2, hidden)
+    if (a.get("noise_rule") or {}).get("embedder"):
+        linear(f"{a['noise_rule']['embedder']}.mlp.0", hidden, a["timestep_frequencies"], True)
+        linear(f"{a['noise_rule']['embedder']}.mlp.2", hidden, hidden, True)
+    for role in ("latent_input", "latent_output"):
+        found |= kinds(role)[a.get(role) or "linear"].parameters(architecture, latents)
+    if a.get("position_embedding"):
+        found[f"{a['position_embedding']}.pos_embed"] = (a["position_table_side"] ** 2, hidden)
     return found

@@ -26,9 +26,9 @@ def text_config(section: Section) -> Mapping[str, Any]:
     """
     configs, name = section.sources.configs, text_config_file(section)
     inner = section.sources.preset.value("checkpoint", "text_section")
-    found = configs.get(name)
-    if found is None and isinstance(configs.get(ROOT), dict):
-        found = configs[ROOT].get(inner)
+    found, root = configs.get(name), configs.get(ROOT)
+    if (found is None or name == ROOT) and isinstance(root, dict) and inner is not None:
+        found = root.get(inner)
     if not isinstance(found, dict):
         raise ScaffoldError(f"{section.sources.headers.source}: {_why(section, name)}", hint="the pipeline reads it")
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.spec.defaults import completed
+from scaffold.spec.kinds import require_kinds
 
 SCHEMA = 1
 _BOOKKEEPING = ("schema", "digest", "not_established", "folders", "provenance", "fingerprints", "derived", "files")
@@ -71,7 +72,7 @@ class IntegrationSpec:
         """Read what :meth:`to_toml` wrote, or a person edited.
 
         Raises:
-            ScaffoldError: not TOML, or another schema.
+            ScaffoldError: not TOML, another schema, or a value of another kind.
         """
         tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
         try:
@@ -90,6 +91,7 @@ class IntegrationSpec:
         for path in _names(document, "not_established", source):
             section, _, key = path.partition(".")
             sections.setdefault(section, {}).setdefault(key, None)
+        require_kinds(sections, source)
         return cls(
             sections,
             _strings(document, "provenance", source),

@@ -67,6 +67,17 @@ class Section:
         place = f", {found.evidence[0].file}:{found.evidence[0].line}" if found.evidence else ""
         return found.value, f"fact {name}{place}"
 
+    def says(self, name: str, value: Any) -> bool:
+        """Whether a fact is known to be a value; no fingerprint is kept: a fact that says otherwise was not used."""
+        found = self.sources.report.facts.get(name)
+        return found is not None and found.confidence != "unknown" and bool(found.value == value)
+
+    def known_fact(self, key: str, name: str) -> Any:
+        """Set a value from a fact where it is known, and leave the key out where it is not."""
+        found = self.sources.report.facts.get(name)
+        unknown = found is None or found.confidence == "unknown"
+        return None if unknown else self.fact(key, name)
+
     def preset(self, key: str, default: Any = None) -> Any:
         """Set a value from the preset, else the default of this tool; returns it."""
         value = self.sources.preset.value(self.name, key)

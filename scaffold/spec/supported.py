@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 # Fact -> values that templates render. An unknown fact passes here only where it is listed in MAY_BE_UNKNOWN.
 SUPPORTED: dict[str, Collection[Any]] = {
-    "answers.scheduler.inline": (False,),
-    "answers.scheduler.direction": ("descending",),
-    "answers.scheduler.negated": (False,),
+    "answers.scheduler.inline": (False, True),
+    "answers.scheduler.direction": ("descending", "ascending"),
+    "answers.scheduler.negated": (False, True),
     "answers.scheduler.steps": ("n", "n-1"),
     "detail.scheduler.sample_rank": (2, 3),
     "detail.cfg.formula": ("u+s(c-u)",),
-    "detail.cfg.interval_rule": ("lo < sigma <= hi",),
+    "detail.cfg.interval_rule": ("lo < sigma <= hi", "lo <= sigma <= hi"),
     "detail.negative.kind": ("empty",),
     "detail.timestep.order": (["cos", "sin"], ["sin", "cos"]),
     "detail.text_attention": ("causal", "full"),
@@ -34,6 +34,18 @@ MAY_BE_UNKNOWN = frozenset(
         "detail.layers.activation",
     }
 )
+# Fact -> another one that serves in its place where it is known.
+INSTEAD = {
+    "detail.scheduler.sample_rank": ("detail.update.rank", "detail.patches.rank"),
+    "detail.negative.kind": ("detail.negative.text", "detail.chat.negative_text"),
+}
+# (fact, value) -> a fact that must be known then.
+NEEDS = {
+    ("answers.scheduler.inline", True): "detail.update.method",
+    ("answers.scheduler.direction", "ascending"): "detail.update.method",
+    ("detail.denoiser.predicts_clean", True): "detail.prediction.floor",
+    ("answers.scheduler.negated", True): "detail.prediction.toward_clean",
+}
 STEP_ARGUMENTS = frozenset({"model_output", "timestep", "sigma", "sample", "dt", "generator"})
 
 
@@ -41,12 +53,16 @@ def refuse_unsupported(report: Report) -> None:
     """Raise `RefusedError` for the first convention that no template renders, with its place in the source."""
     for name, values in SUPPORTED.items():
         fact = report.fact(name)
-        if fact.value is None and name in MAY_BE_UNKNOWN:
+        if fact.value is None and (name in MAY_BE_UNKNOWN or any(_known(report, n) for n in INSTEAD.get(name, ()))):
             continue
         if fact.value not in values:
             _refuse(report, name, fact)
+    for (name, value), needed in NEEDS.items():
+        if report.fact(name).value == value and not _known(report, needed):
+            _refuse(report, name, report.fact(name))
     arguments = report.fact("answers.scheduler.arguments")
-    if not {"model_output", "sample"} <= set(arguments.value or ()) <= STEP_ARGUMENTS:
+    ported = report.fact("answers.scheduler.inline").value or _known(report, "detail.construction.method")
+    if not ported and not {"model_output", "sample"} <= set(arguments.value or ()) <= STEP_ARGUMENTS:
         _refuse(report, "answers.scheduler.arguments", arguments)
     kinds = report.fact("answers.prompt.kind")
     if "text" not in (kinds.value or ()):
@@ -56,6 +72,10 @@ def refuse_unsupported(report: Report) -> None:
         _refuse(report, "detail.cfg.epsilon", epsilon)
     if set(renorm.value or ()) - {"text_channel", "global", "channel"}:
         _refuse(report, "answers.cfg.renorm", renorm)
+
+
+def _known(report: Report, name: str | None) -> bool:
+    return name is not None and report.fact(name).value is not None
 
 
 def _refuse(report: Report, name: str, fact: Fact) -> None:

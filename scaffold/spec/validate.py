@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.resources import templates_root
+from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.supported import STEP_ARGUMENTS
 
@@ -17,13 +19,12 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "upstream.steps": ("n", "n-1", None),
     "schedule.steps": ("n", "n-1", None),
     "schedule.request_offset": (-1, 0, 1, None),
-    "schedule.direction": ("descending",),
+    "schedule.direction": ("descending", "ascending"),
     "cfg.formula": ("u+s(c-u)",),
-    "cfg.interval_rule": ("lo < sigma <= hi", None),
-    "prompt.negative": ("empty",),
+    "cfg.interval_rule": ("lo < sigma <= hi", "lo <= sigma <= hi", None),
+    "prompt.negative": ("empty", "text"),
     "architecture.mlp": ("swiglu", "gelu", "gelu_tanh"),
     "architecture.text_attention": ("causal", "full"),
-    "architecture.image_position": ("text_length", "sequential"),
     "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
     "lora.sync": ("fold", "adapter", "none"),
     "recipe.sde_type": ("sde", "cps", "dance_sde"),
@@ -38,7 +39,6 @@ POSITIVE = (
     "architecture.num_attention_heads",
     "architecture.num_key_value_heads",
     "architecture.vocab_size",
-    "architecture.position_table_side",
     "architecture.timestep_frequencies",
     "lora.rank",
     "lora.alpha",
@@ -78,10 +78,12 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
         require(key, _is_positive, "a positive number")
     for key in FLAGS:
         require(key, lambda value: isinstance(value, bool), "true or false")
+    optional = {"prompt.negative_key"} if spec.value("prompt.negative") == "text" else set()
     for key in IDENTIFIERS:
-        require(key, lambda value: isinstance(value, str) and value.isidentifier(), "an identifier")
+        if key not in optional or spec.value(key) is not None:
+            require(key, lambda value: isinstance(value, str) and value.isidentifier(), "an identifier")
     shift = spec.value("schedule.shift")
-    require("schedule.shift", lambda _: shift is None or (isinstance(shift, int | float) and shift > 0), "above 0")
+    require("schedule.shift", lambda _: shift is None or _is_positive(shift), "a positive number")
     require("docs.last_updated", lambda value: bool(DATE.fullmatch(str(value))), "a date MM/DD/YYYY")
     arguments = spec.value("upstream.step_arguments")
     known = isinstance(arguments, list) and {"model_output", "sample"} <= set(arguments) <= STEP_ARGUMENTS
@@ -96,11 +98,28 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "checkpoint.computed", lambda value: value in (None, [], [table]), f"[{table!r}], all that the module computes"
     )
+    if spec.value("architecture.position_embedding") is not None:
+        require("architecture.position_table_side", lambda value: _is_int(value) and value > 0, "a positive integer")
+    for key, names in _blocks().items():
+        default = DEFAULTS["architecture"].get(key)
+        require(f"architecture.{key}", lambda value: (value or default) in names, "one of " + ", ".join(names))  # noqa: B023
     heads, kv_heads = spec.value("architecture.num_attention_heads"), spec.value("architecture.num_key_value_heads")
-    require("architecture.hidden_size", lambda value: value % heads == 0, f"a multiple of the {heads} heads")
+    if all(entry.get("field") != "head_dim" for entry in spec.value("checkpoint.text_config") or ()):
+        require("architecture.hidden_size", lambda value: value % heads == 0, f"a multiple of the {heads} heads")
     require(
         "architecture.num_attention_heads", lambda value: value % kv_heads == 0, "a multiple of the key-value heads"
     )
+
+
+def _blocks() -> dict[str, list[str]]:
+    """Kinds of the blocks that are chosen by a key of ``[architecture]``: a kind is a file of ``templates/blocks``."""
+    files = [path.name.removesuffix(".py.jinja") for path in sorted((templates_root() / "blocks").glob("*.py.jinja"))]
+    found = {key: _after(files, f"{key}_") for key in ("rotary", "latent_input", "latent_output")}
+    return {**found, "image_position": ["text_length", "sequential", *_after(files, "layout_")]}
+
+
+def _after(files: list[str], prefix: str) -> list[str]:
+    return [name.removeprefix(prefix) for name in files if name.startswith(prefix)]
 
 
 def _is_positive(value: Any) -> bool:

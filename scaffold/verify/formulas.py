@@ -58,12 +58,15 @@ def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: 
         c: velocity with the prompt, ``(B, N, C)``.
         u: velocity without it.
         sigma: noise level of the step.
-        values: ``text_scale``, ``image_scale``, ``interval``, ``renorm_type``, ``renorm_min``.
+        values: ``text_scale``, ``image_scale``, ``interval``, ``renorm_type``, ``renorm_min``; ``interval_rule`` and
+            ``time`` where they are not ``lo < sigma <= hi`` and ``sigma``.
         epsilon: added to the norm that is divided by.
     """
     c, u = c.double(), u.double()
     low, high = values["interval"]
-    if values["text_scale"] <= 1.0 or not low < sigma <= high:
+    level = time_of(sigma, values)
+    above = low <= level if values.get("interval_rule") == "lo <= sigma <= hi" else low < level
+    if values["text_scale"] <= 1.0 or not (above and level <= high):
         return c
     result: Tensor = u + values["text_scale"] * (c - u)
     kind, minimum = values["renorm_type"], values["renorm_min"]
@@ -77,6 +80,11 @@ def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: 
     return result
 
 
+def time_of(sigma: float, values: dict[str, Any]) -> float:
+    """What the interval is about: the noise level, or one less it, in float32, where time runs from noise to image."""
+    return float(1 - torch.tensor(sigma, dtype=torch.float32)) if values.get("time") == "1 - sigma" else sigma
+
+
 def _renormed(result: Tensor, reference: Tensor, dims: tuple[int, ...], minimum: float, epsilon: float) -> Tensor:
     wanted = torch.linalg.vector_norm(reference, dim=dims, keepdim=True)
     norm = torch.linalg.vector_norm(result, dim=dims, keepdim=True)
@@ -88,6 +96,23 @@ def shifted_sigmas(points: int, shift: float) -> list[float]:
     """``points`` noise levels from 1 to 0 under the time shift ``s t / (1 + (s - 1) t)``."""
     times = [1 - i / (points - 1) for i in range(points)]
     return [shift * t / (1 + (shift - 1) * t) for t in times]
+
+
+def truncated_sigmas(points: int, shift: float, parts: int, start: float) -> list[float]:
+    """Noise levels on a grid from a level that is shifted once before, each cut to whole parts; the last is 0.
+
+    Where the first falls short of 1, 1 stands in its place: it is pure noise, whatever the model is told of it.
+    """
+    if points < 2:
+        return []
+
+    def shifted(t: float) -> float:
+        return shift * t / (1 + (shift - 1) * t)
+
+    # The grid's start is a float32 number upstream.
+    first = float(torch.tensor(shifted(start), dtype=torch.float64).float())
+    levels = [int(shifted(first * (1 - i / (points - 1))) * parts) / parts for i in range(points - 1)]
+    return [1.0, *levels[1:], 0.0]
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

@@ -20,6 +20,17 @@ _FROM_SPEC = {
     "steps": ("upstream", "steps"),
     "shift": ("schedule", "shift"),
     "direction": ("schedule", "direction"),
+    "kind": ("schedule", "kind"),
+    "declared": ("cfg", "declared"),
+    "parts": ("schedule", "parts"),
+    "start_level": ("schedule", "start_level"),
+    "highest_level": ("schedule", "highest_level"),
+    "time": ("upstream", "time"),
+    "output_sign": ("upstream", "output_sign"),
+    "input_module": ("upstream", "input_module"),
+    "ported": ("upstream", "ported"),
+    "noise_scale": ("architecture", "noise_scale"),
+    "noise_rule": ("architecture", "noise_rule"),
 }
 _FROM_FACTS = {
     "module": "detail.pipeline.module",
@@ -51,6 +62,8 @@ def upstream_loop(package: Package) -> dict[str, Any]:
         prompt, tokens = package.spec.get("prompt", {}), package.spec.get("tokens", {})
         texts = {name: token.get("text") for name, token in tokens.items()}
         facts["prompt"] = _prompt(prompt.get("key"), texts, prompt.get("begin"), prompt.get("end"))
+        if facts["prompt"] is not None and prompt.get("suffix") is not None:
+            facts["prompt"] |= {"begin": prompt.get("prefix"), "end": prompt["suffix"]}
     elif package.upstream is None:
         return {"unknown": "no class of the package inherits from a pipeline of vllm_omni.diffusion.models"}
     else:

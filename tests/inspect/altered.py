@@ -17,16 +17,16 @@ _MODELS = "vllm_omni/diffusion/models/"
 
 
 class Copy:
-    """A writable copy of one version's source."""
+    """A writable copy of one version's source, with these folders of models and the files beside them."""
 
-    def __init__(self, source: UpstreamSource, root: Path) -> None:
+    def __init__(self, source: UpstreamSource, root: Path, folders: tuple[str, ...] = ("bagel",)) -> None:
         self.root = root
         (root / "vllm_omni").mkdir(parents=True)
         (root / "vllm_omni/__init__.py").write_text("")
         for name in source.files():
             if not name.startswith(_KEPT):
                 continue
-            if name.startswith(_MODELS) and name.count("/") > 3 and "/bagel/" not in name:
+            if name.startswith(_MODELS) and name.count("/") > 3 and name.split("/")[3] not in folders:
                 continue
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from small_checkpoint import write_checkpoint
 
 from scaffold.resources import kit_root
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULT = "0.27.0rc1"
 RELEASES = {"v0.1.0": "0.22.0", "v0.2.0": "0.24.0", "main": DEFAULT}
 
@@ -57,28 +55,6 @@ def default_tree(rendered: Callable[..., Path]) -> Path:
 def release_trees(rendered: Callable[..., Path]) -> dict[str, Path]:
     """Return the output for each release of verl-omni with the vllm-omni that it pins."""
     return {name: rendered("bagel", "--profile", name, "--vllm-omni", version) for name, version in RELEASES.items()}
-
-
-@pytest.fixture(scope="session")
-def upstream_copies() -> ModuleType:
-    """Return the module that makes altered copies of vllm-omni."""
-    import importlib.util
-
-    path = REPOSITORY / "tests/inspect/altered.py"
-    spec = importlib.util.spec_from_file_location("upstream_copies", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def upstream(upstream_copies: ModuleType, tmp_path: Path) -> Any:
-    """Return a writable copy of the default vllm-omni's source."""
-    from scaffold.upstream import locate
-
-    return upstream_copies.Copy(locate(DEFAULT), tmp_path / "upstream")
 
 
 @pytest.fixture(scope="session")

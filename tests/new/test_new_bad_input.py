@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -85,6 +86,20 @@ def test_diffusers_pipeline_is_refused_with_the_guide(refuse: Callable[..., str]
     assert pipeline in line
     assert "diffusers" in line
     assert "integrating_a_diffusion_model" in line
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason", "file"),
+    [
+        ("FluxPipeline", "loads through diffusers", "flux/pipeline_flux.py"),
+        ("NextStep11Pipeline", "cannot be trained with FlowGRPO", "nextstep_1_1/"),
+        ("MiniMaxH3Pipeline", "cannot be trained with FlowGRPO", "minimax_h3/"),
+    ],
+)
+def test_refusal_names_reason_and_line(refuse: Callable[..., str], pipeline: str, reason: str, file: str) -> None:
+    line = refuse("x", "--pipeline", pipeline, "--vllm-omni", "0.27.0rc1", code=3)
+    assert line.startswith(f"{pipeline} {reason}: ")
+    assert re.search(rf" \(vllm_omni/diffusion/models/{re.escape(file)}\S*:\d+\)(;|$)", line), line
 
 
 def test_pipeline_that_cannot_be_trained_is_refused_with_the_reason(

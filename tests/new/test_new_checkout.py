@@ -51,6 +51,12 @@ class Clone:
     pristine: Path
     printed: str
 
+    @property
+    def rendered(self) -> set[str]:
+        """What is rendered for the release; where the engine asks no adapter for a fold, a worker class does."""
+        worker = {f"{PACKAGE}/vllm_omni_worker_extension.py"} if self.release == "v0.2.0" else set()
+        return RENDERED | worker
+
     def git(self, *arguments: str) -> str:
         """Return the output of a git command in the clone."""
         return git(self.root, *arguments)
@@ -96,7 +102,7 @@ def test_only_the_planned_files_changed(clone: Clone) -> None:
         *("verl_omni/pipelines/__init__.py", RUNNERS[clone.release]),
         *docs,
     }
-    assert {line[3:] for line in status if line[:2] == "??"} == RENDERED | links
+    assert {line[3:] for line in status if line[:2] == "??"} == clone.rendered | links
     assert not [line for line in status if line[:2] not in (" M", "??")]
     if links:
         assert (clone.root / LINK).is_symlink()
@@ -245,7 +251,7 @@ def test_patch_made_without_a_checkout_applies_to_one(
 
 @pytest.mark.slow
 def test_rendered_tests_pass_for_another_name(clone: Clone, kit_passes: Callable[..., None], tmp_path: Path) -> None:
-    for path in RENDERED:
+    for path in clone.rendered:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(clone.root / path, tmp_path / path)
     kit_passes(tmp_path, clone.release)

@@ -9,12 +9,12 @@ import pytest
 from scaffold.checkpoint import CheckpointHeaders, read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.resources import presets_root
-from scaffold.spec.architecture import latent_modules, parameters, recognise, table_side
+from scaffold.spec.architecture import parameters, projection, recognise, table_side, time_embedder
 
 
 @pytest.fixture(scope="module")
 def released() -> CheckpointHeaders:
-    return read_manifest(next((presets_root() / "manifests").glob("*.json")))
+    return read_manifest(next((presets_root() / "manifests").glob("bagel*.json")))
 
 
 def changed(headers: CheckpointHeaders, change) -> CheckpointHeaders:
@@ -72,10 +72,10 @@ def test_shapes_that_leave_a_choice_are_decided_by_a_hint_or_not_at_all(released
         return dataclasses.replace(tensor, shape=square[name]) if name in square else None
 
     headers = changed(released, shrink)
-    assert latent_modules(headers, 64, 64, {})["input_projection"] is None
-    hinted = latent_modules(headers, 64, 64, {"input_projection": "vae2llm", "output_projection": "llm2vae"})
-    assert (hinted["input_projection"], hinted["output_projection"]) == ("vae2llm", "llm2vae")
-    assert (hinted["time_embedder"], hinted["timestep_frequencies"]) == ("time_embedder", 256)
+    assert projection(headers, (64, 64), None) is None
+    assert [projection(headers, (64, 64), hint) for hint in ("vae2llm", "llm2vae")] == ["vae2llm", "llm2vae"]
+    found = time_embedder(headers, None)
+    assert (found["time_embedder"], found["timestep_frequencies"]) == ("time_embedder", 256)
 
 
 def test_a_position_table_that_is_not_square_is_refused(released):

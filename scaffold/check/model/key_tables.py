@@ -120,6 +120,24 @@ def renamed(tables: list[KeyTable], key: str) -> Rename | None:
     return max(rows, key=lambda row: len(row.source), default=None)
 
 
+def renaming_functions(tables: list[KeyTable]) -> frozenset[str]:
+    """Return the dotted names of the functions beside the tables that rename by them, each other's included."""
+    found: set[str] = set()
+    for file in dict.fromkeys(table.file for table in tables):
+        names = {table.name for table in tables if table.file is file}
+        growing = True
+        while growing:
+            growing = False
+            for function in file.functions:
+                if function.name not in names and any(
+                    node.id in names for node in file.index.nodes(ast.Name, function.node)
+                ):
+                    names.add(function.name)
+                    found.add(f"{file.module}.{function.name}")
+                    growing = True
+    return frozenset(found)
+
+
 def folded(name: str) -> str:
     """Return a name with every number, or range of numbers, as ``*``."""
     return ".".join("*" if part.isdigit() else part for part in _RANGE.sub("*", name).split("."))
@@ -131,7 +149,7 @@ def recorded_keys(package: Package) -> RecordedKeys | None:
     if spec is None:
         return None
     try:
-        rows = _recorded_rows(spec.text)
+        rows = _recorded_rows(spec.plain_text)
     except UndecodableError:
         return None
     if not rows:

@@ -155,7 +155,7 @@ class Package:
 
     # Which guide it follows
 
-    @property
+    @cached_property
     def is_diffusion(self) -> bool:
         """Whether it brings a diffusion adapter (and not one of the autoregressive omni models only)."""
         marks = (b"DiffusionModelBase", b"DiffusionI2IModelBase", b"VllmOmniPipelineBase", b"NonDiffusersModelBase")

@@ -51,7 +51,9 @@ class Project(Resolution):
     def patch(self) -> dict[str, PatchedFile]:
         """The edits of the patch beside a rendered tree, by path; empty without one."""
         data = self._read(PATCH)
-        return read_patch(data.decode("utf-8", "replace")) if data else {}
+        if not data:
+            return {}
+        return read_patch(data.decode("utf-8", "replace").replace("\r\n", "\n"))
 
     @cached_property
     def rendered(self) -> bool:

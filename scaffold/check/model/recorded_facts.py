@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from typing import TYPE_CHECKING
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.source import UndecodableError
 
@@ -14,15 +17,11 @@ _PIN = re.compile(r"""["']vllm-omni\s*==\s*([0-9][\w.]*)["']""")
 
 
 def recorded(package: Package, section: str, key: str) -> str | None:
-    """Return the value of a key of ``scaffold.toml`` as it is written, quotes taken off; None where there is none."""
-    text = _text(package, f"{package.path}/scaffold.toml")
-    start = re.search(rf"^\[{re.escape(section)}\]\s*$", text, re.MULTILINE)
-    if start is None:
-        return None
-    end = re.compile(r"^\[", re.MULTILINE).search(text, start.end())
-    body = text[start.end() : end.start() if end else len(text)]
-    found = re.search(rf"^{re.escape(key)} *= *(\[[^\]]*\]|.*)$", body, re.MULTILINE)
-    return found[1].strip().strip('"') if found else None
+    """Return a value of ``scaffold.toml`` as text, flags as ``true`` and ``false``; None where there is none."""
+    value = _value(package, section, key)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None or isinstance(value, list | dict) else str(value)
 
 
 def recorded_number(package: Package, section: str, key: str) -> int | None:
@@ -33,8 +32,8 @@ def recorded_number(package: Package, section: str, key: str) -> int | None:
 
 def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
     """Return a recorded list of strings."""
-    text = recorded(package, section, key)
-    return re.findall(r'"([^"]*)"', text) if text is not None and text.startswith("[") else None
+    value = _value(package, section, key)
+    return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else None
 
 
 def release(package: Package) -> tuple[int, int] | None:
@@ -52,9 +51,24 @@ def numbers(version: str | None) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def _value(package: Package, section: str, key: str) -> Any:
+    table = _parsed(_text(package, f"{package.path}/scaffold.toml")).get(section)
+    return table.get(key) if isinstance(table, dict) else None
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> dict[str, Any]:
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
+    return found
+
+
 def _text(package: Package, path: str) -> str:
     source = package.project.source(path)
     try:
-        return source.text if source is not None else ""
+        return source.plain_text if source is not None else ""
     except UndecodableError:
         return ""

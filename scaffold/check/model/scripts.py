@@ -112,6 +112,6 @@ def cpu_tests(package: Package) -> list[PythonFile]:
 
 def _text(file: SourceFile) -> str:
     try:
-        return file.text
+        return file.plain_text
     except UndecodableError:
         return ""

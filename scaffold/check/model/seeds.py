@@ -30,6 +30,19 @@ _CHANGING = {
     "torch.seed",
     "torch.initial_seed",
 }
+_STATEFUL = {
+    "next",
+    "random.random",
+    "random.randint",
+    "random.randrange",
+    "random.getrandbits",
+    "numpy.random.randint",
+    "numpy.random.rand",
+    "torch.randint",
+    "torch.rand",
+    "datetime.datetime.now",
+    "time.process_time",
+}
 MAKERS = {"random.Random", "random.SystemRandom", "numpy.random.default_rng", "numpy.random.RandomState"}
 
 
@@ -43,6 +56,20 @@ def of_request(found: Origin) -> bool:
     if any(node not in called for node in reads):
         return True
     return any(file.qualified(call.func) in _CHANGING for file, call in found.calls())
+
+
+def _counts_up(found: Origin) -> bool:
+    """Whether a state that changes with every call goes into a value: ``next(…)``, a counter that code adds to."""
+    for around, file, node in found.nodes:
+        if isinstance(node, ast.Call) and file.qualified(node.func) in _STATEFUL:
+            return True
+        if isinstance(node, ast.Attribute) and around is not None and isinstance(node.value, ast.Name):
+            added = [n.target for n in file.index.nodes(ast.AugAssign) if isinstance(n.target, ast.Attribute)]
+            if node.value.id == around.bound and any(target.attr == node.attr for target in added):
+                return True
+        if isinstance(node, ast.Name) and node.id in {n for g in file.index.nodes(ast.Global) for n in g.names}:
+            return True
+    return False
 
 
 def seeding(side: Side, function: FunctionModel, generator: ast.expr) -> tuple[Seeding, Origin]:
@@ -69,7 +96,7 @@ def seeding(side: Side, function: FunctionModel, generator: ast.expr) -> tuple[S
             judged.append(("unseeded", found))
             continue
         made = origin(side, around or function, seed)
-        if of_request(made):
+        if of_request(made) or _counts_up(made):
             judged.append(("request", made))
         else:
             judged.append(("unknown" if made.open or not made.complete else "shared", made))

@@ -76,7 +76,7 @@ class ShellScript(SourceFile):
     @cached_property
     def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
         try:
-            lexer = Lexer(self.text)
+            lexer = Lexer(self.plain_text)
         except UndecodableError:
             return [], {}
         return list(lexer.words()), lexer.comments
@@ -194,7 +194,7 @@ class ShellScript(SourceFile):
     def mentions(self, text: str) -> bool:
         """Whether the text occurs in the script, comments included."""
         try:
-            return text in self.text
+            return text in self.plain_text
         except UndecodableError:
             return False
 

@@ -79,6 +79,15 @@ class SourceFile:
             raise UndecodableError(f"byte {self.data[error.start]:#04x} is not {self.encoding}", line) from error
 
     @cached_property
+    def plain_text(self) -> str:
+        """The text with ``\\n`` for every line end: what patterns read. Its lines are those of `text`.
+
+        Raises:
+            UndecodableError: it is not text in its encoding.
+        """
+        return _LINE_END.sub("\n", self.text) if b"\r" in self.data else self.text
+
+    @cached_property
     def lines(self) -> list[str]:
         """Lines without their ends; empty where the file is no text."""
         try:

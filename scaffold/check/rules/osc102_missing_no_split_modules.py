@@ -42,7 +42,11 @@ def check(package: Package) -> Hits:
     if found is None:
         if module.resolved and not module.instance_attributes(NO_SPLIT):
             yield Hit(module.file, module.node, f"{module.name} does not name its layers in {NO_SPLIT}")
-    elif found.value is not None:
+    elif found.value is None:
+        parent = found.file.index.parent(found.node)
+        if isinstance(parent, ast.AnnAssign) and not module.instance_attributes(NO_SPLIT):
+            yield Hit(found.file, found.node, f"{NO_SPLIT} of {module.name} is annotated and not set")
+    else:
         value = found.file.value(found.value)
         if value is None or (isinstance(value, (list, tuple, set)) and not value):
             yield Hit(found.file, found.value, f"{NO_SPLIT} of {module.name} names no class")
@@ -58,6 +62,7 @@ def check(package: Package) -> Hits:
 
 _LINE = '    _no_split_modules = ["ToyLayer"]\n'
 FAILING = (
+    Example("annotated, not set", {"model": [(_LINE, "    «_no_split_modules»: list[str]\n")]}),
     Example("a string", {"model": [(_LINE, _LINE.replace('["ToyLayer"]', '«"ToyLayer"»'))]}),
     Example("the class", {"model": [(_LINE, _LINE.replace('["ToyLayer"]', "[«ToyLayer»]"))]}),
     Example("not there", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),

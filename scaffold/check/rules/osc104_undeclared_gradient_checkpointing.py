@@ -17,6 +17,7 @@ import ast
 from scaffold.check.editing import set_class_attribute
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.classes import Attribute
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.values import UNKNOWN
@@ -56,6 +57,10 @@ def check(package: Package) -> Hits:
         if later.value is not None and later.file.value(later.value) is False and later.file in package.files:
             text = f"{FLAG} is switched off where the module is built"
             yield Hit(later.file, later.value, text, fixable=False)
+    if flag.value is None and _only_annotated(flag):
+        text = f"{FLAG} is annotated and not set, so the base class's False stays"
+        yield Hit(flag.file, flag.node, text, fixable=used and flag.file is module.file, data=module.node)
+        return
     value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
     if value is not UNKNOWN and not value and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
@@ -68,6 +73,12 @@ def check(package: Package) -> Hits:
         )
 
 
+def _only_annotated(flag: Attribute) -> bool:
+    """Whether a class attribute is ``name: type``, which assigns nothing."""
+    parent = flag.file.index.parent(flag.node)
+    return isinstance(parent, ast.AnnAssign) and parent.value is None
+
+
 def fix(hit: Hit) -> str | None:
     """Declare it; only where ``forward`` does go through ``_checkpointed_call``."""
     assert isinstance(hit.file, PythonFile)
@@ -77,6 +88,7 @@ def fix(hit: Hit) -> str | None:
 
 _LINE = "    _supports_gradient_checkpointing = True\n"
 FAILING = (
+    Example("annotated, not set", {"model": [(_LINE, "    «_supports_gradient_checkpointing»: bool\n")]}),
     Example("None", {"model": [(_LINE, _LINE.replace("True", "«None»"))]}),
     Example("no declaration", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
     Example(
@@ -104,6 +116,10 @@ FAILING = (
 )
 PASSING = (
     Example("declared"),
+    Example(
+        "annotated and set",
+        {"model": [("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing: bool = True")]},
+    ),
     Example(
         "declared through a constant",
         {"model": [("gradient_checkpointing = True", "gradient_checkpointing = not False")]},

@@ -73,12 +73,17 @@ def _bypassed(package: Package, module: ClassModel) -> Hits:
             choice = next((o for o in index.ancestors(call) if isinstance(o, (ast.If, ast.IfExp))), None)
             if choice is None or not any(index.contains(choice, other) for other in saved):
                 yield Hit(function.file, call, "this layer keeps all its activations, others are checkpointed")
-            elif any(index.contains(p, call) for p in _chosen(choice)) and _plainly_on(choice.test):
+            elif any(index.contains(part, call) for part in _taken(choice)):
                 yield Hit(function.file, call, "layers are checkpointed outside of training alone")
 
 
-def _chosen(choice: ast.If | ast.IfExp) -> list[ast.stmt] | list[ast.expr]:
-    return choice.body if isinstance(choice, ast.If) else [choice.body]
+def _taken(choice: ast.If | ast.IfExp) -> list[ast.stmt] | list[ast.expr]:
+    """Return the branch that training takes; nothing where that is not plain."""
+    on = _in_training(choice.test)
+    if on is None:
+        return []
+    branch = choice.body if on else choice.orelse
+    return branch if isinstance(branch, list) else [branch]
 
 
 def _is_list(function: FunctionModel, value: ast.expr, lists: set[str]) -> bool:
@@ -102,11 +107,18 @@ def _is_tensor(function: FunctionModel, name: ast.Name) -> bool:
     return bool(values) and all(isinstance(value, ast.Call) and self_call(value) is not None for value in values[:1])
 
 
-def _plainly_on(test: ast.expr) -> bool:
-    """Whether a test holds in training: ``self.training``, with nothing that turns it round."""
-    words = [node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)]
-    turned = any(isinstance(node, (ast.Not, ast.Or)) for node in ast.walk(test))
-    return "training" in words and not turned
+def _in_training(test: ast.expr) -> bool | None:
+    """Whether a test holds while the module is trained: ``self.training``, ``torch.is_grad_enabled()``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _in_training(test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        parts = [_in_training(part) for part in test.values]
+        decides = isinstance(test.op, ast.Or)
+        return decides if decides in parts else None if None in parts else not decides
+    name = test.func if isinstance(test, ast.Call) and not test.args else test
+    word = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
+    return True if word in ("training", "is_grad_enabled", "requires_grad") else None
 
 
 _CALL = "self._checkpointed_call(layer, context, latents, key_mask)"
@@ -137,11 +149,50 @@ FAILING = (
             ]
         },
     ),
+    Example(
+        "only where nothing is differentiated",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if torch.is_grad_enabled():\n"
+                    "                context, latents = «layer(context, latents, key_mask)»\n"
+                    "            else:\n                context, latents = " + _CALL,
+                )
+            ]
+        },
+    ),
+    Example(
+        "the condition turned round",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if not self.training:\n                context, latents = "
+                    + _CALL
+                    + "\n            else:\n                context, latents = «layer(context, latents, key_mask)»",
+                )
+            ]
+        },
+    ),
     Example("layers are called directly", {"model": [(_CALL, "layer(context, latents, key_mask)"), _MARKED]}),
     Example("layer.forward is called", {"model": [(_CALL, "layer.forward(context, latents, key_mask)"), _MARKED]}),
 )
 PASSING = (
     Example("through _checkpointed_call"),
+    Example(
+        "where something is differentiated",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if torch.is_grad_enabled():\n                context, latents = "
+                    + _CALL
+                    + "\n            else:\n                context, latents = layer(context, latents, key_mask)",
+                )
+            ]
+        },
+    ),
     Example(
         "in a method of its own",
         {

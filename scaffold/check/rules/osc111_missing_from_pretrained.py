@@ -10,10 +10,13 @@ Instead: a classmethod that reads the configuration, maps the checkpoint's keys 
 
 from __future__ import annotations
 
+import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.calls import attribute_name, bind, resolve
+from scaffold.check.model.follow import follow
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import loading_functions
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -48,6 +51,8 @@ def check(package: Package) -> Hits:
     elif not _opens(package):
         text = f"{module.name}.from_pretrained() opens no weight file"
         yield Hit(method.file, method.node, text, "read the checkpoint's files")
+    elif (empty := _empty_state(package, method)) is not None:
+        yield Hit(method.file, empty, "what is loaded here is an empty dictionary", "load the checkpoint's tensors")
     elif not _fills(package):
         text = f"{module.name}.from_pretrained() loads nothing into the module"
         yield Hit(method.file, method.node, text, "call load_state_dict(state, strict=True, assign=True)")
@@ -63,6 +68,39 @@ def _opens(package: Package) -> bool:
     )
 
 
+def _empty_state(package: Package, method: FunctionModel) -> ast.expr | None:
+    """Return what ``load_state_dict`` is given, where that is ``{}`` and nothing fills it."""
+    for call in method.calls:
+        given = call.args[0] if attribute_name(call) == "load_state_dict" and call.args else None
+        value = follow(method.file, given) if given is not None else None
+        if not isinstance(given, ast.Name) or not isinstance(value, ast.Dict) or value.keys:
+            continue
+        index = method.file.index
+        loads = [n for n in index.nodes(ast.Name, method.node) if n.id == given.id and isinstance(n.ctx, ast.Load)]
+        if all(_only_reads(package, method, index.parent(node), node) for node in loads if node is not given):
+            return given
+    return None
+
+
+def _only_reads(package: Package, method: FunctionModel, parent: ast.AST | None, node: ast.Name) -> bool:
+    """Whether a use of a dictionary certainly puts nothing into it."""
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.ctx, ast.Load)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("get", "keys", "values", "items")
+    if isinstance(parent, ast.Call):
+        called = resolve(method.file, parent, method.cls)
+        names = [k for k, v in bind(parent, called).items() if v is node] if isinstance(called, FunctionModel) else []
+        if not isinstance(called, FunctionModel) or len(names) != 1:
+            return False
+        inner = called.file.index
+        uses = [n for n in inner.nodes(ast.Name, called.node) if n.id == names[0] and isinstance(n.ctx, ast.Load)]
+        return all(
+            not isinstance(inner.parent(n), ast.Call) and _only_reads(package, called, inner.parent(n), n) for n in uses
+        )
+    return isinstance(parent, (ast.Compare, ast.BinOp, ast.comprehension, ast.For))
+
+
 def _fills(package: Package) -> bool:
     """Whether a call on the way may put tensors into the module."""
     functions = [f for f in loading_functions(package) if f.name != "__init__"]
@@ -73,7 +111,17 @@ def _fills(package: Package) -> bool:
 
 _NAME = "def from_pretrained("
 _MARK = ("class ToyForTraining(", "class «ToyForTraining»(")
+_LOOP = "                    state[target] = file.get_tensor(source)\n"
 FAILING = (
+    Example(
+        "an empty dictionary is loaded",
+        {
+            "model": [
+                (_LOOP, "                    print(target, file.get_tensor(source))\n"),
+                ("model.load_state_dict(state, ", "model.load_state_dict(«state», "),
+            ]
+        },
+    ),
     Example(
         "nothing is read",
         {

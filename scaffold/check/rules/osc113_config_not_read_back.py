@@ -16,9 +16,16 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name, resolve
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.follow import follow, returned
+from scaffold.check.model.config_look_ups import (
+    asked_key,
+    builds_config,
+    is_section_of,
+    looked_up_elsewhere,
+    section_of,
+    sets_all_fields,
+)
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
@@ -50,12 +57,12 @@ def check(package: Package) -> Hits:
     yield from _unmarked(read, saved)
     if not set(config.fields) <= saved.keys.keys():
         return
-    built = [call for call in read.calls if _builds(read, call, config.name)]
+    built = [call for call in read.calls if builds_config(read, call, config.name)]
     # A branch that hands on everything it read, or fills the fields in a loop, reads the flat file.
-    if not built or any(item.arg is None for call in built for item in call.keywords) or _sets_fields(read):
+    if not built or any(item.arg is None for call in built for item in call.keywords) or sets_all_fields(read):
         return
     for call in built:
-        nested = [(item, section) for item in call.keywords if (section := _section(read, item.value)) is not None]
+        nested = [(item, section) for item in call.keywords if (section := section_of(read, item.value)) is not None]
         if nested:
             item, section = nested[0]
             fields = f"{len(nested)} fields are" if len(nested) > 1 else f"{item.arg!r} is"
@@ -63,7 +70,7 @@ def check(package: Package) -> Hits:
             yield Hit(read.file, item.value, text)
             return
     for call in built:
-        others = [item for item in call.keywords if _elsewhere(read, save, item.value)]
+        others = [item for item in call.keywords if looked_up_elsewhere(read, save, item.value)]
         if others:
             fields = f"{len(others)} fields are" if len(others) > 1 else f"{others[0].arg!r} is"
             yield Hit(read.file, others[0].value, f"{fields} read from elsewhere than where save_pretrained() writes")
@@ -132,101 +139,14 @@ def _unmarked(read: FunctionModel, saved: SavedConfig) -> Hits:
         assert isinstance(node, ast.If)
         flat = any(
             isinstance(inner, ast.Call)
-            and any(item.arg is None and not _is_section(read, item.value) for item in inner.keywords)
+            and any(item.arg is None and not is_section_of(read, item.value) for item in inner.keywords)
             for statement in node.body
             for inner in ast.walk(statement)
         )
-        key = _asked(read, node.test)
+        key = asked_key(read, node.test)
         if flat and key is not None and key not in saved.keys:
             text = f"from_model_path() looks for {key!r} to know its own files, save_pretrained() does not write it"
             yield Hit(read.file, node.test, text)
-
-
-def _is_section(read: FunctionModel, value: ast.expr) -> bool:
-    """Whether an expression looks up a key that is written out, so that it is not the whole file."""
-    return any(True for node in ast.walk(value) for _ in _look_ups(read, node))
-
-
-def _asked(read: FunctionModel, test: ast.expr) -> str | None:
-    """Return the key that a test wants to be there: ``raw.get(key) == x``, ``key in raw``."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return None
-    if isinstance(test.ops[0], ast.In):
-        key = read.file.value(test.left)
-        return key if isinstance(key, str) else None
-    if isinstance(test.ops[0], (ast.Eq, ast.Is)):
-        return next((key for _, key in _look_ups(read, test.left)), None)
-    return None
-
-
-def _elsewhere(read: FunctionModel, save: FunctionModel, value: ast.expr) -> bool:
-    """Whether a value is looked up in something that certainly is not the object that was written."""
-    if not isinstance(value, ast.Call) or not value.args or not isinstance(value.args[0], ast.Name):
-        return False
-    names = {node.value for node in save.nodes(ast.Constant) if isinstance(node, ast.Constant)}
-    files = {name for name in names if isinstance(name, str) and name.endswith(".json")}
-    return bool(files) and _is_other(read, follow(read.file, value.args[0]), files)
-
-
-def _is_other(function: FunctionModel, value: ast.expr, files: set[str]) -> bool:
-    """Whether a value is a section of a file, or another file than those of the configuration."""
-    if any(True for _ in _look_ups(function, value)):
-        return True
-    if not isinstance(value, ast.Call):
-        return False
-    named = {function.file.value(item) for item in value.args}
-    named = {name for name in named if isinstance(name, str) and name.endswith(".json")}
-    if named:
-        return not named & files
-    called = resolve(function.file, value, function.cls)
-    if not isinstance(called, FunctionModel) or not called.returns:
-        return False
-    return all(_is_other(called, given, files) for given in returned(called))
-
-
-def _builds(read: FunctionModel, call: ast.Call, name: str) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id in ("cls", name)
-
-
-def _sets_fields(read: FunctionModel) -> bool:
-    return any(isinstance(call.func, ast.Name) and call.func.id == "setattr" for call in read.calls)
-
-
-def _section(read: FunctionModel, value: ast.expr) -> str | None:
-    """Return the section that a value is taken from: ``raw["section"]["key"]``, by ``get`` or through a name."""
-    for base in _looked_up(read, value):
-        for outer, key in _look_ups(read, base):
-            root = follow(read.file, outer)
-            if isinstance(root, ast.Call) and attribute_name(root) in ("load", "loads"):
-                return key
-    return None
-
-
-def _looked_up(read: FunctionModel, value: ast.expr) -> Iterator[ast.expr]:
-    """Yield what an expression looks keys up in."""
-    for node in ast.walk(value):
-        for base, _ in _look_ups(read, node):
-            yield base
-
-
-def _look_ups(read: FunctionModel, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    if isinstance(node, ast.Name):
-        node = follow(read.file, node)
-    # ``x.get("a") or {}`` looks up in x as well.
-    for part in node.values if isinstance(node, ast.BoolOp) else [node]:
-        if (
-            isinstance(part, ast.Call)
-            and isinstance(part.func, ast.Attribute)
-            and part.func.attr == "get"
-            and part.args
-        ):
-            key = read.file.value(part.args[0])
-            if isinstance(key, str):
-                yield part.func.value, key
-        elif isinstance(part, ast.Subscript):
-            key = read.file.value(part.slice)
-            if isinstance(key, str):
-                yield part.value, key
 
 
 _READ = "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n"

@@ -60,6 +60,8 @@ def _synchronises(function: FunctionModel, call: ast.Call) -> str | None:
         return "torch.where() with one argument"
     if qualified in _BUILTINS and len(call.args) == 1:
         inner = call.args[0]
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant) and _of_mask(inner.value):
+            return f"{qualified}({ast.unparse(inner)})"
         return f"{qualified}({ast.unparse(inner)})" if isinstance(inner, ast.Call) and _reduces(inner) else None
     if qualified is None and isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
         return f".{call.func.attr}()"
@@ -75,6 +77,16 @@ def _reduces(call: ast.Call) -> bool:
         return function.value.id == "torch" and function.attr in ("equal", "allclose", "any", "all")
     # With a dimension the result is a tensor, not one number.
     return not call.args and not any(item.arg in ("dim", "axis") for item in call.keywords)
+
+
+def _of_mask(value: ast.expr) -> bool:
+    """Whether a value is ``mask.sum(…)``, one number a sample."""
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("sum", "cumsum", "amax", "argmax")
+        and "mask" in ast.unparse(value.func.value).lower()
+    )
 
 
 def _tested(test: ast.expr) -> list[ast.Call]:

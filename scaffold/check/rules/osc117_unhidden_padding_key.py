@@ -15,11 +15,11 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument, attribute_name, resolve
-from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.held_masks import HeldMasks, held_masks, is_count
 from scaffold.check.model.package import Package
-from scaffold.check.model.reach import name_called_on_self, reachable
-from scaffold.check.model.streams import assignments, reads
+from scaffold.check.model.reach import reachable
+from scaffold.check.model.streams import reads
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC117"
@@ -50,10 +50,10 @@ def check(package: Package) -> Hits:
     attentions = [(f, call) for f in functions for call in f.calls if f.file.qualified(call.func) == SDPA]
     if not masks or not attentions:
         return
-    held = _held(functions, forward, masks)
+    held = held_masks(functions, forward, masks)
     yield from _misused(functions, held)
     given = [(f, call, argument(call, "attn_mask", 3)) for f, call in attentions]
-    if any(value is not None and reads(value, held.of(f), _is_count) for f, _, value in given):
+    if any(value is not None and reads(value, held.of(f), is_count) for f, _, value in given):
         yield from _left_out(functions, given)
         return
     if any(value is not None and not _is_none(value) and not _known(f, value) for f, _, value in given):
@@ -62,7 +62,7 @@ def check(package: Package) -> Hits:
     yield Hit(forward.file, place, f"{masks[0]} reaches no attention call: padded keys are attended to")
 
 
-def _misused(functions: list[FunctionModel], held: _Held) -> Hits:
+def _misused(functions: list[FunctionModel], held: HeldMasks) -> Hits:
     """Look for masks that are turned round, or that hide the image tokens they are extended by."""
     for function in functions:
         names = held.of(function)
@@ -71,7 +71,7 @@ def _misused(functions: list[FunctionModel], held: _Held) -> Hits:
                 continue
             value = argument(call, "value", 3)
             hides = value is None or function.file.value(value) in (False, 0, 0.0)
-            if hides and reads(call.args[0], names, _is_count) and "mask" in ast.unparse(call.args[0]):
+            if hides and reads(call.args[0], names, is_count) and "mask" in ast.unparse(call.args[0]):
                 yield Hit(function.file, call, "what the mask is extended by is hidden from attention; give value=True")
         for node in function.nodes(ast.UnaryOp):
             if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.Invert):
@@ -81,13 +81,7 @@ def _misused(functions: list[FunctionModel], held: _Held) -> Hits:
             statement = next((o for o in function.file.index.ancestors(node) if isinstance(o, ast.stmt)), None)
             kept = isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is node
             target = ast.unparse(statement).partition("=")[0] if statement is not None else ""
-            if (
-                kept
-                and not fills
-                and "pad" not in target
-                and reads(node.operand, names, _is_count)
-                and _once(functions)
-            ):
+            if kept and not fills and "pad" not in target and reads(node.operand, names, is_count) and _once(functions):
                 yield Hit(
                     function.file, node, "the mask is turned round: real tokens are hidden, padding is attended to"
                 )
@@ -140,104 +134,6 @@ def _left_out(functions: list[FunctionModel], given: list[tuple[FunctionModel, a
                 yield Hit(
                     f.file, call, f"this call of {wrapper.name}() gets no {parameter}: padded keys are attended to"
                 )
-
-
-class _Held:
-    """Names of each function, and ``.attributes`` of any object, that hold the mask or something made of it."""
-
-    def __init__(self, functions: list[FunctionModel]) -> None:
-        self.functions = functions
-        self.names: dict[FunctionModel, set[str]] = {function: set() for function in functions}
-        self.everywhere: set[str] = set()
-
-    def of(self, function: FunctionModel) -> set[str]:
-        """Return what holds it in a function."""
-        return self.names.get(function, set()) | self.everywhere
-
-    @property
-    def size(self) -> int:
-        """How much is known, to see when nothing more comes."""
-        return len(self.everywhere) + sum(map(len, self.names.values()))
-
-    def assign(self, function: FunctionModel) -> None:
-        """Follow the assignments of a function."""
-        for name, value in assignments(function):
-            # An object that is built from a mask hides nothing by itself: its attributes may.
-            built = isinstance(value, ast.Call) and _has_init(resolve(function.file, value, function.cls))
-            if not built and reads(value, self.of(function), _is_count):
-                (self.everywhere if name.startswith(".") else self.names[function]).add(name)
-
-    def hand_on(self, function: FunctionModel, call: ast.Call) -> None:
-        """Follow the arguments of a call."""
-        given = [value for value in call.args if reads(value, self.of(function), _is_count)]
-        named = [item for item in call.keywords if reads(item.value, self.of(function), _is_count)]
-        if not given and not named:
-            return
-        targets, skip = self._targets(function, call)
-        for target in targets:
-            handed = call.args[skip:]
-            # What `*inputs` spreads, and what `*args` takes in, may be any of them.
-            loose = any(isinstance(value, ast.Starred) for value in given)
-            names = set(target.positional) if loose else set()
-            names |= {name for name, value in zip(target.positional, handed, strict=False) if value in given}
-            if target.vararg and (loose or any(value in given for value in handed[len(target.positional) :])):
-                names.add(target.vararg)
-            self.names[target] |= names | {item.arg for item in named if item.arg}
-        if not targets and not (function.file.qualified(call.func) or "").startswith("torch."):
-            # Where it goes is not known: perhaps to whatever parameter has that name.
-            self.everywhere |= {value.id for value in given if isinstance(value, ast.Name)}
-            self.everywhere |= {item.arg for item in named if item.arg}
-
-    def _targets(self, function: FunctionModel, call: ast.Call) -> tuple[list[FunctionModel], int]:
-        called = resolve(function.file, call, function.cls)
-        if isinstance(called, ClassModel):
-            called = called.method("forward" if name_called_on_self(function, call) else "__init__")
-        if isinstance(called, FunctionModel) and called in self.names:
-            return [called], 0
-        return _handed(call, [f for f in self.functions if f.name == "forward"]), int("checkpoint" in _name(call))
-
-
-def _held(functions: list[FunctionModel], forward: FunctionModel, masks: list[str]) -> _Held:
-    """Follow the mask through the forward code."""
-    held = _Held(functions)
-    held.names.setdefault(forward, set()).update(masks)
-    before = -1
-    while held.size > before:
-        before = held.size
-        for function in functions:
-            held.assign(function)
-            for call in function.calls:
-                held.hand_on(function, call)
-    return held
-
-
-def _has_init(called: object) -> bool:
-    return isinstance(called, ClassModel) and called.method("__init__") is not None and not called.method("forward")
-
-
-def _handed(call: ast.Call, forwards: list[FunctionModel]) -> list[FunctionModel]:
-    """Return the methods that a checkpointed call may get to: those that take as many arguments as it hands on."""
-    name = _name(call)
-    direct = isinstance(call.func, ast.Name) and name in ("layer", "block")
-    if "checkpoint" not in name and not direct and name != "forward":
-        return []
-    if any(isinstance(value, ast.Starred) for value in call.args):
-        return forwards
-    count = len(call.args) - (1 if "checkpoint" in name else 0)
-    return [f for f in forwards if len(f.positional) >= count and len(f.required) <= count + len(call.keywords)]
-
-
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _is_count(node: ast.AST) -> bool:
-    """Whether a node only counts: lengths taken from a mask do not hide anything."""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("sum", "cumsum", "all", "any", "argmax", "ones_like", "zeros_like", "new_ones")
-    )
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -12,9 +12,11 @@ Instead: sizes come from ``ids.shape[1]``; positions of a sample from its own ``
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument
+from scaffold.check.model.calls import argument, bind, resolve
+from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.streams import derived
@@ -41,21 +43,41 @@ def check(package: Package) -> Hits:
                 text = "this counts the samples at each place of the text, not the tokens of each sample"
                 yield Hit(function.file, call, text, "sum over the last dimension")
         counts = derived(function, (), lambda value, names: _is_count(value, names))
-        for call in function.calls:
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if name not in _SIZED and not any(word in name.lower() for word in _TABLES):
-                continue
-            sizes = [
-                *call.args,
-                *(item.value for item in call.keywords if item.arg in ("size", "end", "pad", "length")),
-            ]
-            if name in ("full", "new_full", "pad"):
-                sizes = sizes[:1] if name != "pad" else sizes[1:2]
-            for size in sizes:
-                for part in size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size]:
-                    if _is_count(part, counts):
-                        yield Hit(function.file, part, f"the size given to {name}() counts the ones of a mask")
+        yield from _handed(package, function, counts)
+        for name, part in _sizes(function):
+            if _is_count(part, counts):
+                yield Hit(function.file, part, f"the size given to {name}() counts the ones of a mask")
     yield from _cut(package)
+
+
+def _sizes(function: FunctionModel) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what gives a tensor or a table its size, with the name of what is called."""
+    for call in function.calls:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name not in _SIZED and not any(word in name.lower() for word in _TABLES):
+            continue
+        sizes = [*call.args, *(item.value for item in call.keywords if item.arg in ("size", "end", "pad", "length"))]
+        if name in ("full", "new_full", "pad"):
+            sizes = sizes[:1] if name != "pad" else sizes[1:2]
+        for size in sizes:
+            for part in size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size]:
+                yield name, part
+
+
+def _handed(package: Package, function: FunctionModel, counts: set[str]) -> Hits:
+    """Look for counts that are given to a function of the package which makes a size of them."""
+    for call in function.calls:
+        if not any(_is_count(value, counts) for value in (*call.args, *(item.value for item in call.keywords))):
+            continue
+        called = resolve(function.file, call, function.cls)
+        target = called.method("__init__") if isinstance(called, ClassModel) else called
+        if not isinstance(target, FunctionModel) or target.file not in package.files:
+            continue
+        sized = {part.id for _, part in _sizes(target) if isinstance(part, ast.Name)}
+        for parameter, given in bind(call, target).items():
+            if parameter in sized and _is_count(given, counts):
+                text = f"{parameter}, a size in {ast.unparse(call.func)}(), counts the ones of a mask"
+                yield Hit(function.file, given, text)
 
 
 def _cut(package: Package) -> Hits:
@@ -110,6 +132,9 @@ def _is_count(value: ast.expr, names: set[str]) -> bool:
         return _is_count(value.left, names) or _is_count(value.right, names)
     if isinstance(value, ast.IfExp):
         return _is_count(value.body, names) or _is_count(value.orelse, names)
+    if isinstance(value, ast.Subscript):
+        # The length of the first sample stands for all.
+        return isinstance(value.slice, ast.Constant) and _is_sum(value.value, True)
     if not isinstance(value, ast.Call):
         return False
     function = value.func
@@ -137,6 +162,23 @@ def _is_sum(value: ast.expr, dimension: bool | None) -> bool:
 _POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
 _LINE = "            key_mask = F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)\n"
 FAILING = (
+    Example(
+        "the first sample's, given to a helper",
+        {
+            "model": [
+                (
+                    _LINE,
+                    _LINE
+                    + "            count = text_attention_mask.sum(-1)[0]\n"
+                    + "            key_mask = key_mask & places(«count», device)\n",
+                ),
+                (
+                    "class ToyForTraining(",
+                    "def places(length, device):\n    return torch.arange(length, device=device)\n\n\nclass ToyForTraining(",
+                ),
+            ]
+        },
+    ),
     Example(
         "over the batch",
         {

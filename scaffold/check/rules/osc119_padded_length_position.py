@@ -15,11 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument, bind, resolve
-from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.calls import argument
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.streams import assignments
+from scaffold.check.model.padded_lengths import is_longest, is_padded_length, is_text, padded_lengths
+from scaffold.check.model.streams import ABOUT, assignments
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC119"
@@ -28,8 +28,6 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 1",)
 APPLIES = Applies(non_diffusers=True)
 HELP = "take each sample's own text length: mask.sum(dim=1, keepdim=True)"
-_TEXT = ("text", "token", "prompt", "ids", "context", "ctx")
-_NOT_TEXT = ("latent", "hidden", "image", "img", "pos")
 _POSITION = ("pos", "rope", "rotary")
 
 
@@ -40,13 +38,13 @@ def check(package: Package) -> Hits:
     if forward is None or forward.file not in package.files or not _has_mask(forward):
         return
     functions = [f for f in package.forward_functions if f.file in package.files]
-    lengths = _padded_lengths(functions)
+    lengths = padded_lengths(functions)
     for function in functions:
         pairs = list(assignments(function))
         for name, node in _filled(function, lengths[function]):
             if name is None or _reaches_position(name, pairs):
                 closure = _closure(name, pairs, lengths[function]) if name is not None else [node]
-                if not any(_counts_mask(value) for value in closure):
+                if not any(_counts_mask(value) for value in closure) and not _from_mask(name, pairs):
                     text = "positions of image tokens come from the padded length of the text"
                     yield Hit(function.file, node, text)
 
@@ -56,64 +54,6 @@ def _has_mask(forward: FunctionModel) -> bool:
         return True
     texts = (n.value for n in forward.nodes(ast.Constant) if isinstance(n, ast.Constant))
     return forward.kwarg is not None and any(isinstance(text, str) and text.endswith("mask") for text in texts)
-
-
-def _padded_lengths(functions: list[FunctionModel]) -> dict[FunctionModel, set[str]]:
-    """Return for each function the names that hold the padded length of the text."""
-    found: dict[FunctionModel, set[str]] = {function: set() for function in functions}
-    for _ in range(3):
-        for function in functions:
-            for name, value in assignments(function):
-                if not name.startswith(".") and _is_length(value, found[function]):
-                    found[function].add(name)
-            for call in function.calls:
-                called = resolve(function.file, call, function.cls)
-                target = called.method("__init__") if isinstance(called, ClassModel) else called
-                if not isinstance(target, FunctionModel) or target not in found:
-                    continue
-                for parameter, given in bind(call, target).items():
-                    if _is_length(given, found[function]):
-                        found[target].add(parameter)
-    return found
-
-
-def _is_length(value: ast.expr, names: set[str]) -> bool:
-    """Whether a value is ``text.shape[1]`` or ``text.size(1)``, or a name for it."""
-    if isinstance(value, ast.Name):
-        return value.id in names
-    if isinstance(value, ast.IfExp):
-        return _is_length(value.body, names) or _is_length(value.orelse, names)
-    if isinstance(value, ast.Call):
-        if isinstance(value.func, ast.Name) and value.func.id in ("int", "float") and len(value.args) == 1:
-            return _is_length(value.args[0], names)
-        if isinstance(value.func, ast.Attribute) and value.func.attr in ("float", "item") and not value.args:
-            return _is_length(value.func.value, names)
-        if _is_longest(value):
-            return True
-        if isinstance(value.func, ast.Attribute) and value.func.attr == "size" and len(value.args) == 1:
-            return _is_one(value.args[0]) and _is_text(value.func.value)
-        return False
-    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute) and value.value.attr == "shape":
-        return _is_one(value.slice) and _is_text(value.value.value)
-    return False
-
-
-def _is_longest(value: ast.AST) -> bool:
-    """Whether a value is the length of the batch's longest text: ``mask.sum(dim=1).max()``."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.args or value.keywords:
-        return False
-    of = value.func.value
-    summed = isinstance(of, ast.Call) and isinstance(of.func, ast.Attribute) and of.func.attr == "sum"
-    return value.func.attr in ("max", "amax") and summed and "mask" in ast.unparse(of)
-
-
-def _is_one(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == 1
-
-
-def _is_text(node: ast.expr) -> bool:
-    text = ast.unparse(node).lower()
-    return any(word in text for word in _TEXT) and not any(word in text for word in _NOT_TEXT)
 
 
 def _filled(function: FunctionModel, lengths: set[str]) -> Iterator[tuple[str | None, ast.expr]]:
@@ -127,17 +67,17 @@ def _filled(function: FunctionModel, lengths: set[str]) -> Iterator[tuple[str | 
                     start = argument(node, "fill_value", 1)
                 elif kind == "arange" and len(node.args) > 1:
                     start = node.args[0]
-                if start is not None and _is_length(start, lengths):
+                if start is not None and is_padded_length(start, lengths):
                     yield name, node
             elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
                 sides = (node.left, node.right)
-                if any(_is_length(side, lengths) for side in sides) and any(_is_range(side) for side in sides):
+                if any(is_padded_length(side, lengths) for side in sides) and any(_is_range(side) for side in sides):
                     yield name, node
     for node in function.nodes(ast.Assign):
         if (
             isinstance(node, ast.Assign)
             and isinstance(node.targets[0], ast.Subscript)
-            and _is_length(node.value, lengths)
+            and is_padded_length(node.value, lengths)
         ):
             base = node.targets[0].value
             if isinstance(base, ast.Name):
@@ -172,14 +112,28 @@ def _closure(name: str, pairs: list[tuple[str, ast.expr]], lengths: set[str]) ->
     found = [value for target, value in pairs if target in names]
     for _ in range(2):
         # The text itself may have been cut to the longest prompt: that says nothing of each sample.
-        inside = {n.id for value in found for n in ast.walk(value) if isinstance(n, ast.Name) and not _is_text(n)}
+        inside = {n.id for value in found for n in ast.walk(value) if isinstance(n, ast.Name) and not is_text(n)}
         found += [value for target, value in pairs if target in inside - lengths and value not in found]
     return found
 
 
+def _from_mask(name: str | None, pairs: list[tuple[str, ast.expr]]) -> bool:
+    """Whether the same name is also made of the mask's values, in whatever way."""
+    for target, value in pairs:
+        if target == name and not any(is_longest(node) for node in ast.walk(value)):
+            sizes = {
+                id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute) and node.attr in ABOUT
+            }
+            for node in ast.walk(value):
+                word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+                if "mask" in word.lower() and id(node) not in sizes:
+                    return True
+    return False
+
+
 def _counts_mask(value: ast.expr) -> bool:
     """Whether a value takes lengths of samples from a mask."""
-    longest = {id(inner) for node in ast.walk(value) if _is_longest(node) for inner in ast.walk(node)}
+    longest = {id(inner) for node in ast.walk(value) if is_longest(node) for inner in ast.walk(node)}
     for node in ast.walk(value):
         if (
             isinstance(node, ast.Call)
@@ -254,6 +208,22 @@ FAILING = (
 )
 PASSING = (
     Example("no positions of text"),
+    Example(
+        "each sample's own length, found in another way",
+        {
+            "model": [
+                (
+                    _POS,
+                    _POS + "        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n"
+                    "        if text_attention_mask is not None:\n"
+                    "            first = torch.stack([row.nonzero()[-1] + 1 for row in text_attention_mask])\n"
+                    "        position_ids = first.expand(batch, latents.shape[1])\n"
+                    "        latents = latents + position_ids[..., None]\n",
+                )
+            ]
+        },
+        also=("OSC116",),
+    ),
     Example(
         "each sample's own length",
         {

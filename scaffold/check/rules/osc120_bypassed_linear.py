@@ -41,14 +41,31 @@ def check(package: Package) -> Hits:
                 or not isinstance(node.value, (ast.Attribute, ast.Name))
             ):
                 continue
-            layer = follow(function.file, node.value)
-            if not isinstance(layer, ast.Attribute) or not _is_linear(function, layer):
+            layers = [item for item in _layers(function, node.value) if _is_linear(function, item)]
+            if not layers:
                 continue
             parent = function.file.index.parent(node)
             if isinstance(parent, ast.Attribute) and parent.attr in _ABOUT:
                 continue
-            name = ast.unparse(layer)
+            name = ast.unparse(layers[0])
             yield Hit(function.file, node, f"{name}.weight is used past the layer, and past its LoRA")
+
+
+def _layers(function: FunctionModel, value: ast.expr) -> list[ast.Attribute]:
+    """Return the attributes that an expression may be: itself, or what a loop over a written list gives it."""
+    file = function.file
+    value = follow(file, value)
+    if isinstance(value, ast.Attribute):
+        return [value]
+    found: list[ast.Attribute] = []
+    for binding in file.scopes.lookup(value.id, value) if isinstance(value, ast.Name) else ():
+        parent = file.index.parent(binding.node)
+        if not isinstance(parent, (ast.For, ast.comprehension)) or parent.target is not binding.node:
+            continue
+        listed = follow(file, parent.iter)
+        if isinstance(listed, (ast.Tuple, ast.List)):
+            found += [item for item in (follow(file, one) for one in listed.elts) if isinstance(item, ast.Attribute)]
+    return found
 
 
 def _is_linear(function: FunctionModel, layer: ast.Attribute) -> bool:
@@ -69,7 +86,7 @@ def _is_linear(function: FunctionModel, layer: ast.Attribute) -> bool:
 
 
 _CALL = "self.q_proj_gen(latents)"
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "F.linear",
         {"model": [(_CALL, "F.linear(latents, «self.q_proj_gen.weight», self.q_proj_gen.bias)")]},
@@ -113,7 +130,36 @@ FAILING = (
         also=("OSC121",),
     ),
 )
+FAILING += (
+    Example(
+        "fused in a loop",
+        {
+            "model": [
+                (
+                    "        q = torch.cat((self.q_proj(context), ",
+                    "        parts = (self.q_proj_gen, self.k_proj_gen)\n"
+                    "        weight = torch.cat([«part.weight» for part in parts])\n"
+                    "        latents = latents + F.linear(latents, weight)[..., : latents.shape[-1]]\n"
+                    "        q = torch.cat((self.q_proj(context), ",
+                ),
+            ]
+        },
+    ),
+)
 PASSING = (
+    Example(
+        "dtypes in a loop",
+        {
+            "model": [
+                (
+                    "        q = torch.cat((self.q_proj(context), ",
+                    "        for part in (self.q_proj_gen, self.k_proj_gen):\n"
+                    "            latents = latents.to(part.weight.dtype)\n"
+                    "        q = torch.cat((self.q_proj(context), ",
+                ),
+            ]
+        },
+    ),
     Example("called"),
     Example("its dtype", {"model": [(_CALL, "self.q_proj_gen(latents.to(self.q_proj_gen.weight.dtype))")]}),
     Example("a norm's own weight"),

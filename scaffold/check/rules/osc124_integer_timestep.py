@@ -41,17 +41,22 @@ def check(package: Package) -> Hits:
 
 def _rounds(file: PythonFile, call: ast.Call) -> bool:
     function = call.func
-    types = [
-        file.qualified(value) for value in (*call.args, *(item.value for item in call.keywords if item.arg == "dtype"))
-    ]
     if isinstance(function, ast.Attribute) and _is_timestep(function.value):
-        return function.attr in _METHODS or (function.attr in ("to", "type", "astype") and bool(_TYPES & set(types)))
+        casts = function.attr in ("to", "type", "astype")
+        return function.attr in _METHODS or (casts and bool(_TYPES & set(_types(file, call))))
+    if not call.args:
+        return False
     name = file.qualified(function)
-    if name in _FUNCTIONS and call.args:
+    if name in _FUNCTIONS:
         return _is_timestep(call.args[0])
-    if name in ("torch.tensor", "torch.as_tensor") and call.args and _TYPES & set(types[1:]):
+    if name in ("torch.tensor", "torch.as_tensor") and _TYPES & set(_types(file, call)[1:]):
         return _is_timestep(call.args[0])
     return False
+
+
+def _types(file: PythonFile, call: ast.Call) -> list[str | None]:
+    given = [*call.args, *(item.value for item in call.keywords if item.arg == "dtype")]
+    return [file.qualified(value) for value in given]
 
 
 def _is_timestep(node: ast.expr) -> bool:

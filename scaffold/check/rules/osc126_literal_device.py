@@ -25,7 +25,7 @@ CHECKLIST = ("pitfall 38",)
 APPLIES = Applies(diffusion=None, resolved=False)
 HELP = "use verl.utils.device.get_device_name() or the device of a tensor"
 REPOSITORY_CHECK = "tests/special_sanity/check_device_api_usage.py"
-_LITERAL = re.compile(r"""\.cuda\b|(["'])(?:cuda|nccl)\1|(["'])cuda:(?:\d+|\{[^{}"']*\})\2""")
+_LITERAL = re.compile(r"""\.cuda\b|(["'])(?:cuda:?|nccl)\1|(["'])cuda:(?:\d+|%[sd]|\{[^{}]*\})\2""")
 
 
 def check(package: Package) -> Hits:
@@ -55,6 +55,24 @@ _CALL = "cls.set_timesteps(scheduler, model_config, get_device_name())"
 FAILING = (
     Example("as text", {"training": [(_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda"»)')]}),
     Example("with a number", {"training": [(_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda:0"»)')]}),
+    Example(
+        "with a number from the environment",
+        {
+            "training": [
+                (_CALL, "cls.set_timesteps(scheduler, model_config, f«\"cuda:{os.environ['LOCAL_RANK']}\"»)"),
+                ("import torch\nfrom verl.utils.device import get_device_name\n", "import os\n\nimport torch\n"),
+            ]
+        },
+    ),
+    Example(
+        "put together",
+        {
+            "training": [
+                (_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda:"» + str(torch.distributed.get_rank()))'),
+                ("from verl.utils.device import get_device_name\n", ""),
+            ]
+        },
+    ),
     Example("as a method", {"training": [(".to(device)\n", "«.cuda»()\n")]}),
     Example(
         "in a comment", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # «'cuda'» and the CPU agree")]}

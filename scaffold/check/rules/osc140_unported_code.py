@@ -31,27 +31,27 @@ _MESSAGE = re.compile(r"(?P<what>.+): port (?P<place>vllm_omni/\S+\.py:\d+) of v
 def check(package: Package) -> Hits:
     """Search for the errors that `new` writes in place of what it could not establish."""
     for file in package.files:
-        for node in ast.walk(file.tree):
-            if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call) or not node.exc.args:
+        if b"NotImplementedError" not in file.data:
+            continue
+        for node in file.index.nodes(ast.Raise):
+            if not isinstance(node.exc, ast.Call) or not node.exc.args:
                 continue
             text = node.exc.args[0]
             if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
                 continue
             found = _MESSAGE.fullmatch(text.value)
             if found is not None and ast.unparse(node.exc.func) == "NotImplementedError":
-                yield Hit(file, node, f"{found['what']} is not written; upstream's is at {found['place']}")
+                yield Hit(file, node, f"{found['what']}: not written yet, upstream's is at {found['place']}")
 
 
-_SHIFT = "    return shift * t / (1 + (shift - 1) * t)\n"
+_PLACE = "    if not size:\n        return None\n"
 _RAISE = (
-    "    «raise NotImplementedError('the time shift: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni"
-    " 0.30.0')»\n"
+    "    if size == 1:\n        «raise NotImplementedError('a window of one: port"
+    " vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0')»\n"
 )
-FAILING = (Example("the place to port", {"common": [(_SHIFT, _RAISE)]}),)
+_OTHER = "    if size == 1:\n        raise NotImplementedError('a window of one is not meant')\n"
+FAILING = (Example("the place to port", {"common": [(_PLACE, _PLACE + _RAISE)]}),)
 PASSING = (
     Example("written"),
-    Example(
-        "another reason to stop",
-        {"common": [(_SHIFT, "    raise NotImplementedError('no shift is known for this checkpoint')\n")]},
-    ),
+    Example("another reason to stop", {"common": [(_PLACE, _PLACE + _OTHER)]}),
 )

@@ -22,6 +22,7 @@ SEVERITY = "error"
 CHECKLIST = ("T1",)
 APPLIES = Applies()
 HELP = 'decorate the class with @DiffusionModelBase.register("<architecture>", algorithm="<algorithm>")'
+_IMAGES = "DiffusionI2IModelBase"
 BASES = ("DiffusionModelBase", "DiffusionI2IModelBase")
 
 
@@ -34,6 +35,13 @@ def check(package: Package) -> Hits:
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for training")
     for registration in registered:
         cls = registration.cls
+        if cls is not None and cls.derives_from(_IMAGES) and cls.file in package.files:
+            own = [one for one in cls.mro if one.file in package.files]
+            inherited = [base for one in own for base in one.external if not base.endswith(f".{_IMAGES}")]
+            given = cls.method("prepare_condition")
+            if not any(one.file is given.file for one in own) if given is not None else not inherited:
+                text = f"{cls.name} inherits {_IMAGES} and prepares no condition image"
+                yield Hit(cls.file, cls.node, text, "inherit DiffusionModelBase, or write prepare_condition()")
         if registration.architecture is None or registration.algorithm is None:
             if not has_unpacking(registration.call):
                 lacking = "architecture" if registration.architecture is None else "algorithm"
@@ -51,7 +59,18 @@ def _registered_elsewhere(package: Package) -> bool:
 
 _DECORATOR = '@DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
 _CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
+_BASE = "class ToyDiffusion(DiffusionModelBase):"
+_IMPORT = "from verl_omni.pipelines.model_base import DiffusionModelBase"
 FAILING = (
+    Example(
+        "the base for image-to-image",
+        {
+            "training": [
+                (_BASE, "class «ToyDiffusion»(DiffusionI2IModelBase):"),
+                (_IMPORT, _IMPORT.replace("import", "import DiffusionI2IModelBase,")),
+            ]
+        },
+    ),
     Example("no decorator", {"training": [(_DECORATOR, ""), _CLASS]}),
     Example(
         "registered for the rollout",
@@ -87,6 +106,20 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "image-to-image",
+        {
+            "training": [
+                (
+                    _BASE,
+                    "class ToyDiffusion(DiffusionI2IModelBase):\n    @classmethod\n"
+                    "    def prepare_condition(cls, micro_batch, latents, step):\n"
+                    '        return {"image_latents": latents[:, step]}\n',
+                ),
+                (_IMPORT, _IMPORT.replace("import", "import DiffusionI2IModelBase,")),
+            ]
+        },
+    ),
     Example("registered"),
     Example(
         "registered by a call",

@@ -18,9 +18,15 @@ from scaffold.check.example import Example
 from scaffold.check.model.dataflow import arguments, origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.schedule_arguments import (
+    called_within,
+    constant_count,
+    given_nodes,
+    is_only_moved,
+    sets_up_schedule,
+)
 from scaffold.check.model.schedules import Schedule, schedule_of, stored
 from scaffold.check.model.sides import Side, side_of
-from scaffold.check.model.step_counts import step_count
 from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -82,7 +88,7 @@ def _changed_later(side: Side, other: Side, which: str) -> Hits:
             continue
         if isinstance(target.value, ast.Call):
             continue  # ``super().set_timesteps(…)``
-        if not schedule_of(side).computed.keys() & {around for around, _ in _given(side, function, call)}:
+        if not schedule_of(side).computed.keys() & {around for around, _ in given_nodes(side, function, call)}:
             yield Hit(function.file, call, f"{which} changes the shared schedule here, the other side does not")
 
 
@@ -95,23 +101,8 @@ def _stored_later(side: Side, other: Side, which: str) -> Hits:
             continue
         if any(isinstance(n, (ast.BinOp, ast.Call)) for n in function.file.index.walk(value)):
             read = {n.attr for n in function.file.index.nodes(ast.Attribute, value)}
-            if read & {"timesteps", "sigmas"} and not _only_moved(value):
+            if read & {"timesteps", "sigmas"} and not is_only_moved(value):
                 yield Hit(function.file, value, f"{which} changes the shared schedule here, the other side does not")
-
-
-def _only_moved(value: ast.expr) -> bool:
-    """Whether a value keeps its numbers: moved to a device, cloned, cut."""
-    kept = {"to", "cpu", "clone", "detach", "float", "contiguous"}
-    if any(isinstance(node, ast.BinOp) for node in ast.walk(value)):
-        return False
-    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    return all(isinstance(call.func, ast.Attribute) and call.func.attr in kept for call in calls)
-
-
-def _given(side: Side, function: FunctionModel, call: ast.Call) -> list[tuple[FunctionModel | None, ast.AST]]:
-    """Return what the arguments of a call are made of."""
-    values = [*call.args, *(item.value for item in call.keywords)]
-    return [(around, node) for value in values for around, _, node in origin(side, function, value).nodes]
 
 
 def _only(one: Schedule, other: Schedule, which: str) -> list[tuple[FunctionModel, ast.AST, str]]:
@@ -127,8 +118,8 @@ def _delegates(side: Side) -> bool:
 def _different_arguments(training: Side, rollout: Side) -> Hits:
     """Compare the plain arguments with which both sides call what they share."""
     for function in rollout.functions:
-        shared = function in training and function.cls is None and not _called_within(training, rollout, function)
-        if not shared or not _sets_up(function):
+        shared = function in training and function.cls is None and not called_within(training, rollout, function)
+        if not shared or not sets_up_schedule(function):
             continue
         for parameter in function.parameters:
             values = []
@@ -142,7 +133,7 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
                     given += [(function, default, function.file.value(default))]
                 values.append(given)
             plain = [{repr(value) for _, _, value in given if known(value)} for given in values]
-            yield from _constant_count(training, rollout, function, parameter, values)
+            yield from constant_count(training, rollout, function, parameter, values)
             certain = all(given and all(known(value) for _, _, value in given) for given in values)
             if certain and plain[0] != plain[1] and not {"None"} & (plain[0] | plain[1]):
                 side_values = values[1] if any(caller is not function for caller, _, _ in values[1]) else values[0]
@@ -152,38 +143,6 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
                     node,
                     f"{function.name}() gets {parameter}={value!r} here and another one on the other side",
                 )
-
-
-def _constant_count(
-    training: Side,
-    rollout: Side,
-    function: FunctionModel,
-    parameter: str,
-    values: list[list[tuple[FunctionModel, ast.expr, object]]],
-) -> Hits:
-    """Compare a number of steps that one side writes down with one that is asked for on the other."""
-    asked = [
-        any(step_count(side, caller, node) is not None for caller, node, _ in given if caller is not function)
-        for side, given in zip((training, rollout), values, strict=True)
-    ]
-    for at, given in enumerate(values):
-        for caller, node, value in given:
-            if asked[1 - at] and isinstance(value, int) and not isinstance(value, bool):
-                yield Hit(
-                    caller.file,
-                    node,
-                    f"{function.name}() gets {parameter}={value!r} here, and what is asked for on the other side",
-                )
-
-
-def _called_within(training: Side, rollout: Side, function: FunctionModel) -> bool:
-    return any(caller in training and caller in rollout for caller, _ in rollout.callers.get(function, []))
-
-
-def _sets_up(function: FunctionModel) -> bool:
-    return any(
-        word in name for name in (function.name, *function.parameters) for word in ("sigma", "schedul", "timestep")
-    )
 
 
 _TRAINING = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n"

@@ -20,6 +20,7 @@ from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import PIPELINES
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -53,6 +54,7 @@ def check(package: Package) -> Hits:
     makers = [file for file in package.preprocessors if _keys(file)]
     if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
         return
+    yield from _chats(package)
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
     columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
@@ -71,6 +73,21 @@ def check(package: Package) -> Hits:
                 if any(read.key not in keys for keys in columns) and place not in seen:
                     seen.add(place)
                     yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
+
+
+def _chats(package: Package) -> Hits:
+    """Look for the agent loop's ids of the chat, where the package has a column of its own for the bare prompt."""
+    column = recorded(package, "prompt", "column")
+    if recorded(package, "prompt", "chat_template") != "false" or not column or column in STANDARD:
+        return
+    for adapter in package.training_adapters:
+        method = adapter.method("prepare_model_inputs")
+        given = _parameter(method, "micro_batch")
+        for read in keys_read(method, given, adapter) if method is not None and given is not None else ():
+            subscript = isinstance(read.file.index.parent(read.node), ast.Subscript)
+            if read.key in ("prompts", "input_ids") and subscript and read.file in package.files:
+                text = f"{read.key!r} holds the ids of the chat; the rollout encodes the bare prompt, as in {column!r}"
+                yield Hit(read.file, read.node, text, f"read {column!r}")
 
 
 def _columns(file: PythonFile) -> set[str]:
@@ -135,7 +152,12 @@ def _imported(file: PythonFile) -> list[PythonFile]:
 
 _READ = 'for row in micro_batch["prompt_token_ids"]]'
 _COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
+_CHATLESS = '[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'
 FAILING = (
+    Example(
+        "the ids of the chat",
+        {"training": [('micro_batch["prompt_token_ids"]', 'micro_batch[«"prompts"»]')], "spec": _CHATLESS},
+    ),
     Example("another name than the column's", {"training": [(_READ, 'for row in micro_batch[«"prompt_ids"»]]')]}),
     Example(
         "the preprocessor does not write it",
@@ -166,6 +188,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("the recorded column", {"spec": _CHATLESS}),
     Example("the column is written"),
     Example("what the agent loop gives", {"training": [(_READ, 'for row in micro_batch["prompts"]]')]}),
     Example(

@@ -28,6 +28,7 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 7",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "take it from model_config.algo in training and from the request's extra_args in the rollout"
+_REQUEST = ("req", "request", "batch", "params", "sampling_params")
 OPTIONS = ("noise_level", "sde_type")
 
 
@@ -71,7 +72,7 @@ def _configured(side: Side, option: Option, name: str) -> bool | None:
     found = origin(side, option.function, option.value)
     if name in found.strings or name in found.attributes:
         return True
-    if found.complete and not found.open and _other_keys(found, name):
+    if found.complete and _other_keys(found, name) and all(parameter in _REQUEST for _, parameter in found.open):
         return False
     return None if found.open or not found.complete or _reads_more(found) else False
 

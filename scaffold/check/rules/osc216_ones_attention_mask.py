@@ -13,8 +13,10 @@ Instead: ``torch.arange(ids.shape[1]) < lengths[:, None]``, with the length of e
 from __future__ import annotations
 
 import ast
+import operator
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import argument
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -28,17 +30,73 @@ CHECKLIST = ("pitfall 9",)
 APPLIES = Applies()
 HELP = "make the mask from the lengths: torch.arange(ids.shape[1]) < lengths[:, None]"
 _PADDING = {"torch.nn.utils.rnn.pad_sequence", "torch.nn.functional.pad", "torch.constant_pad_nd", "numpy.pad"}
+_PAD = "torch.nn.utils.rnn.pad_sequence"
+_COMPARED = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
 _MAKING = {"torch.zeros", "torch.full", "torch.empty", "torch.zeros_like", "torch.full_like"}
 
 
 def check(package: Package) -> Hits:
     """Look at masks of ones whose shape comes from something padded."""
     side = side_of(package, "training")
+    yield from _always(side)
+    yield from _none(package, side)
     for function in side.functions:
         for call in function.calls:
             if _of_ones(function, call) and _is_mask(function, call) and not _zeroed(function, call):
                 if any(_padded(side, function, value) for value in _shape_of(call)):
                     yield Hit(function.file, call, "this mask is one everywhere, also where the prompts are padded")
+
+
+def _none(package: Package, side: Side) -> Hits:
+    """Look for padded prompts whose mask is None, whatever their lengths."""
+    for adapter in side.adapters:
+        inputs = package.model_inputs(adapter)
+        method = adapter.method("prepare_model_inputs")
+        if inputs is None or inputs[0] is None or method is None or method.file not in package.files:
+            continue
+        padded = any(f.file.qualified(c.func) == _PAD for f in side.functions for c in f.calls)
+        for key, value in inputs[0].values.items() if padded else ():
+            if "mask" not in key or inputs[0].nodes[key][0] is not method.file or isinstance(value, ast.Constant):
+                continue
+            found = origin(side, method, value)
+            nodes = [(file, node) for _, file, node in found.nodes if not isinstance(node, ast.Name)]
+            if found.complete and nodes and all(isinstance(n, ast.Constant) and n.value is None for _, n in nodes):
+                yield Hit(*nodes[0], "the prompts are padded, and no mask says where")
+
+
+def _always(side: Side) -> Hits:
+    """Look at masks that compare padded ids with a number, where the padding passes as well."""
+    for function in side.functions:
+        for node in function.file.index.nodes(ast.Compare, function.node):
+            compare = _COMPARED.get(type(node.ops[0]))
+            if len(node.ops) != 1 or compare is None or not isinstance(node.left, ast.Name):
+                continue
+            number = function.file.value(node.comparators[0])
+            if not isinstance(number, int) or isinstance(number, bool) or not _is_mask(function, node):
+                continue
+            padding = _padding(side, function, node.left)
+            if padding is not None and compare(padding, number):
+                yield Hit(
+                    function.file, node, f"the padding, {padding}, passes this test: the mask hides nothing of it"
+                )
+
+
+def _padding(side: Side, function: FunctionModel, value: ast.expr) -> int | None:
+    """Return what a tensor certainly is padded with."""
+    found: set[object] = set()
+    for file, call in origin(side, function, value).calls():
+        if file.qualified(call.func) == _PAD:
+            given = argument(call, "padding_value", 2)
+            found.add(0 if given is None else file.value(given))
+    only = found.pop() if len(found) == 1 else None
+    return int(only) if isinstance(only, (int, float)) else None
 
 
 def _of_ones(function: FunctionModel, call: ast.Call) -> bool:
@@ -56,7 +114,7 @@ def _shape_of(call: ast.Call) -> list[ast.expr]:
     return [*owner, *call.args, *(item.value for item in call.keywords if item.arg in ("size", "input"))]
 
 
-def _is_mask(function: FunctionModel, call: ast.Call) -> bool:
+def _is_mask(function: FunctionModel, call: ast.expr) -> bool:
     """Whether the ones go into something that is called a mask, or are returned beside padded ids."""
     index = function.file.index
     for outer in index.ancestors(call):
@@ -113,6 +171,24 @@ _MASK = "torch.arange(ids.shape[1], device=device) < lengths[:, None]"
 _RETURN = f"        return ids, {_MASK}\n"
 FAILING = (
     Example(
+        "no mask at all", {"training": [(_RETURN, "        return ids, «None»\n")]}, also=("OSC134", "OSC117", "OSC119")
+    ),
+    Example(
+        "a test that the padding passes",
+        {"training": [(_RETURN, "        return ids, «ids >= 0»\n")]},
+        also=("OSC134",),
+    ),
+    Example(
+        "compared with another padding",
+        {
+            "training": [
+                ("pad_sequence(rows, batch_first=True)", "pad_sequence(rows, batch_first=True, padding_value=7)"),
+                (_RETURN, "        mask = «ids != 0»\n        return ids, mask\n"),
+            ]
+        },
+        also=("OSC134",),
+    ),
+    Example(
         "ones like the ids",
         {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]},
         also=("OSC134",),
@@ -161,6 +237,16 @@ FAILING = (
 )
 PASSING = (
     Example("from the lengths"),
+    Example(
+        "compared with the padding",
+        {
+            "training": [
+                ("pad_sequence(rows, batch_first=True)", "pad_sequence(rows, batch_first=True, padding_value=-1)"),
+                (_RETURN, "        return ids, ids >= 0\n"),
+            ]
+        },
+        also=("OSC134",),
+    ),
     Example(
         "zeroed afterwards",
         {

@@ -76,8 +76,43 @@ def _same(adapter: ClassModel) -> Hits:
 
 
 def _written(method: FunctionModel, value: ast.expr) -> str | None:
-    value = follow(method.file, value)
+    """Return what a dictionary is made of, copies taken for the original; None for one that is changed later."""
+    for _ in range(6):
+        if isinstance(value, ast.Name) and _changed(method, value.id):
+            return None
+        value = follow(method.file, value, 1)
+        copied = _copied(method, value)
+        if copied is None and not isinstance(value, ast.Name):
+            break
+        if copied is None and follow(method.file, value, 1) is value:
+            break
+        value = copied or value
     return ast.dump(value) if isinstance(value, (ast.Dict, ast.Name, ast.Call)) else None
+
+
+def _copied(method: FunctionModel, value: ast.expr) -> ast.expr | None:
+    """Return what ``dict(x)``, ``x.copy()``, ``copy.copy(x)`` or ``{**x}`` copies."""
+    if isinstance(value, ast.Dict):
+        return value.values[0] if value.keys == [None] else None
+    if not isinstance(value, ast.Call):
+        return None
+    if method.file.qualified(value.func) in ("dict", "copy.copy", "copy.deepcopy"):
+        return value.args[0] if len(value.args) == 1 and not value.keywords else None
+    plain = isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and not value.args
+    return value.func.value if plain and isinstance(value.func, ast.Attribute) else None
+
+
+def _changed(method: FunctionModel, name: str) -> bool:
+    """Whether keys of a dictionary are set or taken out after it was made."""
+    index = method.file.index
+    for target in index.nodes(ast.Subscript, method.node):
+        if isinstance(target.value, ast.Name) and target.value.id == name and not isinstance(target.ctx, ast.Load):
+            return True
+    owners = [call.func for call in method.calls if isinstance(call.func, ast.Attribute)]
+    changing = ("update", "pop", "popitem", "setdefault", "clear")
+    return any(isinstance(o.value, ast.Name) and o.value.id == name and o.attr in changing for o in owners) or any(
+        isinstance(item.target, ast.Name) and item.target.id == name for item in index.nodes(ast.AugAssign, method.node)
+    )
 
 
 def _exchanged(positive: Keys, negative: Keys) -> Hits:
@@ -106,6 +141,11 @@ _HELPER = "\n\ndef guide(conditional, unconditional, scale):\n    return {}\n"
 _BEFORE = "\n\n@DiffusionModelBase.register("
 FAILING = (
     Example("the same inputs twice", {"training": [(_RETURN, "return conditional, «conditional»")]}),
+    Example("a copy", {"training": [(_RETURN, "return conditional, «dict(conditional)»")]}),
+    Example(
+        "a copy with a name",
+        {"training": [(_RETURN, "negative = {**conditional}\n        return conditional, «negative»")]},
+    ),
     Example(
         "the branch without the prompt for all",
         {
@@ -161,6 +201,18 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a copy that is changed",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    'negative = conditional.copy()\n        negative["text_token_ids"] = None\n'
+                    '        negative["text_attention_mask"] = None\n        return conditional, negative',
+                )
+            ]
+        },
+    ),
     Example("towards the prompt"),
     Example(
         "another form",

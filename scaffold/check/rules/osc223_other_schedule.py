@@ -42,6 +42,7 @@ def check(package: Package) -> Hits:
         yield from _direction(function)
         yield from _end(function)
     yield from _shift(package, side, [*computing, *setting])
+    yield from _unset(package, side)
     for function in dict.fromkeys(setting):
         yield from _twice(function)
         yield from _timesteps(function)
@@ -53,6 +54,23 @@ def _sets_sigmas(call: ast.Call) -> bool:
 
 def _spaced(function: FunctionModel) -> list[ast.Call]:
     return [call for call in function.calls if function.file.qualified(call.func) in SPACED and len(call.args) >= 2]
+
+
+def _unset(package: Package, side: Side) -> Hits:
+    """Look for noise levels that are computed beside a scheduler which is given a number of steps instead."""
+    for function, call in side.calls("set_timesteps"):
+        own = [item.arg for item in call.keywords]
+        plain = function.file in package.files and side.called(function, call) is None and None not in own
+        if not plain or "sigmas" in own or "timesteps" in own or any(a for a in call.args if "sigma" in ast.unparse(a)):
+            continue
+        for other in function.calls:
+            called = side.called(function, other)
+            if called is None or not _spaced(called) or isinstance(function.file.index.parent(other), ast.Return):
+                continue
+            stored = [n for n in function.nodes(ast.Attribute) if isinstance(n, ast.Attribute) and n.attr == "sigmas"]
+            if not any(isinstance(node.ctx, ast.Store) for node in stored):
+                text = f"{called.name}() computes the noise levels, and the scheduler is not given them"
+                yield Hit(function.file, call, text, "write set_timesteps(sigmas=…)")
 
 
 def _direction(function: FunctionModel) -> Hits:
@@ -169,6 +187,17 @@ def _timesteps(function: FunctionModel) -> Hits:
 
 
 FAILING = (
+    Example(
+        "computed and not set",
+        {
+            "common": [
+                (
+                    "    scheduler.set_timesteps(sigmas=sigmas, device=device)",
+                    "    «scheduler.set_timesteps(num_inference_steps, device=device)»",
+                )
+            ]
+        },
+    ),
     Example(
         "upwards",
         {

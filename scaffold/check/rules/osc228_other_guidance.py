@@ -15,9 +15,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.dataflow import origin, reaching, unpacked_at
+from scaffold.check.model.dataflow import origin, unpacked_at
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_formula import METHOD, SCALE, Formula
+from scaffold.check.model.guidance_gates import gate_comparisons, is_inverted, is_made_of, may_mix, plain_scale
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sde import sampling_calls
@@ -67,7 +68,7 @@ def check(package: Package) -> Hits:
         formula = Formula(side, method)
         for function in side.functions if any(True for _ in sampling_calls(side)) else ():
             for node in function.file.index.nodes(ast.BinOp, function.node):
-                if function.file in package.files and _may_mix(function, node):
+                if function.file in package.files and may_mix(function, node):
                     yield from _weights(package, formula, function, node)
         yield from _switched(method, formula)
     if not any(True for _ in sampling_calls(side)):
@@ -101,7 +102,7 @@ def _weights(package: Package, formula: Formula, function: FunctionModel, node: 
     """Look at a sum of the two branches as they come out of the module."""
     mix = formula.mix(function, node)
     above = function.file.index.parent(node)
-    if mix is None or not mix.both or isinstance(above, ast.BinOp) or not _plain_scale(function, node):
+    if mix is None or not mix.both or isinstance(above, ast.BinOp) or not plain_scale(function, node):
         return
     for name in function.file.index.nodes(ast.Name, node):
         part = formula.mix(function, name)
@@ -122,21 +123,6 @@ def _weights(package: Package, formula: Formula, function: FunctionModel, node: 
         yield Hit(function.file, node, f"the text's branch is scaled by {', '.join(sorted(read))}, not by {scale}")
 
 
-def _may_mix(function: FunctionModel, node: ast.BinOp) -> bool:
-    """Whether a sum may combine two velocities: it stands alone, and something in it is scaled."""
-    if not isinstance(node.op, (ast.Add, ast.Sub)) or isinstance(function.file.index.parent(node), ast.BinOp):
-        return False
-    index = function.file.index
-    return any(isinstance(part.op, ast.Mult) for part in index.nodes(ast.BinOp, node)) and bool(
-        index.nodes(ast.Name, node)
-    )
-
-
-def _plain_scale(function: FunctionModel, node: ast.AST) -> bool:
-    """Whether an expression is made of names, attributes, keys and numbers alone: no schedule of scales."""
-    return not any(isinstance(part, ast.Call) for part in function.file.index.walk(node))
-
-
 def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
     """Look at comparisons with the ends of the interval, and at what they select."""
     index = function.file.index
@@ -154,9 +140,9 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
     rule = (recorded(package, "cfg", "interval_rule") or "").replace(" ", "")
     strict = {"low": "lo<sigma" in rule, "high": "sigma<hi" in rule} if rule else None
     for node in index.nodes(ast.Compare, function.node):
-        for end, op, where in _comparisons(node, ends):
+        for end, op, where in gate_comparisons(node, ends):
             wrong_way = isinstance(op, (ast.Lt, ast.LtE)) if end == "low" else isinstance(op, (ast.Gt, ast.GtE))
-            if wrong_way and not _inverted(function, node):
+            if wrong_way and not is_inverted(function, node):
                 yield Hit(function.file, where, f"the noise level is compared with the {end} end the wrong way round")
             elif strict is not None and isinstance(op, (ast.Lt, ast.Gt)) != strict[end] and not wrong_way:
                 yield Hit(
@@ -166,7 +152,7 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
                 )
         joined = index.parent(node)
         if (
-            any(True for _ in _comparisons(node, ends))
+            any(True for _ in gate_comparisons(node, ends))
             and isinstance(joined, ast.BinOp)
             and isinstance(joined.op, ast.BitOr)
         ):
@@ -174,7 +160,7 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
                 item
                 for part in (joined.left, joined.right)
                 if isinstance(part, ast.Compare)
-                for item in _comparisons(part, ends)
+                for item in gate_comparisons(part, ends)
             ]
             right = [isinstance(op, (ast.Gt, ast.GtE)) == (end == "low") for end, op, _ in both]
             if joined.left is node and len(right) == 2 and all(right):
@@ -187,74 +173,22 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
             yield from _selected(side, function, call, ends)
 
 
-def _comparisons(node: ast.Compare, ends: dict[str, str]) -> list[tuple[str, ast.cmpop, ast.expr]]:
-    """Return end, operator as ``sigma op end``, and the node, for every comparison with an end."""
-    found: list[tuple[str, ast.cmpop, ast.expr]] = []
-    turned: dict[type[ast.cmpop], ast.cmpop] = {
-        ast.Lt: ast.Gt(),
-        ast.LtE: ast.GtE(),
-        ast.Gt: ast.Lt(),
-        ast.GtE: ast.LtE(),
-    }
-    left = node.left
-    for op, right in zip(node.ops, node.comparators, strict=True):
-        if isinstance(right, ast.Name) and right.id in ends and type(op) in turned:
-            found.append((ends[right.id], op, node))
-        elif isinstance(left, ast.Name) and left.id in ends and type(op) in turned:
-            found.append((ends[left.id], turned[type(op)], node))
-        left = right
-    return found
-
-
-def _inverted(function: FunctionModel, node: ast.AST) -> bool:
-    """Whether what is compared is asked for being outside of the interval."""
-    inner = node
-    for outer in function.file.index.ancestors(node):
-        if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.BitOr):
-            return True
-        if isinstance(outer, ast.BoolOp) and isinstance(outer.op, ast.Or):
-            return True
-        if isinstance(outer, ast.UnaryOp) and isinstance(outer.op, (ast.Not, ast.Invert)):
-            return True
-        if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and outer.test is inner:
-            return True
-        if isinstance(outer, ast.stmt):
-            return False
-        inner = outer
-    return False
-
-
 def _selected(side: Side, function: FunctionModel, call: ast.Call, ends: dict[str, str]) -> Hits:
     """Look which of the two velocities ``torch.where`` takes inside of the interval."""
     gate = origin(side, function, call.args[0])
     compared = [
         n
         for around, _, n in gate.nodes
-        if isinstance(n, ast.Compare) and around == function and any(True for _ in _comparisons(n, ends))
+        if isinstance(n, ast.Compare) and around == function and any(True for _ in gate_comparisons(n, ends))
     ]
     turned = any(isinstance(n, ast.UnaryOp) and isinstance(n.op, (ast.Invert, ast.Not)) for _, _, n in gate.nodes)
-    turned = turned or any(_inverted(function, node) for node in compared)
+    turned = turned or any(is_inverted(function, node) for node in compared)
     if not compared or turned:
         return
     inside, outside = call.args[1], call.args[2]
     if isinstance(inside, ast.Name) and isinstance(outside, ast.Name) and inside.id != outside.id:
-        if _made_of(function, outside, inside.id) and not _made_of(function, inside, outside.id):
+        if is_made_of(function, outside, inside.id) and not is_made_of(function, inside, outside.id):
             yield Hit(function.file, call, f"{inside.id} is taken inside of the interval, {outside.id} outside")
-
-
-def _made_of(function: FunctionModel, value: ast.Name, name: str) -> bool:
-    """Whether a local value is computed from another one."""
-    pending, seen = [value], set()
-    while pending:
-        for binding in reaching(function, pending.pop()):
-            if binding.value is None or binding in seen:
-                continue
-            seen.add(binding)
-            names = [n for n in function.file.index.walk(binding.value) if isinstance(n, ast.Name)]
-            if any(n.id == name for n in names):
-                return True
-            pending += names
-    return False
 
 
 FAILING = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC302"
@@ -29,13 +30,27 @@ def check(package: Package) -> Hits:
         cls = registration.cls
         if cls is None or not cls.resolved:
             continue
+        wanted = recorded(package, "upstream", "class")
+        pipelines = [base for base in cls.external if base.startswith("vllm_omni.") and "Pipeline" in base]
+        if wanted and pipelines and not any(base.rpartition(".")[2] == wanted for base in pipelines):
+            name = pipelines[0].rpartition(".")[2]
+            text = f"{cls.name} inherits {name}, scaffold.toml was made for {wanted}"
+            yield Hit(cls.file, cls.node, text, f"inherit {wanted}")
         if not any(base.startswith("vllm_omni.") for base in cls.external):
             bases = ", ".join(base.rpartition(".")[2] for base in cls.external if base != "object") or "nothing"
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")
 
 
 _CLASS = "class ToyPipelineWithLogProb(ToyPipeline):"
+_SPEC = 'schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "{}"\n'
 FAILING = (
+    Example(
+        "the pipeline of another model",
+        {
+            "spec": _SPEC.format("BoatPipeline"),
+            "rollout": [(_CLASS, _CLASS.replace("ToyPipelineWithLogProb", "«ToyPipelineWithLogProb»"))],
+        },
+    ),
     Example("no base", {"rollout": [(_CLASS, "class «ToyPipelineWithLogProb»:")]}),
     Example("the registry's base", {"rollout": [(_CLASS, "class «ToyPipelineWithLogProb»(VllmOmniPipelineBase):")]}),
     Example(
@@ -49,6 +64,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("the recorded pipeline", {"spec": _SPEC.format("ToyPipeline")}),
     Example("the upstream pipeline"),
     Example(
         "by way of a mixin and a class of the tree",

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -137,7 +139,8 @@ def _handing(function: FunctionModel) -> Iterator[ast.expr]:
     index = function.file.index
     for target in index.nodes(ast.Subscript, function.node):
         if isinstance(target.ctx, ast.Store) and function.file.value(target.slice) in _PROMPT:
-            yield target
+            if not (isinstance(target.value, ast.Name) and _dropped_copy(function, target.value)):
+                yield target
     for attribute in index.nodes(ast.Attribute, function.node):
         if isinstance(attribute.ctx, ast.Store) and attribute.attr in _PROMPT:
             yield attribute
@@ -153,6 +156,35 @@ def _handing(function: FunctionModel) -> Iterator[ast.expr]:
         for key in table.keys:
             if isinstance(key, ast.Constant) and key.value in _PROMPT:
                 yield key
+
+
+def _dropped_copy(function: FunctionModel, name: ast.Name) -> bool:
+    """Whether a name holds a copy that goes nowhere: it is read and written by keys only."""
+    file = function.file
+    bindings = reaching(function, name)
+    if not bindings or not all(binding.value is not None and _copies(file, binding.value) for binding in bindings):
+        return False
+    first = min(getattr(binding.node, "lineno", 0) for binding in bindings)
+    for node in file.index.nodes(ast.Name, function.node):
+        if node.id != name.id or not isinstance(node.ctx, ast.Load) or node.lineno <= first:
+            continue
+        parent = file.index.parent(node)
+        keyed = isinstance(parent, ast.Subscript) and parent.value is node
+        method = isinstance(parent, ast.Attribute) and parent.attr in ("get", "pop", "keys", "setdefault", "update")
+        asked = isinstance(parent, ast.Compare) and node in parent.comparators
+        if not (keyed or method or asked):
+            return False
+    return True
+
+
+def _copies(file: PythonFile, value: ast.expr) -> bool:
+    if isinstance(value, ast.Dict):
+        return None in value.keys
+    if not isinstance(value, ast.Call):
+        return False
+    if file.qualified(value.func) in ("dict", "copy.copy", "copy.deepcopy"):
+        return len(value.args) == 1
+    return isinstance(value.func, ast.Attribute) and value.func.attr in ("copy", "deepcopy")
 
 
 _CALL = "        self._ensure_prompt_text(req)\n"

@@ -81,7 +81,7 @@ def _drawn(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
     if name.startswith(_GLOBAL):
         seeds = [c for c in function.calls if (function.file.qualified(c.func) or "").endswith("random.seed")]
         if any(of_request(origin(side, function, value)) for c in seeds for value in c.args):
-            return "from a seed of the request"
+            return "from a seed that differs between requests"
         reseeded = bool(seeds)
         return None if reseeded else f"from the global state of {name.rpartition('.')[0]}"
     return _why(side, function, call.func.value) if isinstance(call.func, ast.Attribute) else None
@@ -94,7 +94,11 @@ def _why(side: Side, function: FunctionModel, generator: ast.expr) -> str | None
     if kind != "request":
         return None
     made = any(file.qualified(call.func) in MAKERS for file, call in found.calls())
-    return "from the request's generator" if "generator" in found.words and not made else "from a seed of the request"
+    return (
+        "from the request's generator"
+        if "generator" in found.words and not made
+        else "from a seed that differs between requests"
+    )
 
 
 def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
@@ -146,6 +150,18 @@ FAILING = (
             "rollout": [(_CALL, _CALL[:-1] + ", params.seed)")],
         },
         also=("OSC310",),
+    ),
+    Example(
+        "the rank and a counter",
+        {
+            "common": [
+                (
+                    "SCHEDULE_SHIFT = 3.0\n",
+                    "SCHEDULE_SHIFT = 3.0\nDRAWS = iter(range(1000))\n",
+                ),
+                (_DRAW, '«random.Random(int(os.environ["LOCAL_RANK"]) + next(DRAWS)).randint(low, latest)»'),
+            ]
+        },
     ),
     Example("the global generator", {"common": [(_DRAW, "«random.randint(low, latest)»")]}),
     Example("an unseeded generator", {"common": [(_DRAW, "«random.Random().randint(low, latest)»")]}),

@@ -12,16 +12,18 @@ Instead: hand on the number as it comes; correct it only where the installed rel
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import argument
 from scaffold.check.model.dataflow import arguments
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import numbers, recorded, recorded_number, release
+from scaffold.check.model.schedules import schedule_of
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.step_counts import NAME as STEPS
-from scaffold.check.model.step_counts import Count, step_count
+from scaffold.check.model.step_counts import step_count
+from scaffold.check.model.step_requests import handed_steps, of_super
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC309"
@@ -30,6 +32,7 @@ SEVERITY = "error"
 CHECKLIST = ("R6", "pitfall 5")
 APPLIES = Applies(objective="policy_gradient")
 HELP = "let rollout and training take the same number of steps on the installed release"
+_EVALUATIONS = {"n": 0, "n-1": -1, "n+1": 1}
 _SPEAKS = (b"0.22", b"0_22", b"ompensat")
 
 
@@ -37,7 +40,7 @@ def check(package: Package) -> Hits:
     """Compare what is handed to the pipeline, and to the shared schedule, with what the release needs."""
     side, training = side_of(package, "rollout"), side_of(package, "training")
     needed = _needed(package, side)
-    handed = list(_handed(side))
+    handed = list(handed_steps(side))
     for function, node, offset in handed:
         # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
         if needed is not None and offset not in (0, needed):
@@ -50,6 +53,27 @@ def check(package: Package) -> Hits:
     if needed and not any(offset == needed for _, _, offset in handed):
         yield from _missing(package, side, needed)
     yield from _unequal(side, training)
+    yield from _points(package, training)
+
+
+def _points(package: Package, training: Side) -> Hits:
+    """Compare the number of noise levels that the shared schedule makes with the recorded number of evaluations."""
+    steps = recorded(package, "schedule", "steps")
+    if steps not in _EVALUATIONS:
+        return
+    for function in schedule_of(training).computed:
+        ends = [part for part in function.nodes(ast.Slice) if isinstance(part, ast.Slice)]
+        if len(ends) != 1 or ends[0].upper is None or function.file.value(ends[0].upper) != -1 or ends[0].lower:
+            continue
+        for call in function.calls:
+            if function.file.qualified(call.func) not in ("torch.linspace", "numpy.linspace"):
+                continue
+            number = argument(call, "steps", 2) or argument(call, "num", 2)
+            points = step_count(training, function, number) if number is not None else None
+            if number is not None and points is not None and points.offset - 1 != _EVALUATIONS[steps]:
+                made = f"n{points.offset - 1:+d}" if points.offset != 1 else "n"
+                place = points.node if points.node is not None and points.function is function else number
+                yield Hit(function.file, place, f"the schedule has {made} evaluations, the pipeline {steps}")
 
 
 def _needed(package: Package, side: Side) -> int | None:
@@ -71,56 +95,11 @@ def _shown(needed: int) -> str:
     return f"{needed:+d}" if needed else "nothing added"
 
 
-def _handed(side: Side) -> Iterator[tuple[FunctionModel, ast.AST, int]]:
-    """Yield where a number of steps is put into a request, with what is added to it."""
-    for function in side.functions:
-        index = function.file.index
-        for statement in index.nodes(ast.Assign, function.node):
-            if any(isinstance(target, ast.Attribute) and target.attr == STEPS for target in statement.targets):
-                count = _certain(function, step_count(side, function, statement.value), statement)
-                if count is not None:
-                    yield function, statement.value, count.offset
-        for change in index.nodes(ast.AugAssign, function.node):
-            number = function.file.value(change.value)
-            if isinstance(change.target, ast.Attribute) and change.target.attr == STEPS and isinstance(number, int):
-                if isinstance(change.op, (ast.Add, ast.Sub)) and not _versioned(function, change):
-                    yield function, change, number if isinstance(change.op, ast.Add) else -number
-        for call in function.calls:
-            name = function.file.qualified(call.func) or ""
-            if name in ("setattr", "dataclasses.replace", "copy.replace") or _of_super(call):
-                value = next((item.value for item in call.keywords if item.arg == STEPS), None)
-                if name == "setattr" and len(call.args) == 3 and getattr(call.args[1], "value", None) == STEPS:
-                    value = call.args[2]
-                if value is not None:
-                    count = _certain(function, step_count(side, function, value), call)
-                    if count is not None:
-                        yield function, value, count.offset
-
-
-def _certain(function: FunctionModel, count: Count | None, statement: ast.AST) -> Count | None:
-    return None if count is None or _versioned(function, statement) else count
-
-
-def _versioned(function: FunctionModel, node: ast.AST) -> bool:
-    """Whether a test for the release stands around a node."""
-    around = [outer for outer in function.file.index.ancestors(node) if isinstance(outer, (ast.If, ast.IfExp))]
-    return any("version" in ast.unparse(outer.test).lower() for outer in around)
-
-
-def _of_super(call: ast.Call) -> bool:
-    target = call.func
-    return (
-        isinstance(target, ast.Attribute)
-        and isinstance(target.value, ast.Call)
-        and (isinstance(target.value.func, ast.Name) and target.value.func.id == "super")
-    )
-
-
 def _missing(package: Package, side: Side, needed: int) -> Hits:
     for adapter in side.adapters:
         method = adapter.method("forward")
         for call in method.calls if method is not None else ():
-            if method is not None and _of_super(call) and side.called(method, call) is None:
+            if method is not None and of_super(call) and side.called(method, call) is None:
                 yield Hit(
                     method.file,
                     call,
@@ -173,6 +152,7 @@ steps = "n-1"
 steps = "n-1"
 request_offset = {}
 """
+_POINTS = "torch.linspace(1, 0, max(num_inference_steps, 2), dtype=torch.float32)"
 _PIN = 'dependencies = ["vllm-omni==0.27.0rc1"]'
 FAILING = (
     Example(
@@ -215,6 +195,13 @@ FAILING = (
         },
     ),
     Example(
+        "a point too many",
+        {
+            "spec": _SPEC.format("0.27.0rc1", 0),
+            "common": [(_POINTS, "torch.linspace(1, 0, «num_inference_steps + 1», dtype=torch.float32)")],
+        },
+    ),
+    Example(
         "missing on 0.22",
         {
             "spec": _SPEC.format("0.22.0", -1),
@@ -246,6 +233,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "as many points as the release takes",
+        {
+            "spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'),
+            "common": [(_POINTS, "torch.linspace(1, 0, num_inference_steps + 1, dtype=torch.float32)")],
+        },
+    ),
     Example("handed on as it comes"),
     Example(
         "needed, and put back",

@@ -13,13 +13,16 @@ Instead: put the shared defaults into the request before the pipeline sees it, a
 from __future__ import annotations
 
 import ast
+from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
+from scaffold.check.model.dataflow import bound_value
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_defaults import shared_tables
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.scopes import Binding
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -36,6 +39,7 @@ def check(package: Package) -> Hits:
     training, rollout = side_of(package, "training"), side_of(package, "rollout")
     if not training.functions or not rollout.functions:
         return
+    yield from _misnamed(package, [training, rollout])
     for file, name, _ in shared_tables(package):
         if not _used(training, file, name) or _used(rollout, file, name):
             continue
@@ -47,6 +51,43 @@ def check(package: Package) -> Hits:
                     method.node,
                     f"training applies {name}, and {adapter.name}.forward() never passes it on",
                 )
+
+
+def _misnamed(package: Package, sides: list[Side]) -> Hits:
+    """Look for keys that no table has, beside keys of one, and for a section that holds no guidance."""
+    tables = {name: file.value(node) for file, name, node in shared_tables(package)}
+    known = {key for table in tables.values() if isinstance(table, dict) for key in table if isinstance(key, str)}
+    for function in dict.fromkeys(function for side in sides for function in side.functions):
+        index = function.file.index
+        if function.file not in package.files or not known:
+            continue
+        read: dict[str, list[tuple[str, ast.Subscript]]] = {}
+        made = {node.value for node in index.nodes(ast.Constant) if isinstance(index.parent(node), ast.Dict)}
+        for node in index.nodes(ast.Subscript, function.node):
+            if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
+                key = node.slice.value
+                if isinstance(node.ctx, ast.Store):
+                    made.add(key)
+                elif isinstance(key, str):
+                    read.setdefault(node.value.id, []).append((key, node))
+        for keys in read.values():
+            for key, node in keys:
+                near = get_close_matches(key, sorted(known), n=1, cutoff=0.75)
+                if near and key not in known | made and any(other in known for other, _ in keys):
+                    yield Hit(function.file, node.slice, f"no guidance is called {key}", f"write {near[0]!r}")
+        for call in function.calls:
+            if function.file.qualified(call.func) != "getattr" or len(call.args) < 2:
+                continue
+            section, name = call.args[0], call.args[1]
+            inside = isinstance(section, ast.Attribute) and section.attr in ("algo", "actor", "optim")
+            loop = bound_value(function.file, b[0].node) if (b := _bound(function, name)) else None
+            if inside and isinstance(loop, ast.Name) and loop.id in tables:
+                text = f"{ast.unparse(section)} holds no guidance, the rollout's comes from the pipeline's section"
+                yield Hit(function.file, section, text, "read model_config.pipeline")
+
+
+def _bound(function: FunctionModel, name: ast.expr) -> list[Binding]:
+    return function.file.scopes.lookup(name.id, name) if isinstance(name, ast.Name) else []
 
 
 def _used(side: Side, file: PythonFile, name: str) -> bool:
@@ -100,7 +141,16 @@ def _dropped(function: FunctionModel, node: ast.AST) -> bool:
 
 _UPDATE = "        extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))\n"
 _FORWARD = [("    def forward(self, req", "    def «forward»(self, req")]
+_SECTION = "getattr(model_config.pipeline, name, None)"
 FAILING = (
+    Example(
+        "a key that no table has",
+        {"training": [('low, high = guidance["cfg_interval"]', 'low, high = guidance[«"cfg_intervals"»]')]},
+    ),
+    Example(
+        "another section",
+        {"training": [(_SECTION, "getattr(«model_config.algo», name, None)")]},
+    ),
     Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}, also=("OSC219",)),
     Example("resolved and dropped", {"rollout": [(_UPDATE, "        resolve_guidance(extra_args)\n"), *_FORWARD]}),
     Example(

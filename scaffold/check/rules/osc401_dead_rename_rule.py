@@ -15,7 +15,14 @@ from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
-from scaffold.check.model.key_tables import folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.key_tables import (
+    folded,
+    key_tables,
+    loading_functions,
+    recorded_keys,
+    renamed,
+    renaming_functions,
+)
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
@@ -27,9 +34,36 @@ CHECKLIST = ("M6", "pitfall 20")
 APPLIES = Applies(non_diffusers=True)
 
 
+def _unused(package: Package) -> Hits:
+    """Look for tensors that are kept under the checkpoint's name, beside the name that the table gives."""
+    names = renaming_functions(key_tables(package))
+    for function in loading_functions(package):
+        index = function.file.index
+        for loop in function.nodes(ast.For) if function.file in package.files else ():
+            made = {
+                node.targets[0].id: node.value.args[0].id
+                for node in index.nodes(ast.Assign, loop)
+                if isinstance(node.targets[0], ast.Name)
+                and isinstance(node.value, ast.Call)
+                and function.file.qualified(node.value.func) in names
+                and node.value.args
+                and isinstance(node.value.args[0], ast.Name)
+            }
+            kept = [node for node in index.nodes(ast.Subscript, loop) if isinstance(node.ctx, ast.Store)]
+            used = {node.slice.id: node.slice for node in kept if isinstance(node.slice, ast.Name)}
+            for target, source in made.items():
+                held = used.get(source)
+                statement = index.parent(index.parent(held)) if held is not None else None  # type: ignore[arg-type]
+                if held is None or target in used or not isinstance(statement, ast.Assign):
+                    continue
+                if source != target and isinstance(statement.value, (ast.Call, ast.Subscript)):
+                    yield Hit(function.file, held, f"the tensor is kept under {source}, and {target} is its name here")
+
+
 def check(package: Package) -> Hits:
     """Compare the rows with the keys that ``scaffold.toml`` records; without it nothing is known of the checkpoint."""
     yield from _uncalled(package)
+    yield from _unused(package)
     keys = recorded_keys(package)
     if keys is None:
         return
@@ -80,6 +114,10 @@ def _start(name: str, like: str) -> str:
 
 SPEC = recorded_spec()
 FAILING: tuple[Example, ...] = (
+    Example(
+        "renamed for nothing",
+        {"model": [("state[target] = file.get_tensor", "state[«source»] = file.get_tensor")]},
+    ),
     Example(
         "a typing error",
         {"spec": SPEC, "model": [('("language_model.model.", "")', '(«"languge_model.model."», "")')]},

@@ -76,7 +76,7 @@ def _loops_back(package: Package) -> Hits:
             assert isinstance(node, ast.For)
             name, rows = _ordered(file, node.iter, tables)
             if rows is not None and isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2:
-                yield from _answers(file, node)
+                yield from _answers(file, node, any(row.source and row.source == row.target for row in rows))
             back = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2 and _goes_back(node)
             if not back or rows is None:
                 continue
@@ -89,8 +89,14 @@ def _loops_back(package: Package) -> Hits:
                     break
 
 
-def _answers(file: PythonFile, loop: ast.For) -> Hits:
-    """Compare what a loop over a table asks for, what it cuts off, and what it puts there."""
+def _answers(file: PythonFile, loop: ast.For, keeps: bool) -> Hits:
+    """Compare what a loop over a table asks for, what it cuts off, and what it puts there.
+
+    Args:
+        file: where the loop stands.
+        loop: the loop.
+        keeps: whether a row of the table has the same prefix on both sides, so that rows replace and do not prepend.
+    """
     assert isinstance(loop.target, ast.Tuple)
     first, second = (item.id if isinstance(item, ast.Name) else "" for item in loop.target.elts)
     for test in file.index.nodes(ast.If, loop):
@@ -109,6 +115,10 @@ def _answers(file: PythonFile, loop: ast.For) -> Hits:
                 yield Hit(file, item, "a name that the row speaks of is given back as it is")
             elif cut is not None and cut[1] in (first, second) and cut[1] != asked.id:
                 yield Hit(file, item, f"the length of {cut[1]} is cut off a name that begins with {asked.id}")
+            elif keeps and item.value is not None and _joined(item.value) in ((first, name), (second, name)):
+                yield Hit(
+                    file, item, f"the prefix that {name} begins with is not cut off before another one is put there"
+                )
             elif cut is not None and text.startswith(f"{asked.id} + "):
                 yield Hit(file, item, f"what begins with {asked.id} gets {asked.id} again")
     around = file.function_around(loop)
@@ -123,6 +133,17 @@ def _answers(file: PythonFile, loop: ast.For) -> Hits:
             yield Hit(
                 file, last, "a name that no row speaks of is passed on as it is", "raise a KeyError with the name"
             )
+
+
+def _joined(value: ast.expr) -> tuple[str, str] | None:
+    """Return the two names of ``a + b`` or ``f"{a}{b}"``."""
+    parts: list[ast.expr] = []
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        parts = [value.left, value.right]
+    elif isinstance(value, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in value.values]
+    names = [part.id for part in parts if isinstance(part, ast.Name)]
+    return (names[0], names[1]) if len(names) == len(parts) == 2 else None
 
 
 def _goes_back(loop: ast.For) -> bool:
@@ -188,6 +209,22 @@ FAILING: tuple[Example, ...] = (
         },
     ),
     Example(
+        "nothing cut off",
+        {
+            "model": [
+                ("            return source + name[len(target) :]\n", "            «return source + name»\n"),
+            ]
+        },
+    ),
+    Example(
+        "nothing cut off, as a formatted string",
+        {
+            "model": [
+                ("            return source + name[len(target) :]\n", '            «return f"{source}{name}"»\n'),
+            ]
+        },
+    ),
+    Example(
         "given back", {"model": [("            return source + name[len(target) :]\n", "            «return name»\n")]}
     ),
     Example("passed on", {"model": [("    raise KeyError(name)\n", "    «return name»\n")]}),
@@ -233,6 +270,17 @@ FAILING += (
     ),
 )
 PASSING = (
+    Example(
+        "cut off by removeprefix",
+        {
+            "model": [
+                (
+                    "            return source + name[len(target) :]\n",
+                    "            return source + name.removeprefix(target)\n",
+                )
+            ]
+        },
+    ),
     Example("the same table", {"model": [(_SORTED, "sorted(KEY_MAP, key=lambda rule: len(rule[1]), reverse=True)")]}),
     Example("a table of its own", {"model": [(_IGNORED, _IGNORED + _BACK)]}),
     Example("in the table's order", {"model": [(_SORTED, "KEY_MAP")]}),

@@ -10,9 +10,18 @@ Instead: let one row take the keys that training needs, and ignore the others wi
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
-from scaffold.check.model.key_tables import Rename, key_tables, recorded_keys, renamed
+from scaffold.check.model.key_tables import (
+    Rename,
+    key_tables,
+    loading_functions,
+    recorded_keys,
+    renamed,
+    renaming_functions,
+)
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -26,6 +35,7 @@ HELP = "ignore one of the two keys, with a reason"
 
 def check(package: Package) -> Hits:
     """Apply the table to the keys that ``scaffold.toml`` records."""
+    yield from _passed_over(package)
     keys = recorded_keys(package)
     tables = [table for table in key_tables(package) if not table.ignores]
     if keys is None:
@@ -44,9 +54,42 @@ def check(package: Package) -> Hits:
         taken.setdefault(target, (key, row))
 
 
+def _passed_over(package: Package) -> Hits:
+    """Look for a loop that leaves out a tensor whose name is taken, without a word."""
+    names = renaming_functions(key_tables(package))
+    for function in loading_functions(package):
+        index = function.file.index
+        if function.file not in package.files:
+            continue
+        for loop in function.nodes(ast.For):
+            targets = {
+                node.targets[0].id
+                for node in index.nodes(ast.Assign, loop)
+                if isinstance(node.targets[0], ast.Name)
+                and isinstance(node.value, ast.Call)
+                and function.file.qualified(node.value.func) in names
+            }
+            for test in index.nodes(ast.If, loop):
+                asked = test.test
+                plain = isinstance(asked, ast.Compare) and isinstance(asked.ops[0], ast.In) and len(asked.ops) == 1
+                if not plain or not isinstance(asked, ast.Compare) or not isinstance(asked.left, ast.Name):
+                    continue
+                left_out = len(test.body) == 1 and isinstance(test.body[0], (ast.Continue, ast.Pass))
+                kept = [n for n in index.nodes(ast.Subscript, loop) if isinstance(n.ctx, ast.Store)]
+                store = ast.unparse(asked.comparators[0])
+                if left_out and asked.left.id in targets and any(ast.unparse(n.value) == store for n in kept):
+                    text = "a second tensor for one parameter is passed over"
+                    yield Hit(function.file, asked, text, "raise, naming both tensors")
+
+
 SPEC = recorded_spec() + '[[checkpoint.table]]\nsource = "ema.vae2llm.weight"\ntarget = "vae2llm.weight"\n'
 _ROW = '    ("vae2llm.", "vae2llm."),\n'
+_KEEP = "                if target is not None:\n"
 FAILING = (
+    Example(
+        "the second one is passed over",
+        {"model": [(_KEEP, "                if «target in state»:\n                    continue\n" + _KEEP)]},
+    ),
     Example(
         "two copies of one weight",
         {"spec": SPEC, "model": [(_ROW, _ROW + '    ("ema.vae2llm.", «"vae2llm."»),\n')]},
@@ -61,6 +104,14 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "refused",
+        {
+            "model": [
+                (_KEEP, "                if target in state:\n                    raise ValueError(target)\n" + _KEEP)
+            ]
+        },
+    ),
     Example("one of them is ignored", {"spec": recorded_spec()}),
     Example("nothing is known of the checkpoint", {"model": [(_ROW, _ROW + '    ("ema.vae2llm.", "vae."),\n')]}),
 )

@@ -12,6 +12,7 @@ Instead: give both ``register`` calls the same string; a constant in ``common.py
 from __future__ import annotations
 
 from scaffold.check.example import Example
+from scaffold.check.model.dataflow import bound_value
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -22,8 +23,12 @@ CHECKLIST = ("W5", "pitfall 26")
 APPLIES = Applies()
 
 
+_SIDES = ("training", "rollout")
+
+
 def check(package: Package) -> Hits:
     """Compare the strings of the two sides."""
+    yield from _tested(package)
     trained, rolled = package.registered("training"), package.registered("rollout")
     strings = [registration.architecture for registration in (*trained, *rolled)]
     if not trained or not rolled or not all(isinstance(text, str) for text in strings):
@@ -37,8 +42,27 @@ def check(package: Package) -> Hits:
             return
 
 
+def _tested(package: Package) -> Hits:
+    """Compare the constant ``ARCHITECTURE`` of the package's tests with what is registered."""
+    known = package.architectures
+    if len(known) != len({item.architecture for side in _SIDES for item in package.registered(side)}):
+        return
+    for test in package.cpu_tests:
+        bindings = test.names.get("ARCHITECTURE", ())
+        for binding in bindings if len(bindings) == 1 and test.path.find(package.name) >= 0 else ():
+            value = binding.value or bound_value(test, binding.node)
+            text = test.value(value) if value is not None else None
+            if known and isinstance(text, str) and text not in known and value is not None:
+                message = f"the test asks for {text!r}, the package is registered as {known[0]!r}"
+                yield Hit(test, value, message, f"write {known[0]!r}")
+
+
 _ARCHITECTURE = '"OmniToyForConditionalGeneration"'
 FAILING = (
+    Example(
+        "a test of another one",
+        {"test": [("\n\n\ndef test_names", '\n\nARCHITECTURE = «"ToyForConditionalGeneration"»\n\n\ndef test_names')]},
+    ),
     Example("another string for rollout", {"rollout": [(_ARCHITECTURE, '«"OmniToyForGeneration"»')]}),
     Example(
         "another string for training",

@@ -18,6 +18,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.unexecuted import never_runs
 from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -50,11 +51,18 @@ def check(package: Package) -> Hits:
                 text = "an adapter that cannot be imported is left out without a word"
                 yield Hit(init, handler, text, "import it plainly", fixable=False)
     adapters = [r.cls for side in ("training", "rollout") for r in package.registered(side) if r.cls is not None]
+    lazy = init.find_function("__getattr__") is not None
     for cls in dict.fromkeys(adapters):
         if cls.file not in package.files or cls.file is init or "." in cls.qualname.removeprefix(f"{cls.file.module}."):
             continue
         name = cls.node.name
         text = f"{name} of {cls.file.name} is not imported here, so it is never registered"
+        dead = [binding for binding in init.names.get(name, []) if never_runs(init, binding.node)]
+        if dead and len(dead) == len(init.names[name]):
+            if not lazy:
+                text = f"this import never runs, so {name} is never registered"
+                yield Hit(init, dead[0].node, text, "import it plainly", fixable=False)
+            continue
         if not _imported(package, init, cls):
             help = f"write `from .{cls.file.stem} import {name}` and name it in __all__"
             yield Hit(init, Span(1, 1, 1, 1), text, help, fixable=name not in init.names, data=cls)
@@ -118,6 +126,28 @@ def fix(hit: Hit) -> str | None:
 _ROLLOUT = "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
 _ALL = '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]'
 FAILING = (
+    Example(
+        "for type checkers only",
+        {
+            "init": [
+                (
+                    _ROLLOUT,
+                    "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    «" + _ROLLOUT.rstrip() + "»\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "switched off",
+        {
+            "init": [
+                (
+                    _ROLLOUT,
+                    "import typing\n\nif not typing.TYPE_CHECKING:\n    pass\nelse:\n    «" + _ROLLOUT.rstrip() + "»\n",
+                )
+            ]
+        },
+    ),
     Example("a string", {"init": [(_ALL, '__all__ = «"ToyDiffusion"»')]}),
     Example(
         "errors swallowed",
@@ -152,6 +182,10 @@ FAILING = (
     Example("not in __all__, a tuple", {"init": [(_ALL, '__all__ = «("ToyPipelineWithLogProb",)»')]}),
 )
 PASSING = (
+    Example(
+        "not for type checkers alone",
+        {"init": [(_ROLLOUT, "import typing\n\nif not typing.TYPE_CHECKING:\n    " + _ROLLOUT)]},
+    ),
     Example("both are there"),
     Example("by star import", {"init": [(_ROLLOUT, "from .vllm_omni_rollout_adapter import *\n")]}),
     Example(

@@ -43,6 +43,9 @@ def check(package: Package) -> Hits:
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
+        if not override.prefix:
+            text = "the configuration has no such key, and Hydra refuses to set it without +"
+            yield Hit(script, override.span, text, f"write +{DEPLOY}=FILE")
         if override.value == "":
             yield Hit(
                 script, override.value_span, "the name of the deploy configuration is empty", f"write +{DEPLOY}=FILE"
@@ -67,6 +70,9 @@ _LINE = '    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$
 _DEFAULT = "DEPLOY_CONFIG=$PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml"
 _BESIDE = 'DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/toy_deploy_config.yaml"}'
 FAILING = (
+    Example(
+        "without the plus", {"launch": [(_LINE, _LINE.replace("+actor", "«actor").replace('_CONFIG"', '_CONFIG"»'))]}
+    ),
     Example(
         "the option is missing",
         {

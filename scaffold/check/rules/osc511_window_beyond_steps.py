@@ -31,6 +31,11 @@ def check(package: Package) -> Hits:
     """Compare window, range and steps of each script."""
     fewer = 1 if _one_step_less(package) else 0
     for script in (*package.launch_scripts, *package.e2e_scripts):
+        noise = script.override(f"{ROLLOUT}algo.noise_level")
+        if noise is not None and package.is_non_diffusers and package.objective == "policy_gradient":
+            if isinstance(noise.value, str) and re.fullmatch(r"0+(\.0*)?", noise.value):
+                text = "without noise no step has a log-prob, and nothing is trained"
+                yield Hit(script, noise.value_span, text, "give a noise level above 0")
         steps_option = script.override(f"{ROLLOUT}pipeline.num_inference_steps")
         size_option = script.override(f"{ROLLOUT}algo.sde_window_size")
         range_option = script.override(f"{ROLLOUT}algo.sde_window_range")
@@ -56,13 +61,14 @@ def _one_step_less(package: Package) -> bool:
     """Whether the package's own ``scaffold.toml`` says that n inference steps are n - 1 evaluations."""
     spec = package.project.source(f"{package.path}/scaffold.toml")
     try:
-        return spec is not None and _STEPS.search(spec.text) is not None
+        return spec is not None and _STEPS.search(spec.plain_text) is not None
     except UndecodableError:
         return False
 
 
 _RANGE = "actor_rollout_ref.rollout.algo.sde_window_range='[0, 7]'"
 FAILING = (
+    Example("no noise", {"launch": [("algo.noise_level=0.7", "algo.noise_level=«0.0»")]}),
     Example("the range is too long", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '20')}»")]}),
     Example("the window does not fit", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '1')}»")]}),
     Example(

@@ -58,7 +58,7 @@ def _listed(project: Project, link: str) -> bool:
     """Whether the index names a link; an index that cannot be read is taken to."""
     index = project.source(INDEX)
     try:
-        return index is None or link.removeprefix("docs/").removesuffix(".md") in index.text
+        return index is None or link.removeprefix("docs/").removesuffix(".md") in index.plain_text
     except UndecodableError:
         return True
 

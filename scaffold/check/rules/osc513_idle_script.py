@@ -37,6 +37,10 @@ def check(package: Package) -> Hits:
     for script in (*package.launch_scripts, *package.e2e_scripts):
         if not script.overrides:
             continue
+        engine = script.override("actor_rollout_ref.rollout.name")
+        if engine is not None and engine.value in ("vllm", "sglang", "hf") and package.is_non_diffusers:
+            text = f"{engine.value} is an engine for text models; the package's rollout adapter is vllm-omni's"
+            yield Hit(script, engine.value_span, text, "write actor_rollout_ref.rollout.name=vllm_omni")
         starts = [at for at, word in enumerate(script.words) if word.text.startswith("verl_omni.trainer")]
         others = [at for at, word in enumerate(script.words) if word.text.startswith("verl.trainer.main")]
         hands_on = any(_SCRIPT.search(word.text) for word in script.words)
@@ -64,7 +68,7 @@ def _runs_something(script: ShellScript) -> bool:
 
 
 def _arrays(script: ShellScript) -> Hits:
-    text = script.text
+    text = script.plain_text
     for word in script.words:
         found = _ARRAY.match(word.raw)
         if found is None or not _holds_overrides(script, word):
@@ -87,6 +91,7 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
 
 
 FAILING = (
+    Example("another engine", {"launch": [("rollout.name=vllm_omni", "rollout.name=«vllm»")]}),
     Example("an array that nobody expands", {"launch": [('    "${model[@]}" \\\n', ""), ("model=(\n", "«model=(»\n")]}),
     Example(
         "another trainer",

@@ -16,6 +16,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises, tokenising_functions
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.hydra import integer
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
@@ -30,10 +31,24 @@ HELP = "do not cut: raise, or leave the row out, when the prompt is too long"
 
 def check(package: Package) -> Hits:
     """Follow token ids through the functions of the data scripts."""
+    yield from _lengths(package)
     for file in package.preprocessors:
         tokenisers = tokenising_functions(file)
         for function in file.all_functions:
             yield from _cuts(file, function, tokenisers)
+
+
+def _lengths(package: Package) -> Hits:
+    """Compare the longest prompt of the data loader with that of the rollout."""
+    for script in package.launch_scripts:
+        data = script.override("data.max_prompt_length")
+        engine = script.override("actor_rollout_ref.rollout.pipeline.max_sequence_length")
+        if data is None or engine is None:
+            continue
+        lengths = integer(data.value), integer(engine.value)
+        if lengths[0] is not None and lengths[1] is not None and lengths[0] != lengths[1]:
+            text = f"the rollout takes prompts of {lengths[1]} tokens, the data loader of {lengths[0]}"
+            yield Hit(script, engine.value_span, text, "give both the same length")
 
 
 def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
@@ -86,7 +101,10 @@ _CHECK = (
     "    return ids\n"
 )
 _ENCODE = "tokenizer.encode(text.strip(), add_special_tokens=False)"
+_STEPS = "    actor_rollout_ref.rollout.pipeline.num_inference_steps=15 \\\n"
+_LENGTH = "    actor_rollout_ref.rollout.pipeline.max_sequence_length={} \\\n"
 FAILING = (
+    Example("two lengths", {"launch": [(_STEPS, _STEPS + _LENGTH.format("«128»"))]}),
     Example(
         "the text is cut",
         {"data": [(_ENCODE, "tokenizer.encode(«text.strip()[:max_length]», add_special_tokens=False)")]},
@@ -118,6 +136,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("one length", {"launch": [(_STEPS, _STEPS + _LENGTH.format("256"))]}),
     Example("too long is an error"),
     Example("the markers are taken off", {"data": [(_CHECK, "    body = ids[1:-1]\n    assert body\n" + _CHECK)]}),
     Example("text is cut for a message", {"data": [("{text!r}", "{text[:40]!r}")]}),

@@ -8,9 +8,12 @@ Instead: add ``tests/pipelines/test_<package>_on_cpu.py`` with a tiny model.
 
 from __future__ import annotations
 
-from scaffold.check.example import Example
+import ast
+
+from scaffold.check.example import FILES, Example, base_tree
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC705"
@@ -29,14 +32,55 @@ def check(package: Package) -> Hits:
     file = package.init or package.files[0]
     if not package.cpu_tests:
         yield Hit(file, Span(1, 1, 1, 1), f"no test imports {package.name}")
+    for test in package.cpu_tests:
+        mark = _skipped(test)
+        if mark is not None:
+            yield Hit(test, mark, f"no test of {test.name} ever runs", "skip only what something is missing for")
+
+
+def _skipped(file: PythonFile) -> ast.expr | None:
+    """Return what leaves out the whole file wherever it runs."""
+    for binding in file.names.get("pytestmark", ()):
+        value = binding.value
+        if value is None or file.index.parent(binding.node) not in file.tree.body:
+            continue
+        for mark in value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]:
+            target = mark.func if isinstance(mark, ast.Call) else mark
+            if file.qualified(target) == "pytest.mark.skip":
+                return mark
+            if file.qualified(target) == "pytest.mark.skipif" and isinstance(mark, ast.Call) and mark.args:
+                if isinstance(mark.args[0], ast.Constant) and mark.args[0].value:
+                    return mark
+    for statement in file.tree.body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and file.qualified(call.func) == "pytest.skip":
+            return call
+    return None
 
 
 _INIT = ("from .diffusers", "«»from .diffusers")
+_TEST = base_tree("non_diffusers")[FILES["test"]]
 FAILING = (
+    Example(
+        "skipped as a whole",
+        {"test": "import pytest\n\n" + _TEST + '\npytestmark = «pytest.mark.skip(reason="slow")»\n'},
+    ),
+    Example(
+        "left out at import",
+        {"test": "import pytest\n\n«pytest.skip('slow', allow_module_level=True)»\n\n" + _TEST},
+    ),
     Example("no test", {"test": None, "init": [_INIT]}),
     Example("a test of something else", {"test": "def test_nothing() -> None:\n    assert True\n", "init": [_INIT]}),
 )
 PASSING = (
+    Example(
+        "skipped where something is missing",
+        {
+            "test": "import sys\n\nimport pytest\n\n"
+            + _TEST
+            + '\npytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no shared memory")\n'
+        },
+    ),
     Example("a test"),
     Example("a package of the diffusers guide", base="diffusers"),
 )

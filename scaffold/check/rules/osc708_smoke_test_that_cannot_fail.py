@@ -36,13 +36,31 @@ def check(package: Package) -> Hits:
         if not script.overrides or not any(word.text.startswith("verl_omni.trainer") for word in script.words):
             continue
         yield from _of_script(script)
+        yield from _data(package, script)
+
+
+def _data(package: Package, script: ShellScript) -> Hits:
+    """Look for a script that calls others of the tree, and not the data script that was written for it."""
+    data = script.override("data.train_files")
+    folder = "tests/special_e2e"
+    makers = [path for path in package.project.files(folder, ".py") if "data" in path.rpartition("/")[2]]
+    makers = [path for path in makers if re.search(rf"(?:^|_){package.model_name}(?:_|\.)", path.rpartition("/")[2])]
+    called = [mention.text for mention in script.paths]
+    other = any("data" in text.rpartition("/")[2] or "/data_process/" in text for text in called)
+    if not any(text.endswith(".py") for text in called):
+        return  # OSC702 says that nothing makes data
+    if data is not None and "$" in data.raw and makers and not other and not any(".sh" in text for text in called):
+        yield Hit(script, data.span, f"nothing makes this file: {makers[0]} is not called", f"call {makers[0]} before")
 
 
 def _of_script(script: ShellScript) -> Hits:
     code = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
     start = next(word.span.line for word in script.words if word.text.startswith("verl_omni.trainer"))
     last = max(word.span.line for word in script.words)
-    if not _SET.search(code) and "exec " not in code and last > start + len(script.overrides) + 4:
+    end = start
+    while end < len(script.lines) and script.lines[end - 1].rstrip().endswith("\\"):
+        end += 1
+    if not _SET.search(code) and "exec " not in code and last > end:
         yield Hit(
             script, Span(1, 1, 1, 1), f"{script.name} goes on after a command that failed", "write set -xeuo pipefail"
         )
@@ -60,7 +78,16 @@ def _of_script(script: ShellScript) -> Hits:
             )
 
 
+_MAKE = "python3 tests/special_e2e/create_dummy_toy_data.py\n"
+_FILES = 'data.train_files="$DATA_DIR/train.parquet"'
 FAILING = (
+    Example(
+        "the data script is not called",
+        {
+            "e2e": [(_MAKE, "python3 tests/special_e2e/build_toy.py\n"), (_FILES, f"«{_FILES}»")],
+            "tests/special_e2e/build_toy.py": "print('a checkpoint')\n",
+        },
+    ),
     Example("hidden", {"e2e": [('    "$@"\n', '    "$@" «|| true»\n')]}),
     Example(
         "ended early",

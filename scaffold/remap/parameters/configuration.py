@@ -40,7 +40,7 @@ def configured(
     if root.get(MARK) == config_class:
         return {name: value for name, value in root.items() if name != MARK}, None
     text = headers.configs.get(files["text"])
-    if text is None and files.get("text_section"):
+    if files.get("text_section") and (text is None or files["text"] == files["root"]):
         text = root.get(files["text_section"])
     if not isinstance(text, Mapping):
         raise ScaffoldError(f"{headers.source}: {files['text']} is missing", hint="the training module reads it")
@@ -49,15 +49,30 @@ def configured(
         if entry["key"] not in text:
             raise ScaffoldError(f"{headers.source}: {files['text']} has no {quoted(entry['key'])}")
         fields[entry["field"]] = text[entry["key"]]
-    for entry in checkpoint["root_config"]:
-        found: Any = root if entry["path"] else None
-        for key in entry["path"].split(".") if entry["path"] else ():
-            found = found.get(key) if isinstance(found, Mapping) else None
-        fields[entry["field"]] = entry["default"] if found is None else found
+    for entry in [*checkpoint["root_config"], *checkpoint.get("fields", ())]:
+        found = _lookup(root, entry["path"], entry.get("path_default", entry["default"]))
+        if entry.get("over"):
+            divisor = _lookup(root, entry["over"], entry["over_default"])
+            if not (_is_number(found) and _is_number(divisor) and divisor):
+                raise ScaffoldError(f"{headers.source}: {entry['path']} over {entry['over']} is no number")
+            found = int(found / divisor)
+        fields[entry["field"]] = found
     for name, value in fields.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not _is_number(value) and not (isinstance(value, list) and all(map(_is_number, value))):
             raise ScaffoldError(f"{headers.source}: {name} is {quoted(value)}", hint="expected a number")
     return fields, None
+
+
+def _lookup(root: Any, path: str, default: Any) -> Any:
+    """Return the entry at a dotted path, else the default; no path is none."""
+    found = root if path else None
+    for key in path.split(".") if path else ():
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return default if found is None else found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def decided_by_tensors(

@@ -6,10 +6,19 @@ from typing import Any
 
 from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.remap import SourceRules
-from scaffold.spec.architecture import latent_modules, recognise, table_side
-from scaffold.spec.configuration import positive_float, positive_int, text_config, text_config_file
+from scaffold.spec.architecture import recognise, table_side, time_embedder
+from scaffold.spec.blocks import recognised
+from scaffold.spec.configuration import (
+    follow,
+    positive_float,
+    positive_int,
+    root_config,
+    text_config,
+    text_config_file,
+)
 from scaffold.spec.fused import unpacked
 from scaffold.spec.section import Section
+from scaffold.spec.sections.tokens import TIMESTEP_TOKEN
 
 ORDER = 15
 
@@ -17,7 +26,6 @@ _NEEDED = (
     "input_projection",
     "output_projection",
     "time_embedder",
-    "position_embedding",
     "image_position",
     "text_attention",
     "sequence",
@@ -50,13 +58,20 @@ def fill(section: Section) -> None:
     section.fact_or_preset("timestep_scale", "detail.timestep.scale", float)
     section.fact("timestep_order", "detail.timestep.order")
 
-    latents = section.before["latents"]
-    token = latents["patch"] ** 2 * latents["channels"]
-    for key, value in latent_modules(headers, sizes["hidden_size"], token, _hints(section)).items():
+    for role in ("latent_input", "latent_output"):
+        for key, value in recognised(role, section, sizes["hidden_size"]).items():
+            if (key, value) != (role, "linear"):
+                section.put(key, value, origin)
+    for key, value in time_embedder(headers, _time_path(section)).items():
         section.put(key, value, origin)
-    table = section.fact_or_preset("position_embedding", "detail.position.attribute")
-    if table is not None:
+    table, _ = section.known("detail.position.attribute")
+    if table is not None or section.sources.preset.value(section.name, "position_embedding") is not None:
+        table = section.fact_or_preset("position_embedding", "detail.position.attribute")
         section.put("position_table_side", table_side(headers, f"{table}.pos_embed"), origin)
+    _put_prediction(section)
+    _put_grid(section)
+    _put_extras(section)
+    _put_noise_rule(section)
     for key in _NEEDED:
         if section.values.get(key) is None:
             raise RefusedError(
@@ -65,13 +80,83 @@ def fill(section: Section) -> None:
             )
 
 
-def _hints(section: Section) -> dict[str, str | None]:
-    """Return names that source and preset know, for checkpoints whose shapes leave a choice."""
-    hints = {
-        role: section.sources.preset.value(section.name, role) for role in ("input_projection", "output_projection")
-    }
-    hints["time_embedder"], _ = section.known("detail.timestep.attribute")
-    return hints
+def _time_path(section: Section) -> str | None:
+    """Return where the source keeps the timestep embedder, for checkpoints that leave a choice."""
+    for name in ("detail.timestep.attribute", "detail.modules.time"):
+        path, _ = section.known(name)
+        if path is not None:
+            return str(path)
+    return None
+
+
+def _put_prediction(section: Section) -> None:
+    """Put what the model predicts, where that is not the velocity."""
+    if section.says("detail.denoiser.predicts_clean", True):
+        section.put("prediction", "clean", section.known("detail.denoiser.predicts_clean")[1])
+        section.fact("velocity_floor", "detail.prediction.floor")
+        toward, place = section.known("detail.prediction.toward_clean")
+        ascending = section.says("answers.scheduler.direction", "ascending")
+        if toward is not (ascending or section.says("answers.scheduler.negated", True)):
+            raise RefusedError(
+                f"the velocity made of the prediction does not fit the direction in which the loop runs ({place})",
+                hint="no template renders a step against the velocity",
+            )
+    if section.says("answers.scheduler.direction", "ascending"):
+        section.put("time", "1 - sigma", section.known("answers.scheduler.direction")[1])
+
+
+def _put_grid(section: Section) -> None:
+    """Put positions over a grid and the token that carries the time, where the source has them."""
+    if section.says("detail.rope.grid", "fixed"):
+        section.put("image_position", "grid_fixed", section.known("detail.rope.grid")[1])
+        section.fact("image_origin", "detail.rope.grid_origin")
+    if section.known("detail.timestep_token.id")[0] is not None:
+        origin = section.known("detail.timestep_token.id")[1]
+        section.put("timestep_token", TIMESTEP_TOKEN, origin)
+        section.put("sequence", ["text", TIMESTEP_TOKEN, "latents"], origin)
+    if section.says("detail.time.denoiser", "1 - sigma"):
+        section.put("time", "1 - sigma", section.known("detail.time.denoiser")[1])
+    scale = section.sources.report.fact("detail.latents.noise_scale")
+    if scale.value is not None and scale.value != 1.0 and scale.confidence == "certain":
+        section.fact("noise_scale", "detail.latents.noise_scale")
+
+
+def _put_noise_rule(section: Section) -> None:
+    """Put how the scale of the initial noise follows the image, where the configuration asks for it.
+
+    Raises:
+        RefusedError: the configuration asks for an embedding of it that the checkpoint does not have, or the reverse.
+    """
+    rule = section.sources.preset.value(section.name, "noise_rule")
+    root = root_config(section)
+    if rule is None:
+        return
+    embedded = bool(follow(root, rule["embedding"]))
+    asked = {name: follow(root, rule["paths"][name]) for name in ("noise_scale", "noise_mode")}
+    if not embedded and all(value in (None, rule["neutral"][name]) for name, value in asked.items()):
+        return
+    name = rule["embedder"] if embedded else ""
+    there = any(tensor.endswith(f"{rule['embedder']}.mlp.0.weight") for tensor in section.sources.headers.tensors)
+    if embedded != there:
+        raise RefusedError(
+            f"{section.sources.headers.source}: {rule['embedding']} is {embedded}, but the checkpoint has "
+            f"{'a' if there else 'no'} {rule['embedder']}",
+            hint="is config.json that of these weights?",
+        )
+    values = {name: follow(root, path) for name, path in rule["paths"].items()}
+    fields = {name: rule["neutral"][name] if value is None else value for name, value in values.items()}
+    known = ("none", *rule["following"])
+    if fields["noise_mode"] not in known:
+        raise RefusedError(f"{rule['paths']['noise_mode']} is {fields['noise_mode']!r}, known are {', '.join(known)}")
+    kept = {"following": rule["following"], "rooted": rule["rooted"], "embedder": name, "fields": fields}
+    section.put("noise_rule", kept, f"preset {section.sources.preset.name}; configuration of the checkpoint")
+
+
+def _put_extras(section: Section) -> None:
+    """Put kinds and constants that only the preset knows, and only where it has them."""
+    for key in ("rotary", "rotary_float32", "rope_theta_grid", "patch_rope_theta", "rope_sections", "norm_parts"):
+        if section.sources.preset.value(section.name, key) is not None:
+            section.preset(key)
 
 
 def _put_config(section: Section, sizes: dict[str, Any]) -> None:
@@ -82,10 +167,13 @@ def _put_config(section: Section, sizes: dict[str, Any]) -> None:
     kv_heads = section.put("num_key_value_heads", positive_int(config, "num_key_value_heads", where), origin)
     section.put("rms_norm_eps", positive_float(config, "rms_norm_eps", where), origin)
     section.put("rope_theta", positive_float(config, "rope_theta", where), origin)
-    head_dim = section.put("head_dim", sizes["hidden_size"] // heads, "hidden size over heads")
+    if "head_dim" in config:
+        head_dim = section.put("head_dim", positive_int(config, "head_dim", where), origin)
+    else:
+        head_dim = section.put("head_dim", sizes["hidden_size"] // heads, "hidden size over heads")
     seen = sizes["head_dim"] or head_dim
     if heads * head_dim != sizes["q_size"] or kv_heads * head_dim != sizes["kv_size"] or seen != head_dim:
         raise ScaffoldError(
-            f"{where} has {heads} heads and {kv_heads} key-value heads, hidden size {sizes['hidden_size']} makes "
-            f"them {head_dim} wide, but the projections have {sizes['q_size']} and {sizes['kv_size']} rows"
+            f"{where} has {heads} heads and {kv_heads} key-value heads, {section.provenance['architecture.head_dim']} "
+            f"makes them {head_dim} wide, but the projections have {sizes['q_size']} and {sizes['kv_size']} rows"
         )

@@ -33,3 +33,14 @@ def fill(section: Section) -> None:
     section.put("renorm_min", left[0] if left else None, "the guidance parameter that is left")
     section.values.setdefault("text_scale", None)
     section.values.setdefault("image_scale", None)
+    _put_declared(section)
+
+
+def _put_declared(section: Section) -> None:
+    """Put the parameters that are fields of a request's sampling settings and not among its extra arguments."""
+    facts = section.sources.report
+    fields, extra = (facts.fact(f"answers.prompt.{name}").value or () for name in ("sampling_params", "extra_args"))
+    names = [entry["name"] for entry in section.values["parameters"]]
+    declared = [name for name in names if name in fields and name not in extra]
+    if declared:
+        section.put("declared", declared, section.known("answers.prompt.sampling_params")[1])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.remap import KeyMap, Rule, SourceRules, infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
-from scaffold.spec.configuration import ROOT
+from scaffold.spec.blocks import established, kinds
+from scaffold.spec.configuration import ROOT, follow, root_config
 from scaffold.spec.section import Section
 
 ORDER = 40
@@ -36,12 +38,13 @@ def fill(section: Section) -> None:
     wanted = parameters(section.before["architecture"], section.before["latents"])
     reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
     source = SourceRules.of(section.sources.report)
+    known = established(section)
     _, loader = section.known("answers.checkpoint.renames")
-    key_map = infer_key_map(headers, wanted, source=source, drop_reasons=reasons)
+    key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
     files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})
     if len(files) < len(headers.files):
         headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
-        key_map = infer_key_map(headers, wanted, source=source, drop_reasons=reasons)
+        key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
     key_map = KeyMap(tuple(replace(rule, origin=_origin(rule, section)) for rule in key_map.rules))
     section.put("rules", key_map.to_data(), f"{origin}; {loader}; each rule says its own origin")
     rows = rendered_table(key_map, headers)
@@ -51,12 +54,27 @@ def fill(section: Section) -> None:
     ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
     section.put("files", files, origin)
+    if section.sources.preset.value(section.name, "index") is not None:
+        section.preset("index")
+    prefix = section.sources.report.facts.get("detail.checkpoint.loader_prefix")
+    if prefix is not None and prefix.value:
+        section.fact("loader_prefix", "detail.checkpoint.loader_prefix")
     text_file = section.before["architecture"]["config_file"]
     section.put(
         "config_files", {"root": ROOT, "text": text_file, "text_section": _text_section(section)}, _CONFIG_ORIGIN
     )
-    section.put("text_config", [{"field": name, "key": name} for name in _TEXT_FIELDS], "default of omni-scaffold")
+    sizes = section.before["architecture"]
+    own_head_dim = sizes["head_dim"] * sizes["num_attention_heads"] != sizes["hidden_size"]
+    names = [*_TEXT_FIELDS, *(["head_dim"] if own_head_dim else [])]
+    section.put("text_config", [{"field": name, "key": name} for name in names], "default of omni-scaffold")
     section.put("root_config", _root_config(section), f"{_CONFIG_ORIGIN}; preset {section.sources.preset.name}")
+    extra = _extra_fields(section)
+    if extra:
+        section.put("fields", extra, f"blocks of [architecture]; preset {section.sources.preset.name}")
+    fixed = _fixed(section)
+    if fixed:
+        _refuse_other(section, fixed)
+        section.put("fixed_config", fixed, f"preset {section.sources.preset.name}")
 
 
 def _origin(rule: Rule, section: Section) -> str:
@@ -84,11 +102,88 @@ def _root_config(section: Section) -> list[dict[str, Any]]:
     paths = section.sources.preset.value(section.name, "root_config") or {}
     fallback = {
         "latent_patch_size": section.before["latents"]["patch"],
-        "max_latent_size": section.before["architecture"]["position_table_side"],
+        "max_latent_size": section.before["architecture"].get("position_table_side"),
         "latent_channel": section.before["latents"]["channels"],
         "vae_downsample": section.before["latents"]["downsample"],
     }
     return [
-        {"field": field, "path": paths.get(field, ""), "default": defaults.get(paths.get(field), default)}
+        _read_from(section, field, default, defaults.get(paths.get(field)))
         for field, default in fallback.items()
+        if default is not None
     ]
+
+
+def _extra_fields(section: Section) -> list[dict[str, Any]]:
+    """Return what the blocks of the model need beside the fields that every model has."""
+    architecture = section.before["architecture"]
+    wanted: dict[str, Any] = {}
+    for role in ("latent_input", "latent_output"):
+        wanted |= kinds(role)[architecture.get(role) or "linear"].fields(architecture)
+    for name in ("rope_theta_grid", "rope_sections"):
+        if architecture.get(name) is not None:
+            wanted[name] = architecture[name]
+    found = [_read_from(section, field, value) for field, value in wanted.items()]
+    rule = section.sources.preset.value("architecture", "noise_rule") if architecture.get("noise_rule") else None
+    if rule is not None:
+        values = architecture["noise_rule"]["fields"]
+        found += [
+            {"field": name, "path": path, "default": values[name], "path_default": rule["neutral"][name]}
+            for name, path in rule["paths"].items()
+        ]
+    return found
+
+
+def _read_from(section: Section, field: str, default: Any, silent: Any = None) -> dict[str, Any]:
+    """Return where a field is read: a dotted path of ``config.json``, and a second one that its value is divided by.
+
+    Args:
+        section: the section.
+        field: of the training module's configuration.
+        default: its value for this checkpoint.
+        silent: what upstream assumes where the path has no entry, if the source says.
+    """
+    paths = section.sources.preset.value(section.name, "root_config") or {}
+    over = (section.sources.preset.value(section.name, "divided_by") or {}).get(field)
+    entry = {"field": field, "path": paths.get(field, ""), "default": default}
+    if over is None:
+        return entry if silent is None else {**entry, "default": silent}
+    divisor = follow(root_config(section), over["path"])
+    divisor = over["default"] if divisor is None else divisor
+    found = (follow(root_config(section), entry["path"]) or silent) if entry["path"] else 1
+    if not isinstance(divisor, int | float) or not divisor or int((found or 0) / divisor) != default:
+        raise ScaffoldError(
+            f"{section.sources.headers.source}: {entry['path'] or '1'} over {over['path']} is not {default}, the size "
+            f"that its tensors give for {field.replace('_', ' ')}"
+        )
+    return {**entry, "path_default": found, "over": over["path"], "over_default": over["default"]}
+
+
+def _fixed(section: Section) -> list[dict[str, Any]]:
+    """Return what the configuration must say for this package to be right, now and whenever it is loaded."""
+    fixed: list[dict[str, Any]] = list(section.sources.preset.value(section.name, "fixed_config") or ())
+    rule = section.sources.preset.value("architecture", "noise_rule")
+    if rule is None:
+        return fixed
+    chosen = section.before["architecture"].get("noise_rule")
+    embedded = bool(chosen and chosen.get("embedder"))
+    part = "an embedding of the noise's scale"
+    fixed.append({"path": rule["embedding"], "value": embedded, "silent": False, "part": part})
+    if chosen is None:
+        part = "noise whose scale follows the image"
+        fixed += [
+            {"path": path, "value": rule["neutral"][name], "part": part}
+            for name, path in rule["paths"].items()
+            if name in ("noise_scale", "noise_mode")
+        ]
+    return fixed
+
+
+def _refuse_other(section: Section, fixed: list[dict[str, Any]]) -> None:
+    """Raise `RefusedError` for a checkpoint whose configuration asks for a part that no block renders."""
+    for entry in fixed:
+        value = follow(root_config(section), entry["path"])
+        if value is not None and value != entry["value"]:
+            raise RefusedError(
+                f"{section.sources.headers.source}: {entry['path']} is {value!r}: no template renders {entry['part']}",
+                hint="the pipeline would compute something that training does not",
+            )

@@ -7,6 +7,10 @@ from scaffold.spec.section import Section
 ORDER = 50
 
 
+# Where the actor's names put the layers of the training module.
+SENT_UNDER = "transformer.layers"
+
+
 def fill(section: Section) -> None:
     """Put the targets: the projections that latent tokens go through."""
     architecture = section.before["architecture"]
@@ -19,6 +23,8 @@ def fill(section: Section) -> None:
     section.preset("rank", 64)
     section.preset("alpha", 128)
     section.put("sync", *_sync(section))
+    if section.values["sync"] == "fold" and _builds_no_more(section):
+        section.put("placeholder", "spare", section.known("answers.checkpoint.ignored")[1])
 
 
 def _sync(section: Section) -> tuple[str | None, str]:
@@ -27,10 +33,10 @@ def _sync(section: Section) -> tuple[str | None, str]:
     one, else ``none``.
 
     The manager looks modules up by name: weights that the loader puts into a module inside a packed one are out of
-    its reach.
+    its reach. Layers that the pipeline keeps under the very name under which the actor sends them need no hook.
     """
     profile = f"contract profile {section.sources.profile.name}"
-    if section.before["target"]["lora_hook"]:
+    if section.before["target"]["lora_hook"] and not section.says("detail.layers.path", [SENT_UNDER]):
         return "fold", profile
     otherwise = "fold" if section.before["target"]["worker_extension"] else "none"
     stacked, origin = section.known("answers.checkpoint.stacked")
@@ -45,3 +51,11 @@ def _sync(section: Section) -> tuple[str | None, str]:
         if source.strip(".") in projections and "." in place.strip("."):
             return otherwise, f"{origin}; {profile}"
     return "adapter", origin
+
+
+def _builds_no_more(section: Section) -> bool:
+    """Whether the loader passes over all that training leaves out, so that the engine has no module for it."""
+    ignored = section.sources.report.fact("answers.checkpoint.ignored").value
+    dropped = [rule["source"] for rule in section.before["checkpoint"]["rules"] if rule["op"] == "drop"]
+    passed = tuple(name.removesuffix("weight") for name in ignored or ())
+    return bool(passed) and all(source.startswith(passed) for source in dropped)

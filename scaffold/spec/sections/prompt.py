@@ -14,6 +14,13 @@ def fill(section: Section) -> None:
     section.fact("add_special_tokens", "detail.prompt.add_special_tokens")
     section.fact("negative", "detail.negative.kind")
     section.fact("chat_template", "detail.prompt.chat_template")
+    section.known_fact("prefix", "detail.prompt.prefix")
+    section.known_fact("suffix", "detail.prompt.suffix")
+    if section.values.get("suffix") is not None and section.values["add_special_tokens"] is None:
+        section.put("add_special_tokens", True, "default of tokenizers: the call does not say")
+    if section.known_fact("negative_text", "detail.negative.text") is not None:
+        section.put("negative", "text", section.provenance["prompt.negative_text"])
+    _put_chat(section)
     section.preset("column", "prompt_token_ids")
     section.preset("strip", True)
     section.preset("chat_user")
@@ -24,3 +31,29 @@ def _negative_key(keys: list[str]) -> str | None:
     """Return the last part of the place where the negative prompt is read, the same in request and arguments."""
     names = {key.rpartition(".")[2] for key in keys}
     return names.pop() if len(names) == 1 else None
+
+
+def _put_chat(section: Section) -> None:
+    """Put the texts around a prompt that goes through the checkpoint's chat template with something behind it.
+
+    The template is the checkpoint's, so the preset says what it makes of one turn of a user.
+    """
+    suffix, origin = section.known("detail.chat.suffix")
+    before, behind = (section.sources.preset.value(section.name, key) for key in ("chat_user", "chat_reply"))
+    if suffix is None or before is None or behind is None:
+        return
+    origin = f"{origin}; preset {section.sources.preset.name}"
+    markers = [token["text"] for token in section.before["tokens"].values()]
+    texts = [text for text in suffix if text not in markers]
+    section.put("prefix", before, origin)
+    section.put("suffix", behind + "".join(texts), origin)
+    section.put("chat_template", False, "the pipeline puts more behind the template than the agent loop")
+    section.put("behind", "".join(texts), origin)
+    section.known_fact("template_holder", "detail.chat.holder")
+    section.fact("add_special_tokens", "detail.chat.special_tokens")
+    if section.values["negative_key"] is None:
+        section.put("negative_key", "negative_prompt", "the agent loop's own name; the pipeline reads none")
+    negative, place = section.known("detail.chat.negative_text")
+    if negative is not None:
+        section.put("negative", "text", place)
+        section.put("negative_text", f"{before}{negative}{section.values['suffix']}", f"{place}; {origin}")

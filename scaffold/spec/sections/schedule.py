@@ -19,4 +19,13 @@ def fill(section: Section) -> None:
         offset = _EVALUATIONS[steps] - _EVALUATIONS[upstream]
     section.put("request_offset", offset, "schedule.steps less upstream.steps")
     section.fact("shift", "answers.scheduler.shift")
-    section.fact("direction", "answers.scheduler.direction")
+    if section.fact("direction", "answers.scheduler.direction") == "ascending":
+        section.put("kind", "ascending", section.provenance["schedule.direction"])
+    if section.known_fact("kind", "detail.schedule.kind") is not None:
+        section.fact("parts", "detail.schedule.parts")
+        start = section.fact("start_level", "detail.schedule.start_level")
+        level = start
+        for _ in range(2):  # the grid's start is shifted, and then the grid is
+            level = section.values["shift"] * level / (1 + (section.values["shift"] - 1) * level)
+        highest = int(level * section.values["parts"]) / section.values["parts"]
+        section.put("highest_level", highest, "schedule.start_level, shifted twice and cut to whole parts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scaffold.spec.configuration import ROOT
 from scaffold.spec.section import Section
 
 ORDER = 60
@@ -14,6 +15,19 @@ def fill(section: Section) -> None:
     fixed = {f"${name}": token["id"] for name, token in section.before["tokens"].items() if not token["text"]}
     for key, value in section.sources.preset.sections.get(section.name, {}).items():
         section.put(key, _replaced(value, fixed), f"preset {section.sources.preset.name}")
+    _put_noise(section)
+
+
+def _put_noise(section: Section) -> None:
+    """Give the tiny configuration the noise of the checkpoint: its blocks are those that the module has."""
+    rule = section.sources.preset.value("architecture", "noise_rule")
+    root = (section.values.get("configs") or {}).get(ROOT)
+    if rule is None or root is None:
+        return
+    chosen = section.before["architecture"].get("noise_rule")
+    root[rule["embedding"]] = bool(chosen and chosen["embedder"])
+    for name, path in rule["paths"].items():
+        root[path] = chosen["fields"][name] if chosen else rule["neutral"][name]
 
 
 def _replaced(value: Any, fixed: dict[str, Any]) -> Any:

@@ -8,6 +8,9 @@ from scaffold.spec.section import Section
 
 ORDER = 11
 
+# Name of the token whose embedding is that of the time; the source gives it no name, only an id.
+TIMESTEP_TOKEN = "timestep_token"
+
 
 def fill(section: Section) -> None:
     """Put text and id of each token; ids that only a tokenizer knows come from the preset."""
@@ -23,3 +26,8 @@ def fill(section: Section) -> None:
             "config_key": released.get("config_key"),
         }
         section.put(name, token, f"{origin}; preset {section.sources.preset.name}" if released else origin)
+    token, origin = section.known("detail.timestep_token.id")
+    if token is not None:
+        suffix, _ = section.known("detail.chat.suffix")
+        text = suffix[-1] if suffix else None
+        section.put(TIMESTEP_TOKEN, {"text": text, "id": token, "config_key": None}, origin)

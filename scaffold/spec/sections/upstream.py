@@ -5,6 +5,10 @@ from scaffold.spec.section import Section
 
 ORDER = 10
 
+# Attribute of the rollout adapter that holds the scheduler where upstream has none to replace, and what its step takes.
+OWN_SCHEDULER = "sde_scheduler"
+ROLES = ("model_output", "timestep", "sample")
+
 
 def fill(section: Section) -> None:
     """Put module paths, request type and calling convention.
@@ -35,6 +39,10 @@ def fill(section: Section) -> None:
     ):
         section.fact(key, fact)
     section.put("step_parameters", _parameters(section), "facts answers.scheduler.arguments, detail.scheduler.keywords")
+    if section.says("answers.scheduler.inline", True):
+        _put_ported(section)
+    elif section.values["scheduler_attribute"] is None:
+        _put_constructed(section)
     denoiser, origin = section.known("answers.denoiser.class")
     method, _ = section.known("answers.denoiser.method")
     section.put("denoiser_method", f"{denoiser}.{method}" if denoiser and method else None, origin)
@@ -45,6 +53,93 @@ def fill(section: Section) -> None:
                 f"{report.upstream.pipeline}: {key.replace('_', ' ')} could not be established from its source",
                 hint="see `omni-scaffold inspect` for what is known; the rollout adapter cannot be rendered without it",
             )
+
+
+def _put_ported(section: Section) -> None:
+    """Put what the rollout adapter overrides where the loop writes the update out: our scheduler takes its place.
+
+    Raises:
+        ScaffoldError: the method around the update cannot be taken over.
+    """
+    from scaffold.port.method import port_method
+
+    statement, origin = section.known("detail.update.statement")
+    text, place = section.known("detail.update.method")
+    if statement is None or text is None:
+        return
+    given = ", ".join(statement[role] for role in ROLES)
+    step = f"{statement['sample']} = self.{OWN_SCHEDULER}.step({given}).prev_sample"
+    method = port_method(text, section.values["class"], {statement["text"]: step})
+    ported = {"method": statement["method"], "text": method.text, "names": list(method.names)}
+    section.put("ported", {**ported, "location": place.rpartition(", ")[2]}, place)
+    for key, value in {
+        "scheduler_attribute": OWN_SCHEDULER,
+        "step_arguments": list(ROLES),
+        "step_parameters": list(ROLES),
+    }.items():
+        section.put(key, value, origin)
+    section.fact("sample_rank", "detail.update.rank")
+    if section.says("answers.scheduler.direction", "ascending"):
+        # Upstream's time runs from noise to image: its velocity is the negative of dx / dsigma.
+        section.put("time", "1 - sigma", "fact answers.scheduler.direction")
+        section.put("output_sign", -1, "fact answers.scheduler.direction")
+    guidance = {entry["name"] for entry in section.known("detail.cfg.parameters")[0] or ()}
+    settings, origin = section.known("detail.request.settings")
+    pinned = {name: value for name, value in (settings or {}).items() if name not in guidance}
+    if pinned:
+        section.put("pinned", pinned, origin)
+    section.known_fact("default_seed", "detail.request.default_seed")
+    section.known_fact("input_module", "detail.modules.input")
+
+
+def _put_constructed(section: Section) -> None:
+    """Put what the rollout adapter overrides where the loop's method makes its scheduler: ours takes its place.
+
+    What the update does to the step's result, such as rounding it, goes with the update.
+
+    Raises:
+        ScaffoldError: the method around the loop cannot be taken over.
+    """
+    from scaffold.port.method import port_method
+
+    made, origin = section.known("detail.construction.statement")
+    text, place = section.known("detail.construction.method")
+    given = _given(made["call"], section.values["step_arguments"]) if made is not None else {}
+    if text is None or not set(ROLES) <= set(given):
+        return
+    arguments = ", ".join(given[role] for role in ROLES)
+    replaced = {
+        made["text"]: f"{made['name']} = self.{OWN_SCHEDULER}.following({made['text'].partition(' = ')[2]})",
+        made["update"]: f"{made['sample']} = {made['name']}.step({arguments}).prev_sample",
+    }
+    method = port_method(text, section.values["class"], replaced)
+    ported = {"method": made["method"], "text": method.text, "names": list(method.names)}
+    section.put("ported", {**ported, "location": place.rpartition(", ")[2]}, place)
+    for key, value in {
+        "scheduler_attribute": OWN_SCHEDULER,
+        "step_arguments": list(ROLES),
+        "step_parameters": list(ROLES),
+    }.items():
+        section.put(key, value, origin)
+    section.fact("sample_rank", "detail.patches.rank")
+    section.put("constructed", True, origin)
+    told, told_at = section.known("detail.time.step")
+    if told not in (None, "sigma"):
+        section.put("time", told, told_at)
+    negated = bool(section.known("answers.scheduler.negated")[0])
+    if bool(section.known("detail.prediction.toward_clean")[0]) is not negated:
+        section.put("output_sign", -1, "facts answers.scheduler.negated, detail.prediction.toward_clean")
+
+
+def _given(call: str, roles: list[str] | None) -> dict[str, str]:
+    """Return the text of each argument of a call, by the part that it plays."""
+    import ast
+
+    node = ast.parse(call, mode="eval").body
+    texts = (
+        [ast.unparse(a) for a in (*node.args, *(k.value for k in node.keywords))] if isinstance(node, ast.Call) else []
+    )
+    return dict(zip(roles or (), texts, strict=False))
 
 
 def _parameters(section: Section) -> list[str] | None:

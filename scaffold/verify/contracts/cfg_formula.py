@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from scaffold.verify.formulas import guided, relative, transition
+from scaffold.verify.formulas import guided, relative, time_of, transition
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import Guidance, guidance, step
 
@@ -27,7 +27,7 @@ def run(subject: Any) -> Measured:
         try:
             module, latents, timesteps, result = step(subject, settings, index)
         except (NotImplementedError, ValueError) as error:
-            if "renorm" not in str(error):
+            if "renorm" not in str(error) and found.names.get("renorm_type", "renorm") not in str(error):
                 raise
             refused.add(str(values["renorm_type"]))
             continue
@@ -56,9 +56,9 @@ def _cases(found: Guidance, sigmas: list[float]) -> list[tuple[dict[str, Any], i
             {"interval": [0.9, 1.0]},
             {"interval": [0.0, 1.0]},
             {"interval": (0.0, 0.5)},
-            # Open at its low end, closed at its high end.
-            {"interval": (sigmas[1], 1.0)},
-            {"interval": (0.0, sigmas[1])},
+            # Whether the ends belong to it.
+            {"interval": (time_of(sigmas[1], found.values()), 1.0)},
+            {"interval": (0.0, time_of(sigmas[1], found.values()))},
         ]
     if "renorm_type" in found.names:
         scales = [{}, {"image_scale": 1.5}] if "image_scale" in found.names else [{}]

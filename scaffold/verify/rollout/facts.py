@@ -38,6 +38,7 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
     return {
         "pixels_per_token": int(known["downsample"]) * int(known["patch"]),
         "noise_level": float(known["noise_level"] or 0.7),
+        "sizes": known.get("sizes"),
         "prompt": known["prompt"],
         "guidance": known["guidance"],
         "lora": {"targets": declared_lists(package).get("target_modules") or [], "sync": known["sync"]},
@@ -52,6 +53,7 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
         "downsample": latents.get("downsample"),
         "patch": latents.get("patch"),
         "noise_level": sections.get("recipe", {}).get("noise_level"),
+        "sizes": _sizes(latents.get("sizes_module"), latents.get("sizes_constant"), latents.get("sizes")),
         "prompt": _prompt(
             tokens,
             prompt.get("begin"),
@@ -59,7 +61,8 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
             prompt.get("add_special_tokens"),
             prompt.get("chat_template"),
             prompt.get("column"),
-        ),
+        )
+        | {"around": None if prompt.get("suffix") is None else [prompt.get("prefix") or "", prompt["suffix"]]},
         "guidance": _guidance(cfg.get("text_scale"), defaults.get(cfg.get("text_scale"))),
         "sync": sections.get("lora", {}).get("sync"),
     }
@@ -91,6 +94,9 @@ def _of_pipeline(package: Package, environment: Environment) -> dict[str, Any]:
         "downsample": fact("answers.vae.downsample"),
         "patch": fact("detail.latents.patch"),
         "noise_level": None,
+        "sizes": _sizes(
+            fact("detail.image.sizes_module"), fact("detail.image.sizes_constant"), fact("detail.image.sizes")
+        ),
         "prompt": _prompt(
             fact("detail.tokens.text") or {},
             fact("detail.prompt.begin_token"),
@@ -102,6 +108,11 @@ def _of_pipeline(package: Package, environment: Environment) -> dict[str, Any]:
         "guidance": _guidance(text_scale, recipe.get(text_scale, scales.get(text_scale))),
         "sync": None,
     }
+
+
+def _sizes(module: str | None, constant: str | None, sizes: Any) -> dict[str, Any] | None:
+    """The table of sizes that the pipeline chooses from, where it has one."""
+    return {"module": module, "constant": constant, "sizes": sizes} if module and constant and sizes else None
 
 
 def _prompt(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scaffold.verify.measured import NotDrivableError
@@ -21,14 +21,15 @@ NEUTRAL: dict[str, Any] = {"image_scale": 1.0, "interval": (0.0, 1.0), "renorm_t
 
 @dataclass(frozen=True)
 class Guidance:
-    """Names of the settings, by what they mean, and the recipe's values."""
+    """Names of the settings, by what they mean, the recipe's values, and how an interval is meant."""
 
     names: dict[str, str]
     defaults: dict[str, Any]
+    conventions: dict[str, Any] = field(default_factory=dict)
 
     def values(self, **changes: Any) -> dict[str, Any]:
         """The recipe's values with ``changes``, by meaning."""
-        return {**NEUTRAL, **self.defaults, **changes}
+        return {**NEUTRAL, **self.conventions, **self.defaults, **changes}
 
     def settings(self, **changes: Any) -> dict[str, Any]:
         """``changes`` under the package's own names."""
@@ -48,14 +49,17 @@ def guidance(subject: Any) -> Guidance:
     step(subject, settings)
     read = sorted(name for name in asked if "cfg" in name or "guidance" in name)
     names = {}
+    declared = {subject.spec.get("cfg", {}).get(role): role for role in _ROLES}
     for name in read:
-        role = next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
+        role = declared.get(name) or next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
         if role is None:
             raise NotDrivableError(f"what the guidance setting {name!r} means is not known")
         names[role] = name
     if "text_scale" not in names:
         raise NotDrivableError("the training adapter reads no guidance scale from model_config.pipeline")
-    return Guidance(names, _defaults(subject, names))
+    rule = subject.spec.get("cfg", {}).get("interval_rule")
+    conventions = {"interval_rule": rule, "time": subject.spec.get("upstream", {}).get("time")}
+    return Guidance(names, _defaults(subject, names), {key: value for key, value in conventions.items() if value})
 
 
 def _defaults(subject: Any, names: dict[str, str]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scaffold.verify.formulas import shifted_sigmas, truncated_sigmas
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.stand_in_velocity import velocity_of
 
@@ -64,7 +67,8 @@ class RolloutDriver:
         self.facts = subject.job["upstream"]
         if "unknown" in self.facts:
             raise NotDrivableError(self.facts["unknown"])
-        if self.facts.get("direction") not in (None, "descending") or self.facts.get("inline"):
+        upwards = self.facts.get("direction") not in (None, "descending")
+        if not self.facts.get("ported") and (upwards or self.facts.get("inline")):
             raise NotDrivableError("the upstream loop updates its samples itself or runs upwards; see level rollout")
         self.subject, self.velocity, self.dtype = subject, velocity, dtype
         self._shape = subject.geometry.shape
@@ -74,7 +78,11 @@ class RolloutDriver:
         self._stand_in(upstream[0])
         os.environ["LOCAL_RANK"] = "0"
         try:
-            self.pipeline = subject.rollout(od_config=SimpleNamespace(model="", dtype=torch.float32, revision=None))
+            # Where the adapter reads the configuration it finds the one that training has here.
+            model = tempfile.mkdtemp() if self.facts.get("noise_rule") else ""
+            if model:
+                subject.config.save_pretrained(model)
+            self.pipeline = subject.rollout(od_config=SimpleNamespace(model=model, dtype=torch.float32, revision=None))
         except Exception as error:
             raise NotDrivableError(
                 f"{subject.rollout.__name__}(od_config=…) raises {type(error).__name__}: {error}"
@@ -92,18 +100,25 @@ class RolloutDriver:
             pipeline.od_config, pipeline.prefix = od_config, prefix
             pipeline.device = torch.device("cpu")
             setattr(pipeline, facts["scheduler_attribute"], None)
+            parent: nn.Module = pipeline
+            for name in (facts.get("input_module") or "").split("."):
+                if name:
+                    parent.add_module(name, nn.Module())
+                    parent = getattr(parent, name)
             if facts.get("kwargs_attribute"):
                 setattr(pipeline, facts["kwargs_attribute"], {})
 
         upstream.__init__ = without_model
         upstream.forward = lambda pipeline, request, *args, **kwargs: driver._loop(pipeline, request)
+        if (facts.get("ported") or {}).get("method") == "forward":
+            # The adapter has taken the whole of upstream's forward over, under a name of its own.
+            self.subject.rollout._recorded_forward = upstream.forward
 
     def _loop(self, pipeline: Any, request: Any) -> Any:
         facts, params = self.facts, request.sampling_params
         points = self.points(int(params.num_inference_steps))
         # In float32, as upstream computes it: training looks noise levels up by their bits.
-        times = torch.linspace(1, 0, points) if points > 1 else torch.zeros(0)
-        levels = facts["shift"] * times / (1 + (facts["shift"] - 1) * times)
+        levels = self.levels(points)
         sigmas = levels.tolist()
         # As upstream: a request's seed goes to the global generator, which the initial latents are drawn from.
         torch.manual_seed(int(params.seed))
@@ -116,24 +131,62 @@ class RolloutDriver:
         scheduler = getattr(pipeline, facts["scheduler_attribute"])
         for i in range(points - 1):
             out = scheduler.step(*self._positional(levels, i, sample), **self._named(levels, i, sample), **extra)
-            sample = out.prev_sample
+            sample = out.prev_sample / self.scale
             walked.append(sample.clone())
             taken.append(levels[i])
             if getattr(out, "log_prob", None) is not None:
                 log_probs.append(out.log_prob)
-        self._seen = (walked, copy.deepcopy(params.extra_args), copy.deepcopy(request.prompts[0]), sigmas[:-1])
+        # Upstream reads a scale that the sampling type declares from there, whatever the extra arguments say.
+        declared = {name: getattr(params, name, None) for name in facts.get("declared") or ()}
+        settings = {**copy.deepcopy(params.extra_args), **declared}
+        self._seen = (walked, settings, copy.deepcopy(request.prompts[0]), sigmas[:-1])
         return self._output(walked, taken, log_probs, params.return_trajectory_latents)
+
+    def levels(self, points: int) -> Tensor:
+        """Noise levels that upstream walks, in float32, as it computes them."""
+        if points < 2:
+            return torch.zeros(0)
+        if self.facts.get("kind") == "truncated":
+            return torch.tensor(self.exact_levels(points), dtype=torch.float32)
+        times = (
+            1 - torch.linspace(0, 1, points) if self.facts.get("kind") == "ascending" else torch.linspace(1, 0, points)
+        )
+        shifted: Tensor = self.facts["shift"] * times / (1 + (self.facts["shift"] - 1) * times)
+        return shifted
+
+    def exact_levels(self, points: int) -> list[float]:
+        """The same in float64, from the formula."""
+        facts = self.facts
+        if facts.get("kind") == "truncated":
+            return truncated_sigmas(points, facts["shift"], facts["parts"], facts["start_level"])
+        return shifted_sigmas(points, facts["shift"])
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of upstream's initial noise; what training sees is divided by it."""
+        rule = self.facts.get("noise_rule")
+        if rule is None:
+            return float(self.facts.get("noise_scale") or 1.0)
+        config, scale = self.subject.config, float(self.subject.config.noise_scale)
+        if config.noise_mode in rule["following"]:
+            scale *= math.sqrt(self._shape[0] / config.noise_base_tokens)
+        if config.noise_mode == rule["rooted"]:
+            scale = math.sqrt(scale)
+        return min(scale, float(config.noise_limit))
 
     own_seeds = 0
     _seen: tuple[Any, ...] = ([], {}, None, [])
 
     def _values(self, levels: Tensor, i: int, sample: Tensor) -> list[Any]:
-        velocity = self.velocity(sample)
+        velocity = self.velocity(sample) * (self.facts.get("output_sign") or 1) * self.scale
+        told = levels[i].clamp(max=self.facts.get("highest_level") or 1.0)
+        forms = {"1 - sigma": 1 - told, "1000 sigma": told * (self.facts.get("parts") or 1000)}
+        time = forms.get(self.facts.get("time") or "", told)
         values = {
             "model_output": velocity if self.dtype is None else velocity.to(self.dtype),
-            "timestep": levels[i],
-            "sigma": levels[i],
-            "sample": sample,
+            "timestep": time,
+            "sigma": time,
+            "sample": sample * self.scale,
             "dt": levels[i] - levels[i + 1],
             "generator": None,
         }

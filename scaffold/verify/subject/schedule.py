@@ -7,7 +7,6 @@ from typing import Any
 import diffusers
 import torch
 
-from scaffold.verify.formulas import shifted_sigmas
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
@@ -46,7 +45,7 @@ def measure_schedule(subject: Any, release: str) -> Measured:
             continue  # the engine's warm-up: upstream takes no step, and nothing has raised
         # What upstream really walked: an adapter may ask it for another number of steps on purpose.
         points = len(rolled.sigmas) + 1
-        expected = torch.tensor(shifted_sigmas(points, driver.facts["shift"]), dtype=torch.float64)
+        expected = torch.tensor(driver.exact_levels(points), dtype=torch.float64)
         sides = {
             "training's sigmas": (scheduler.sigmas, expected),
             "training's timesteps": (scheduler.timesteps, expected[:-1]),

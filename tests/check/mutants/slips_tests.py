@@ -85,7 +85,7 @@ MUTANTS = [
     script("dummy data script misspelt", ("S1",), "510", E2E, "create_dummy_bagel_data.py", "create_dummy_bagel.py"),
     mutant("dummy data gone", ("S1",), "510 702", delete(DUMMY)),
     script("dummy data's option misspelt", ("S1",), "519", E2E, "--local_save_dir", "--save_dir"),
-    script("data script's option misspelt", ("S1",), "519", DUMMY, '"--input_dir", raw', '"--input", raw'),
+    script("data script's option misspelt", ("S1",), "519", DUMMY, '"--input_dir", raw', '"--input_folder", raw'),
     mutant("CPU test gone", ("S1",), "705", delete(CPU_TEST)),
     mutant("CPU test renamed", ("S1",), "706", *move(CPU_TEST, "tests/pipelines/test_bagel_flow_grpo.py")),
     mutant(

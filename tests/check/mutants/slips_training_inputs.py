@@ -65,7 +65,7 @@ MUTANTS = [
         MASKED,
         "torch.arange(ids.shape[1], device=device) < max(lengths)",
     ),
-    slip("mask dropped", ("T4", 8), "117", COLUMN, f"return ids, {MASKED}", "return ids, None"),
+    slip("mask dropped", ("T4", 8), "117 216", COLUMN, f"return ids, {MASKED}", "return ids, None"),
     slip(
         "padding on the left",
         ("T4", 8),

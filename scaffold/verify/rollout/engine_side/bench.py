@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
-from scaffold.verify.rollout.engine_side import precision, real_library, settings, sources
+from scaffold.verify.rollout.engine_side import precision, real_library, settings, sizes, sources
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
 from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
@@ -37,8 +37,9 @@ class Bench:
         else:
             sources.install_kit(Path(task.kit))
         self.adapters = sources.load_adapters(task.package)
+        withheld = settings.withhold_kernels(self.adapters.upstream_package)
         _build_checkpoint(task)
-        self.patched = precision.match(self.adapters, task.dtype)
+        self.patched = [*withheld, *precision.match(self.adapters, task.dtype)]
 
         from transformers import AutoTokenizer
 
@@ -53,10 +54,15 @@ class Bench:
             prompt["end"],
             prompt["add_special_tokens"],
             prompt["chat_template"],
+            None if prompt.get("around") is None else tuple(prompt["around"]),
         )
         unit = task.facts["pixels_per_token"]
         self.recipe = Recipe(height=SIDE * unit, width=SIDE * unit, noise_level=task.facts["noise_level"])
         self.unit = unit
+        side, longer = SIDE * unit, SIDE * unit * 3 // 2
+        self.patched += sizes.allow(
+            self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)]
+        )
         dtype = getattr(torch, task.dtype)
         self.engine = Engine(
             self.adapters, task.checkpoint, dtype, KitTransport() if task.library is None else LibraryTransport()

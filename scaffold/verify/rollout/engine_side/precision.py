@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import pkgutil
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -36,7 +38,7 @@ def match(adapters: Adapters, dtype: str) -> list[str]:
     if dtype == "float32":
         packages = [adapters.upstream_package, *adapters.packages]
         return list(_replace(packages, "torch.bfloat16", _without_bfloat16()))
-    return list(_replace([adapters.upstream_package], "torch.autocast", _with_autocast()))
+    return list(_replace([adapters.upstream_package], "torch.autocast", _with_autocast(), _asks_the_device))
 
 
 @contextlib.contextmanager
@@ -69,23 +71,38 @@ def _with_autocast() -> TorchWith:
     return TorchWith(autocast=autocast)
 
 
-def _replace(packages: Iterable[str], text: str, stand_in: TorchWith) -> dict[str, Any]:
+def _asks_the_device(source: str) -> bool:
+    """Whether autocast is switched by something; a literal ``enabled=False`` keeps float32 on purpose."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.autocast":
+            enabled = next((keyword.value for keyword in node.keywords if keyword.arg == "enabled"), None)
+            if not (isinstance(enabled, ast.Constant) and enabled.value is False):
+                return True
+    return False
+
+
+def _replace(
+    packages: Iterable[str], text: str, stand_in: TorchWith, where: Callable[[str], bool] = lambda source: True
+) -> dict[str, Any]:
     import torch
 
     changed: dict[str, Any] = {}
     for module in loaded_modules(packages):
-        if getattr(module, "torch", None) is torch and _mentions(module, text):
+        source = _source(module)
+        if getattr(module, "torch", None) is torch and text in source and where(source):
             module.torch = stand_in  # type: ignore[attr-defined]
             changed[module.__name__] = module
     return changed
 
 
-def _mentions(module: types.ModuleType, text: str) -> bool:
-    path = getattr(module, "__file__", None)
-    return bool(path) and str(path).endswith(".py") and text in Path(str(path)).read_text(encoding="utf-8")
+def _source(module: types.ModuleType) -> str:
+    path = str(getattr(module, "__file__", None))
+    return Path(path).read_text(encoding="utf-8") if path.endswith(".py") else ""
 
 
 def _import_all(package: str) -> None:
     root = importlib.import_module(package)
     for found in pkgutil.iter_modules(getattr(root, "__path__", [])):
+        if sys.modules.get(f"{package}.{found.name}", root) is None:
+            continue  # withheld
         importlib.import_module(f"{package}.{found.name}")

@@ -16,19 +16,30 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class PromptForm:
-    """How a pipeline makes tokens of a text; ``begin`` and ``end`` are token texts or None."""
+    """How a pipeline makes tokens of a text.
+
+    Attributes:
+        tokenizer: the checkpoint's.
+        begin: text of the token before the prompt, or None.
+        end: text of the token behind it, or None.
+        add_special_tokens: whether the tokenizer adds its own.
+        chat_template: whether the ids of a chat are taken as they are.
+        around: texts that are encoded as one with the prompt between them, in place of single tokens.
+    """
 
     tokenizer: Any
     begin: str | None
     end: str | None
     add_special_tokens: bool
     chat_template: bool
+    around: tuple[str, str] | None = None
 
     def native(self, text: str) -> list[int]:
         """Ids that the preprocessor stores."""
         if self.chat_template:
             return self.chat(text)
-        body = list(self.tokenizer.encode(text.strip(), add_special_tokens=self.add_special_tokens))
+        whole = text.strip() if self.around is None else f"{self.around[0]}{text.strip()}{self.around[1]}"
+        body = list(self.tokenizer.encode(whole, add_special_tokens=self.add_special_tokens))
         return [*self._one(self.begin), *body, *self._one(self.end)]
 
     def chat(self, text: str) -> list[int]:
@@ -39,13 +50,21 @@ class PromptForm:
         rendered = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         return list(self.tokenizer.encode(rendered, add_special_tokens=False))
 
+    @property
+    def has_end(self) -> bool:
+        """Whether something stands behind every prompt."""
+        return self.end is not None or self.around is not None
+
     def without_end(self, ids: Sequence[int]) -> list[int]:
         """The mistake of leaving the end token out."""
         return list(ids[:-1])
 
     def reversed(self, ids: Sequence[int]) -> list[int]:
         """The mistake of turning the text around, surrounding tokens left in place."""
-        first, last = (1 if self.begin else 0), len(ids) - (1 if self.end else 0)
+        first, behind = (1 if self.begin else 0), (1 if self.end else 0)
+        if self.around is not None:
+            first, behind = (len(self.tokenizer.encode(text, add_special_tokens=False)) for text in self.around)
+        last = len(ids) - behind
         return [*ids[:first], *reversed(ids[first:last]), *ids[last:]]
 
     def _one(self, token: str | None) -> list[int]:

@@ -24,7 +24,7 @@ class Recipe:
     guidance: dict[str, Any] = field(default_factory=dict)
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
-        """verl-omni's ``DiffusionModelConfig``; guidance becomes undeclared attributes of ``.pipeline``."""
+        """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
         from verl_omni.workers.config import diffusion
 
         found: Any = diffusion
@@ -33,9 +33,11 @@ class Recipe:
             height=self.height,
             width=self.width,
             num_inference_steps=self.num_inference_steps,
+            **self.guidance,
         )
         for name, value in self.guidance.items():
-            setattr(pipeline, name, value)
+            if getattr(pipeline, name, None) != value:
+                setattr(pipeline, name, value)
         algo = _declared(
             found.DiffusionRolloutAlgoConfig,
             noise_level=self.noise_level,

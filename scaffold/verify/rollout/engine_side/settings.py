@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,48 @@ def declare_torchvision_operators() -> None:
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _kept.append(library)  # the declarations live as long as this object
+
+
+def withhold_kernels(package: str) -> list[str]:
+    """Make modules of triton kernels fail to import where triton is not installed, as they do without vllm's stand-in.
+
+    Only those whose every import in the model's folder is prepared for that: the source then takes its plain path.
+
+    Args:
+        package: dotted name of the model's folder.
+
+    Returns:
+        Names of the modules.
+    """
+    if importlib.util.find_spec("triton") is not None:
+        return []
+    spec = importlib.util.find_spec(package)
+    folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    if folder is None:
+        return []
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    kernels = [name for name, text in sources.items() if "triton.jit" in text]
+    trees = [ast.parse(text) for text in sources.values()]
+    withheld = [f"{package}.{name}" for name in kernels if all(_guards(tree, name) for tree in trees)]
+    for name in withheld:
+        sys.modules[name] = None  # type: ignore[assignment]
+    return withheld
+
+
+def _guards(tree: ast.Module, name: str) -> bool:
+    """Whether every import of a module stands in a ``try`` that catches ``ImportError``."""
+    guarded: set[int] = set()
+    for node in ast.walk(tree):
+        caught = [ast.unparse(h.type) for h in node.handlers if h.type] if isinstance(node, ast.Try) else []
+        if isinstance(node, ast.Try) and any("ImportError" in text or "Exception" in text for text in caught):
+            guarded |= {id(inner) for part in node.body for inner in ast.walk(part)}
+    imports = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and ((node.module or "").rpartition(".")[2] == name or any(alias.name == name for alias in node.names))
+    ]
+    return all(id(node) in guarded for node in imports)
 
 
 def turn_off_onednn() -> None:

@@ -25,7 +25,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     yield control_measurement(
         ORDER_OF_TOKENS, bench.compare(bench.first, bench.recipe, change=prompts.reversed).log_prob
     )
-    if prompts.end is None:
+    if not prompts.has_end:
         yield Measurement(END.id, None, "prompts have no end token", skipped=True)
     else:
         yield control_measurement(END, bench.compare(bench.first, bench.recipe, change=prompts.without_end).log_prob)

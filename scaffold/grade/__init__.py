@@ -1,0 +1,29 @@
+"""How much of an integration can be had: complete, partial, refused; and what a person must still write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scaffold.grade.decide import Graded, specify
+    from scaffold.grade.missing import Missing
+
+__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "Graded", "Missing", "grade_of", "specify"]
+
+COMPLETE, PARTIAL, REFUSED = "complete", "partial", "refused"
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: a port needs libcst."""
+    import importlib
+
+    modules = {"Graded": "decide", "specify": "decide", "Missing": "missing"}
+    if name in modules:
+        return getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
+    raise AttributeError(name)
+
+
+def grade_of(spec: object) -> str:
+    """Return the grade of a spec; one without a grade was rendered whole."""
+    value = spec.value("grade.value")  # type: ignore[attr-defined]
+    return value if isinstance(value, str) else COMPLETE

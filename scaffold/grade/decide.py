@@ -1,0 +1,97 @@
+"""Complete where the shared templates can say all of it, else partial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaffold.errors import RefusedError, ScaffoldError
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.modules import ModuleGraph
+    from scaffold.inspect.report import Report
+    from scaffold.port import Port
+    from scaffold.port.names import Defined
+    from scaffold.spec import IntegrationSpec, SpecRequest
+    from scaffold.upstream import UpstreamSource
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A spec, and the port that its rendering needs; None for a complete one."""
+
+    spec: IntegrationSpec
+    port: Port | None = None
+
+
+def specify(request: SpecRequest, source: UpstreamSource) -> Graded:
+    """Return the complete spec where there is one, else the partial one.
+
+    Raises:
+        ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read.
+    """
+    from scaffold.spec import build_spec, find_preset
+    from scaffold.spec.preset import EMPTY
+
+    try:
+        return Graded(build_spec(request))
+    except RefusedError as error:
+        reason = error.message
+    except ScaffoldError as error:
+        preset = find_preset(request.names.model, request.report.value("detail.pipeline.registry_key"))
+        if preset is not EMPTY and (request.headers is not None or preset.manifest is not None):
+            raise  # a model that is known: the checkpoint is at fault, not the templates
+        reason = error.message
+    return specify_partial(request, source, reason)
+
+
+def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str) -> Graded:
+    """Return the partial spec, with the denoiser ported where the source says which class it is."""
+    from scaffold.grade.partial import build_partial
+
+    port, denoiser = port_of(source, request.report)
+    return Graded(build_partial(request, port, denoiser, reason), port)
+
+
+def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[str, str] | None]:
+    """Return the ported denoiser of a pipeline, and module and class that it comes from."""
+    from scaffold.inspect.program.modules import ModuleGraph
+    from scaffold.port import port_denoiser
+    from scaffold.port.held import find_denoiser_class
+
+    graph = ModuleGraph(source)
+    found = find_denoiser_class(graph, report)
+    if found is None:
+        return None, None
+    rows, methods = stacked_rows(report), also(graph, report, found)
+    return port_denoiser(source, found.module, found.name, stacked=rows, also=methods), (found.module, found.name)
+
+
+def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:
+    """Return the pipeline's stacked parameters as rows."""
+    return [(str(row[0]), str(row[1]), row[2]) for row in report.value("checkpoint.stacked") or []]
+
+
+def also(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
+    """Return methods of the denoiser's classes that the pipeline calls beside ``forward``."""
+    import ast
+
+    from scaffold.port.held import loop_methods
+    from scaffold.port.names import Defined, Scope
+
+    info = graph.find(report.upstream.module)
+    found: list[str] = []
+    method = report.value("denoiser.method")
+    if isinstance(method, str) and method.isidentifier():
+        found.append(method)
+    around = report.value("denoiser.class") is None and denoiser.module != report.upstream.module
+    if around:
+        found += loop_methods(graph, report)
+    if info is not None:
+        scope = Scope(graph, info, frozenset(), {})
+        for node in ast.walk(graph.source.tree(info.file)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                origin = scope.origin(node.value.id)
+                if isinstance(origin, Defined) and origin.module == denoiser.module:
+                    found.append(node.attr)
+    return tuple(dict.fromkeys(found))

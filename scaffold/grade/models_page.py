@@ -1,0 +1,135 @@
+"""Writes docs/models.md: ``python -m scaffold.grade.models_page > docs/models.md``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scaffold.grade import COMPLETE, PARTIAL, REFUSED
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+    from scaffold.upstream import UpstreamSource
+
+VERSION = "0.30.0"
+DIFFUSERS = "diffusers"
+
+_INTRODUCTION = f"""\
+# What `new` makes of each pipeline
+
+Every pipeline of vllm-omni {VERSION}, without a checkpoint at hand. `python -m scaffold.grade.models_page` writes this
+page; a test compares it.
+
+| grade | what `new` does |
+|---|---|
+| `complete` | Renders a package that `check` and both levels of `verify` pass. |
+| `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
+rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
+| `refused` | Writes nothing and leaves with exit code 3: FlowGRPO's log-prob of a step does not apply. |
+| `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
+
+The grade stands in `scaffold.toml` of the package, under `[grade]`. `check` reports what a partial package lacks.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pipeline; ``missing`` are the entries of ``[grade]``."""
+
+    key: str
+    grade: str
+    reason: str
+    place: str
+    denoiser: str
+    missing: tuple[dict[str, Any], ...] = ()
+
+
+def model_name(key: str) -> str:
+    """Return the MODEL that a registry key suggests: ``MyModel2Pipeline`` gives ``my_model2``."""
+    name = key.removesuffix("Pipeline")
+    return re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
+def rows(source: UpstreamSource) -> Iterator[Row]:
+    """Yield a row for each class that a version registers, in the order of its registry."""
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.upstream.registry import read_registry
+
+    seen: set[tuple[str, str, str]] = set()
+    for key, entry in read_registry(source).items():
+        if entry not in seen:
+            seen.add(entry)
+            yield row(key, inspect_pipeline(source, key), source)
+
+
+def row(key: str, report: Report, source: UpstreamSource) -> Row:
+    """Return what `new` would make of one pipeline."""
+    from scaffold.grade import grade_of, specify
+    from scaffold.render import derive_names
+    from scaffold.spec import SpecRequest
+    from scaffold.target import default_profile
+
+    verdict, evidence = report.verdict, report.fact("verdict.path").evidence
+    place = f"{evidence[0].file}:{evidence[0].line}" if evidence else ""
+    if verdict["path"] != "non_diffusers":
+        grade = DIFFUSERS if verdict["path"] == DIFFUSERS else REFUSED
+        return Row(key, grade, verdict["reason"], place, "")
+    spec = specify(SpecRequest(report, derive_names(model_name(key)), default_profile()), source).spec
+    if grade_of(spec) == COMPLETE:
+        return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
+    denoiser = str(spec.value("port.class") or "")
+    reason = str(spec.value("grade.reason")).removeprefix(f"{report.upstream.pipeline}: ")
+    return Row(key, PARTIAL, reason, place, denoiser, tuple(spec.value("grade.missing")))
+
+
+def models_page(source: UpstreamSource) -> str:
+    """Return the page."""
+    found = list(rows(source))
+    lines = [_INTRODUCTION]
+    for grade in (COMPLETE, PARTIAL, REFUSED, DIFFUSERS):
+        mine = [entry for entry in found if entry.grade == grade]
+        lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
+        lines += list(_partial(mine)) if grade == PARTIAL else list(_table(mine))
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(entries: list[Row]) -> Iterator[str]:
+    yield "| pipeline | reason | place |"
+    yield "|---|---|---|"
+    for entry in entries:
+        yield f"| `{entry.key}` | {_cell(entry.reason)} | {_short(entry.place)} |"
+
+
+def _partial(entries: list[Row]) -> Iterator[str]:
+    yield "| pipeline | denoiser | why it is not complete | to write |"
+    yield "|---|---|---|---|"
+    for entry in entries:
+        denoiser = f"`{entry.denoiser}`" if entry.denoiser else "unknown"
+        yield f"| [`{entry.key}`](#{entry.key.lower()}) | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} |"
+    yield ""
+    yield f"What a person must still write, with the place of vllm-omni {VERSION} to port it from, relative to"
+    yield "`vllm_omni/` and, where no other folder is named, `vllm_omni/diffusion/models/`:"
+    for entry in entries:
+        yield ""
+        yield f"### {entry.key}"
+        yield ""
+        for missing in entry.missing:
+            yield f"- {_cell(missing['what'])}: {_short(missing['at'])}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _short(place: str) -> str:
+    return f"`{place.removeprefix('vllm_omni/').removeprefix('diffusion/models/')}`" if place else ""
+
+
+if __name__ == "__main__":
+    from scaffold.upstream import locate
+
+    sys.stdout.write(models_page(locate(VERSION)))

@@ -1,0 +1,141 @@
+"""The spec of a partial package: the sections that facts alone fill, and what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import Any
+
+from scaffold.checkpoint import CheckpointHeaders
+from scaffold.errors import ScaffoldError
+from scaffold.grade import PARTIAL
+from scaffold.grade.established import FORMULAS, Established
+from scaffold.grade.missing import Missing, find_missing
+from scaffold.port import Port
+from scaffold.spec.build import SpecRequest
+from scaffold.spec.derived import digests
+from scaffold.spec.model import IntegrationSpec
+from scaffold.spec.preset import find_preset
+from scaffold.spec.section import Section, Sources
+
+# Sections that need no checkpoint and no architecture that the blocks can compose.
+SECTIONS = ("tool", "target", "upstream", "tokens", "schedule", "cfg", "prompt", "names", "recipe", "docs")
+
+
+def build_partial(
+    request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str
+) -> IntegrationSpec:
+    """Return the spec of what can be had.
+
+    Args:
+        request: report, names and contract profile.
+        port: the ported denoiser; None where the source does not say which class it is.
+        denoiser: module and class that it was ported from.
+        reason: why the package is not complete.
+    """
+    facts = Established(request.report, port)
+    missing = find_missing(facts, request.names.model)
+    sources = _sources(request)
+    sections: dict[str, dict[str, Any]] = {"architecture": {}}
+    provenance: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
+    modules = {name: importlib.import_module(f"scaffold.spec.sections.{name}") for name in SECTIONS}
+    for name, module in sorted(modules.items(), key=lambda entry: int(entry[1].ORDER)):
+        section = Section(name, sources, sections)
+        with contextlib.suppress(ScaffoldError):  # what it put before it gave up stays; the rest is unknown
+            module.fill(section)
+        sections[name] = section.values
+        provenance |= section.provenance
+        fingerprints |= section.fingerprints
+    del sections["architecture"]
+    sections["grade"] = {"value": PARTIAL, "reason": reason, "missing": [_entry(m, request) for m in missing]}
+    sections["port"] = _port(port, denoiser)
+    sections["guidance"] = _guidance(facts)
+    sections["prediction"] = {"sign": facts.sign}
+    sections["schedule"] = {"established": facts.schedule, **_schedule(sections["schedule"])}
+    sections["checkpoint"] = _checkpoint(facts)
+    sections["inputs"] = _inputs(facts)
+    return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
+
+
+def _sources(request: SpecRequest) -> Sources:
+    preset = find_preset(request.names.model, request.report.value("detail.pipeline.registry_key"))
+    headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
+    return Sources(
+        request.report,
+        headers,
+        "checkpoint headers" if request.headers else "no checkpoint",
+        headers.configs,
+        preset,
+        request.profile,
+        request.names,
+        request.date,
+        request.headers is not None,
+    )
+
+
+def _entry(missing: Missing, request: SpecRequest) -> dict[str, str]:
+    version = request.report.upstream.version or request.report.upstream.label
+    return {
+        "key": missing.key,
+        "what": missing.what,
+        "at": missing.at,
+        "where": missing.where,
+        "message": missing.message(version),
+    }
+
+
+def _port(port: Port | None, denoiser: tuple[str, str] | None) -> dict[str, Any]:
+    if port is None or denoiser is None:
+        return {"module": None, "class": None, "entry": None, "layer_classes": [], "inputs": [], "parameters": [],
+                "derived_from": [], "fused": []}  # fmt: skip
+    return {
+        "module": denoiser[0],
+        "class": denoiser[1],
+        "entry": port.entry,
+        "layer_classes": list(port.layer_classes),
+        "inputs": list(port.inputs),
+        "parameters": list(port.parameters),
+        "derived_from": list(port.derived_from),
+        "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
+    }
+
+
+def _guidance(facts: Established) -> dict[str, Any]:
+    """Formula, names and defaults; what is unknown is None."""
+    formula = facts.value("detail.cfg.formula")
+    scales = facts.value("answers.cfg.scales") or {}
+    return {
+        "established": facts.guidance,
+        "branches": facts.value("answers.cfg.branches"),
+        "formula": formula,
+        "expression": FORMULAS.get(str(formula)),
+        "scale": next(iter(scales)) if len(scales) == 1 else None,
+        "defaults": [{"name": name, "default": default} for name, default in scales.items() if default is not None],
+    }
+
+
+def _schedule(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: values.get(key) for key in ("steps", "shift", "direction")}
+
+
+def _checkpoint(facts: Established) -> dict[str, Any]:
+    """What the loader does with names, for the person who writes the key map."""
+    return {
+        "rules": [],
+        "key_map": "unknown",
+        "files": list(facts.value("answers.checkpoint.files") or []),
+        "renames": [list(pair) for pair in facts.value("answers.checkpoint.renames") or []],
+        "stacked": [[str(part) for part in row] for row in facts.value("answers.checkpoint.stacked") or []],
+        "loader": facts.place("detail.checkpoint.loader_location"),
+    }
+
+
+def _inputs(facts: Established) -> dict[str, Any]:
+    return {
+        "kinds": list(facts.value("answers.prompt.kind") or []),
+        "arguments": list(facts.value("answers.denoiser.params") or []),
+        "call": facts.place("answers.denoiser.method", "detail.scheduler.loop_location"),
+        "step": facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location"),
+        "loop": facts.place("detail.scheduler.loop_location"),
+    }

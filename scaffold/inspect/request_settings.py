@@ -1,0 +1,48 @@
+"""Settings of a request that change what is generated, and what they are when nobody gives them."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.values import Const, Param, Value
+
+ORDER = 15
+KEYS = ("detail.request.settings", "detail.request.default_seed")
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``settings``: extra arguments with a plain default, by name; ``default_seed``: the constant used without one."""
+    facts: dict[str, Fact] = {}
+    found: dict[str, tuple[object, Evidence | None]] = {}
+    for node in _parameters(program):
+        if node.root == "extra_args" and "." not in node.key and node.default is not None:
+            known = default_of(node.default)
+            if isinstance(known, bool | int | float | str):
+                found.setdefault(node.key, (known, node.at))
+    if found:
+        values = {name: value for name, (value, _) in sorted(found.items())}
+        facts[KEYS[0]] = fact(values, [at for _, at in found.values()])
+    for record in program.trace.calls:
+        if record.method != "manual_seed" or not record.args:
+            continue
+        given = record.args[0]
+        if any(isinstance(n, Param) and n.key.rpartition(".")[2] == "seed" for n in walk(given)):
+            constants = [o.value for o in options(given) if isinstance(o, Const) and type(o.value) is int]
+            if len(constants) == 1:
+                facts[KEYS[1]] = fact(constants[0], [record.at, given.at])
+    return facts
+
+
+def _parameters(program: Program) -> list[Param]:
+    stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values(), r.result)]
+    stack += [test.cond for test in program.trace.tests]
+    seen: dict[int, Value] = {}
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen[id(node)] = node
+        stack.extend(node.parts())
+    return [node for node in seen.values() if isinstance(node, Param)]

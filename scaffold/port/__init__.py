@@ -1,0 +1,24 @@
+"""vllm-omni's code carried over into the user's tree: text in, text out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaffold.port.result import Assumption, Fused, Gap, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaffold.port.stacked import Row
+    from scaffold.upstream import UpstreamSource
+
+__all__ = ["Assumption", "Fused", "Gap", "Port", "port_denoiser"]
+
+
+def port_denoiser(
+    source: UpstreamSource, module: str, name: str, *, stacked: Sequence[Row] = (), also: Sequence[str] = ()
+) -> Port:
+    """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
+    from scaffold.port.denoiser import port_denoiser as port
+
+    return port(source, module, name, stacked=stacked, also=also)

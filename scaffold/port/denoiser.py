@@ -1,0 +1,100 @@
+"""A denoiser ported: what it needs of vllm-omni's source as one module of plain torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect.program.modules import ModuleGraph
+from scaffold.port.engine import NEVER, Engine
+from scaffold.port.finishing import finish
+from scaffold.port.module_text import module_text
+from scaffold.port.names import Defined, resolve
+from scaffold.port.result import Port
+from scaffold.port.stacked import Row
+
+if TYPE_CHECKING:
+    from scaffold.upstream import UpstreamSource
+
+
+def port_denoiser(
+    source: UpstreamSource, module: str, name: str, *, stacked: Sequence[Row] = (), also: Sequence[str] = ()
+) -> Port:
+    """Return the class and all that it needs as one module of plain torch.
+
+    Args:
+        source: the version of vllm-omni to read; nothing of it is imported.
+        module: dotted name of the module that has the class.
+        name: the class.
+        stacked: rows ``(parameter, part, shard)`` of the pipeline's loader, used where the denoiser's own has none.
+        also: names of methods to keep beside those that ``forward`` leads to.
+
+    Raises:
+        ScaffoldError: there is no such class, or the port is no valid module.
+    """
+    graph = ModuleGraph(source)
+    origin = resolve(graph, module, name)
+    if not isinstance(origin, Defined) or graph.find(origin.module) is None:
+        raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
+    engine = Engine(graph, source.version or source.label, list(stacked))
+    engine.attributes |= set(also) - NEVER
+    engine.run(origin)
+    files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
+    text = finish(module_text(engine, _header(engine, origin, files)))
+    tree = ast.parse(text)
+    entry = engine.order[origin]
+    return Port(
+        source=text,
+        entry=entry,
+        classes=tuple(
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and node.name in {engine.order[key] for key in engine.ported}
+        ),
+        layer_classes=layer_classes(tree),
+        gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
+        derived_from=files,
+        fused=tuple(engine.fused[key] for key in sorted(engine.fused)),
+        assumptions=tuple(engine.assumptions[key] for key in sorted(engine.assumptions)),
+        parameters=_parameters(tree, entry, "__init__"),
+        inputs=_parameters(tree, entry, "forward"),
+    )
+
+
+def _header(engine: Engine, origin: Defined, files: Sequence[str]) -> str:
+    lines = "\n".join(f"- {file}" for file in files)
+    return (
+        f"{engine.order[origin]} of vllm-omni {engine.version} in plain torch.\n\n"
+        f"Derived from these files of vllm-omni {engine.version} (Apache-2.0), for one device and for training: "
+        f"parallel and fused\nlayers are plain ones, code that only serves inference is left out.\n\n{lines}\n"
+    )
+
+
+def layer_classes(tree: ast.Module) -> tuple[str, ...]:
+    """Return the classes of a module that it makes in lists, those inside of others left out."""
+    own = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    listed: dict[str, str] = {}
+    for node in own.values():
+        for found in ast.walk(node):
+            if isinstance(found, ast.ListComp | ast.GeneratorExp):
+                element = found.elt
+                if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
+                    listed.setdefault(element.func.id, node.name)
+    return tuple(name for name, owner in listed.items() if owner not in listed)
+
+
+def _parameters(tree: ast.Module, entry: str, method: str) -> tuple[str, ...]:
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    pending = [entry]
+    while pending:
+        node = classes.get(pending.pop(0))
+        if node is None:
+            continue
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == method:
+                spec = statement.args
+                return tuple(a.arg for a in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs][1:])
+        pending += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return ()

@@ -1,0 +1,168 @@
+"""The closure of what a denoiser needs: definitions are ported one by one until none asks for another."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import libcst as cst
+
+from scaffold.inspect.program.modules import ModuleGraph
+from scaffold.port.classes import ClassEntry
+from scaffold.port.constants import Unknown, value
+from scaffold.port.expressions import Expressions, code
+from scaffold.port.files import Definition
+from scaffold.port.held_layers import HeldLayers
+from scaffold.port.names import Defined, Scope
+from scaffold.port.one_device import names
+from scaffold.port.stacked import Row
+from scaffold.port.statements import Statements
+
+# Methods that anything may call without naming them, and those that no training module calls.
+ALWAYS = frozenset({"__init__", "forward", "__call__", "__post_init__", "forward_native"})
+NEVER = frozenset({"load_weights", "from_pretrained", "dispatch_forward", "forward_cuda", "forward_hip", "forward_npu",
+                   "forward_xpu", "forward_musa"})  # fmt: skip
+
+
+class Engine(HeldLayers):
+    """State of one port."""
+
+    def __init__(self, graph: ModuleGraph, version: str, stacked: list[Row]) -> None:
+        super().__init__(graph, version, stacked)
+        self.results: dict[Defined, cst.BaseStatement | None] = {}
+        self.ported: dict[Defined, dict[str, cst.FunctionDef]] = {}
+        self.lines: dict[Defined, dict[int, list[cst.BaseStatement]]] = {}
+        self.attributes = set(ALWAYS)
+        self._decided: dict[Defined, str | None] = {}
+
+    # Values
+
+    def is_logger(self, origin: Defined) -> bool:
+        """Tell whether a module's global is a logger."""
+        found = self.files.definition(origin.module, origin.name)
+        if found is None or not isinstance(found.twin, ast.Assign) or not isinstance(found.twin.value, ast.Call):
+            return False
+        func = found.twin.value.func
+        return (func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")) in (
+            *names("LOGGERS"),
+            "getLogger",
+        )
+
+    def decided(self, origin: Defined) -> str | None:
+        """Return the literal of a module's global that the surroundings decide, such as whether kernels are there."""
+        if origin not in self._decided:
+            self._decided[origin] = None
+            found = self.files.definition(origin.module, origin.name)
+            if found is not None and isinstance(found.twin, ast.Assign | ast.AnnAssign):
+                self._decided[origin] = self._evaluated(origin, found)
+        return self._decided[origin]
+
+    def _evaluated(self, origin: Defined, found: Definition) -> str | None:
+        assert isinstance(found.node, cst.SimpleStatementLine)
+        small = found.node.body[0]
+        if not isinstance(small, cst.Assign | cst.AnnAssign) or small.value is None:
+            return None
+        scope = Scope(self.graph, self.files.info(origin.module), frozenset(), {})
+        probe = Expressions(self, scope, None, {})
+        kept = dict(self._order), list(self._pending), dict(self.libraries)
+        expression = probe.rewrite(small.value)
+        self._order, self._pending, self.libraries = kept
+        known = value(expression, {})
+        if not probe.decided or isinstance(known, Unknown) or not isinstance(known, bool | int | None):
+            return None
+        return repr(known)
+
+    # The closure
+
+    def run(self, entry: Defined) -> None:
+        """Port a class and all that it needs."""
+        self.reference(entry)
+        while True:
+            while self._pending:
+                self._port(self._pending.pop(0))
+            if not self._more_methods() and not self._pending:
+                return
+
+    def _port(self, origin: Defined) -> None:
+        found = self.files.definition(origin.module, origin.name)
+        if found is None:
+            self.results[origin] = None
+            self.gap(f"{origin.name}, which is bound by no statement", self.files.info(origin.module).file, 1)
+            return
+        if isinstance(found.node, cst.ClassDef):
+            self.enter_class(origin, found)
+            self.ported.setdefault(origin, {})
+            return
+        info = self.files.info(origin.module)
+        if isinstance(found.node, cst.FunctionDef):
+            if not isinstance(found.twin, ast.FunctionDef):
+                bare = Statements(self, Scope(self.graph, info, frozenset(), {}), None, found.twin)
+                self.results[origin] = bare.raising(f"the asynchronous function {origin.name}", found.twin.lineno)
+                return
+            scope = Scope.of(self.graph, info, found.twin)
+            result: cst.BaseStatement = Statements(self, scope, None, found.twin).function(found.node, found.twin)
+        else:
+            scope = Scope(self.graph, info, frozenset(), {})
+            lines = Statements(self, scope, None, found.twin).block([found.node], [found.twin])
+            result = lines[0]
+        self.results[origin] = result
+        self._note_attributes(result)
+
+    def _more_methods(self) -> bool:
+        """Port the methods that something now names; tell whether there were any."""
+        any_new = False
+        for origin in list(self.ported):
+            entry = self.classes[origin]
+            ordered = sorted(entry.methods, key=lambda name: name != "__init__")
+            for name in ordered:
+                if name in self.ported[origin] or name in NEVER or name not in self.attributes:
+                    continue
+                node, twin = entry.methods[name]
+                scope = Scope.of(self.graph, self.files.info(origin.module), twin)
+                ported = Statements(self, scope, entry, twin).function(node, twin)
+                self.ported[origin][name] = ported
+                self._note_attributes(ported)
+                any_new = True
+            any_new |= self._more_lines(origin, entry)
+        return any_new
+
+    def _more_lines(self, origin: Defined, entry: ClassEntry) -> bool:
+        """Port the class attributes that something names, and all of a dataclass."""
+        done = self.lines.setdefault(origin, {})
+        everything = _is_dataclass(entry.twin)
+        any_new = False
+        for index, (node, twin) in enumerate(entry.statements):
+            if index in done or not isinstance(twin, ast.Assign | ast.AnnAssign):
+                continue
+            targets = twin.targets if isinstance(twin, ast.Assign) else [twin.target]
+            named = {target.id for target in targets if isinstance(target, ast.Name)}
+            if everything or named & self.attributes:
+                scope = Scope(self.graph, self.files.info(origin.module), _class_names(entry), {})
+                done[index] = Statements(self, scope, entry, twin).block([node], [twin])
+                for line in done[index]:
+                    self._note_attributes(line)
+                any_new = True
+        return any_new
+
+    def _note_attributes(self, node: cst.CSTNode) -> None:
+        tree = ast.parse(textwrap.dedent(code(node)))
+        for found in ast.walk(tree):
+            if isinstance(found, ast.Attribute):
+                self.attributes.add(found.attr)
+            elif isinstance(found, ast.Constant) and isinstance(found.value, str) and found.value.isidentifier():
+                self.attributes.add(found.value)  # getattr(module, "name")
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def _class_names(entry: ClassEntry) -> frozenset[str]:
+    """Names that the class body itself binds; its statements see those first."""
+    return frozenset(
+        node.id
+        for _, twin in entry.statements
+        if isinstance(twin, ast.Assign | ast.AnnAssign)
+        for node in ast.walk(twin)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )

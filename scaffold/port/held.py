@@ -1,0 +1,189 @@
+"""Which class the denoiser is, where the report knows no more than the pipeline's attribute that holds it, or less."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.inspect.program.modules import ModuleGraph, ModuleInfo
+from scaffold.port.names import Defined, Scope, resolve
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+
+# What pipelines call the attribute that holds their denoiser, where the loop itself does not name it.
+_USUAL = ("transformer", "dit")
+_DEPTH = 4
+
+
+def find_denoiser_class(graph: ModuleGraph, report: Report) -> Defined | None:
+    """Return the class of the denoiser; None where neither report nor source establishes it.
+
+    The report's own answer comes first. Where it is the pipeline itself, or nothing, the attributes that the denoising
+    loop calls are looked up: one that the pipeline fills with an instance of a class of the source is the denoiser.
+    """
+    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
+    if not isinstance(pipeline, Defined):
+        return None
+    name, module = report.value("denoiser.class"), report.value("detail.denoiser.module")
+    if name and module and name != pipeline.name:
+        found = resolve(graph, str(module), str(name)) or resolve(graph, pipeline.module, str(name))
+        if isinstance(found, Defined) and _is_class(graph, found):
+            return found
+    held = _attributes(graph, pipeline)
+    called = [str(report.value("denoiser.method"))] if name == pipeline.name else []
+    candidates = [*called, *_called_in_loop(graph, report), *_USUAL]
+    for attribute in dict.fromkeys(candidates):
+        classes = set(held.get(attribute, ()))
+        if len(classes) == 1:
+            return classes.pop()
+    return _around_loop(graph, report, pipeline)
+
+
+def _around_loop(graph: ModuleGraph, report: Report, pipeline: Defined) -> Defined | None:
+    """Return the module whose method is the denoising loop, where that is not the pipeline."""
+    file, line = _place(report, "detail.scheduler.loop_location")
+    if not file or not graph.source.exists(file):
+        return None
+    module = file.removesuffix(".py").replace("/", ".")
+    for node in graph.source.tree(file).body:
+        if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0):
+            bases = " ".join(ast.unparse(base) for base in node.bases)
+            if Defined(module, node.name) != pipeline and ("Module" in bases or "PreTrained" in bases):
+                return Defined(module, node.name)
+    return None
+
+
+def loop_methods(graph: ModuleGraph, report: Report) -> tuple[str, ...]:
+    """Return the methods of ``self`` that the denoising loop calls."""
+    return tuple(dict.fromkeys(_called_in_loop(graph, report)))
+
+
+def _place(report: Report, key: str) -> tuple[str, int]:
+    file, _, line = str(report.value(key) or "").rpartition(":")
+    return file, int(line) if line.isdigit() else 0
+
+
+def _is_class(graph: ModuleGraph, origin: Defined) -> bool:
+    info = graph.find(origin.module)
+    return info is not None and isinstance(info.definitions.get(origin.name), ast.ClassDef)
+
+
+def _called_in_loop(graph: ModuleGraph, report: Report) -> Iterator[str]:
+    """Yield the attributes of ``self`` that the denoising loop calls."""
+    file, line = _place(report, "detail.scheduler.loop_location")
+    if not file or not graph.source.exists(file):
+        return
+    for node in ast.walk(graph.source.tree(file)):
+        if isinstance(node, ast.For | ast.While) and node.lineno == line:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Call) and _own(inner.func):
+                    assert isinstance(inner.func, ast.Attribute)
+                    yield inner.func.attr
+
+
+def _own(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str, set[Defined]]:
+    """Return the classes of the source whose instances a pipeline and its bases assign to attributes."""
+    found: dict[str, set[Defined]] = {}
+    info = graph.find(origin.module)
+    node = info.definitions.get(origin.name) if info is not None else None
+    if info is None or not isinstance(node, ast.ClassDef) or depth > _DEPTH:
+        return found
+    aliases: list[tuple[str, str]] = []
+    for method in node.body:
+        if not isinstance(method, ast.FunctionDef):
+            continue
+        scope = Scope.of(graph, info, method)
+        made = {**dict(_made(graph, scope, method)), **_unpacked(graph, info, node, method)}
+        for statement in ast.walk(method):
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+                    if _own(target):
+                        assert isinstance(target, ast.Attribute)
+                        if _own(statement.value):
+                            assert isinstance(statement.value, ast.Attribute)
+                            aliases.append((target.attr, statement.value.attr))
+                        value = _class_of(graph, scope, statement.value, made)
+                        if value is not None:
+                            found.setdefault(target.attr, set()).add(value)
+    for name, source in aliases:
+        found.setdefault(name, set()).update(found.get(source, set()))
+    for base in node.bases:
+        parent = Scope(graph, info, frozenset(), {}).origin(base.id) if isinstance(base, ast.Name) else None
+        if isinstance(parent, Defined):
+            for inherited, classes in _attributes(graph, parent, depth + 1).items():
+                found.setdefault(inherited, classes)
+    return found
+
+
+def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method: ast.FunctionDef) -> dict[str, Defined]:
+    """Return the classes of ``a, b = self.make()`` where ``make`` ends with ``return a, b``."""
+    methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
+    found: dict[str, Defined] = {}
+    for statement in ast.walk(method):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
+            continue
+        value = statement.value
+        if not isinstance(value, ast.Call) or not _own(value.func):
+            continue
+        assert isinstance(value.func, ast.Attribute)
+        maker = methods.get(value.func.attr)
+        if maker is None:
+            continue
+        scope = Scope.of(graph, info, maker)
+        made = dict(_made(graph, scope, maker))
+        for node in ast.walk(maker):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+                for target, given in zip(statement.targets[0].elts, node.value.elts, strict=False):
+                    known = _class_of(graph, scope, given, made)
+                    if isinstance(target, ast.Name) and known is not None:
+                        found[target.id] = known
+    return found
+
+
+def _made(graph: ModuleGraph, scope: Scope, method: ast.FunctionDef) -> Iterator[tuple[str, Defined]]:
+    """Yield local names that hold an instance of a class of the source."""
+    for statement in ast.walk(method):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            value = _class_of(graph, scope, statement.value, {})
+            if value is not None:
+                yield statement.targets[0].id, value
+
+
+def _class_of(
+    graph: ModuleGraph, scope: Scope, value: ast.expr, made: dict[str, Defined], depth: int = 0
+) -> Defined | None:
+    """Return the class of ``Class(…)``, ``Class.from_pretrained(…)``, ``make(…)`` or a name, each with ``.to(…)``."""
+    if isinstance(value, ast.Name):
+        return made.get(value.id)
+    if not isinstance(value, ast.Call) or depth > _DEPTH:
+        return None
+    func = value.func
+    if isinstance(func, ast.Attribute):
+        if func.attr in ("to", "eval", "requires_grad_"):
+            return _class_of(graph, scope, func.value, made, depth + 1)
+        func = func.value if func.attr in ("from_pretrained", "from_config") else func
+    if not isinstance(func, ast.Name):
+        return None
+    origin = scope.origin(func.id)
+    if not isinstance(origin, Defined):
+        return None
+    if _is_class(graph, origin):
+        return origin
+    info = graph.find(origin.module)
+    node = info.definitions.get(origin.name) if info is not None else None
+    if info is None or not isinstance(node, ast.FunctionDef):
+        return None
+    inner = Scope.of(graph, info, node)
+    locals_made = dict(_made(graph, inner, node))
+    returned = {
+        _class_of(graph, inner, found.value, locals_made, depth + 1)
+        for found in ast.walk(node)
+        if isinstance(found, ast.Return) and found.value is not None
+    }
+    return returned.pop() if len(returned) == 1 else None

@@ -1,0 +1,175 @@
+"""The text of the port: imports, our own layers, the ported definitions in an order in which they can be executed."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterable
+
+import libcst as cst
+
+from scaffold.port.classes import ClassEntry
+from scaffold.port.engine import Engine
+from scaffold.port.expressions import code
+from scaffold.port.names import Defined, Scope
+from scaffold.port.statements import Statements
+from scaffold.port.supports import support_text
+
+
+def module_text(engine: Engine, header: str) -> str:
+    """Return the whole module, not yet formatted."""
+    texts = {origin: _definition(engine, origin) for origin in engine.order}
+    ordered = _executable_order(engine, texts)
+    supports = [support_text(module, names) for module, names in sorted(engine.supports.items())]
+    parts = [f'"""{header}"""', "from __future__ import annotations", "\n".join(_imports(engine))]
+    return "\n\n\n".join([*parts, *supports, *(texts[origin] for origin in ordered if texts[origin])]) + "\n"
+
+
+def _imports(engine: Engine) -> Iterable[str]:
+    for alias, (module, name) in sorted(engine.libraries.items()):
+        if name is not None:
+            yield f"from {module} import {name}" + ("" if name == alias else f" as {alias}")
+        elif alias == module.partition(".")[0]:
+            yield f"import {alias}"
+        else:
+            yield f"import {module} as {alias}"
+
+
+def _definition(engine: Engine, origin: Defined) -> str:
+    if origin in engine.ported:
+        return _class(engine, engine.classes[origin])
+    result = engine.results.get(origin)
+    if result is None:
+        return ""
+    name = engine.order[origin]
+    if isinstance(result, cst.FunctionDef):
+        result = result.with_changes(name=cst.Name(name))
+    text = code(result.with_changes(leading_lines=[])).strip()
+    return text if name == origin.name or isinstance(result, cst.FunctionDef) else _renamed(text, origin.name, name)
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    """Return an assignment under another name."""
+    return new + text.removeprefix(old)
+
+
+def _class(engine: Engine, entry: ClassEntry) -> str:
+    node = entry.definition.node
+    assert isinstance(node, cst.ClassDef)
+    body: list[str] = []
+    docstring = ast.get_docstring(entry.twin)
+    if docstring:
+        body.append(_docstring(entry))
+    methods = engine.ported[entry.key]
+    for index, (_, twin) in enumerate(entry.statements):
+        if isinstance(twin, ast.FunctionDef) and twin.name in methods:
+            if entry.methods[twin.name][1] is twin or _is_accessor(twin):
+                body.append(code(methods[twin.name].with_changes(leading_lines=[])))
+        elif index in engine.lines.get(entry.key, {}):
+            body += [code(line.with_changes(leading_lines=[])) for line in engine.lines[entry.key][index]]
+    if "forward_native" in methods and "forward" not in methods:
+        body.append("def forward(self, *args, **kwargs):\n    return self.forward_native(*args, **kwargs)\n")
+    if any(isinstance(base, str) and base.endswith(".ConfigMixin") for base in entry.bases):
+        body.insert(1 if docstring else 0, 'config_name = "config.json"\n')
+    bases = [
+        engine.order.get(base, base.name) if isinstance(base, Defined) else _library(engine, base)
+        for base in entry.bases
+    ]
+    kept = list(dict.fromkeys(base for base in bases if base))
+    if "nn.Module" in kept and len(kept) > 1 and any(isinstance(base, Defined) for base in entry.bases):
+        kept.remove("nn.Module")
+        kept.append("nn.Module")
+    scope = Scope(engine.graph, engine.files.info(entry.key.module), frozenset(), {})
+    statements = Statements(engine, scope, entry, entry.twin)
+    decorators = []
+    for decorator in node.decorators:
+        statements.expressions.clear()
+        changed = statements.expressions.rewrite(decorator.decorator)
+        if not statements.expressions.problems:
+            decorators.append(f"@{code(changed)}\n")
+    inner = "".join(text if text.endswith("\n") else text + "\n" for text in body) or "pass\n"
+    head = f"class {engine.order[entry.key]}({', '.join(kept)}):\n" if kept else f"class {engine.order[entry.key]}:\n"
+    return ("".join(decorators) + head + textwrap.indent(inner, "    ", _not_inside_text(inner))).strip()
+
+
+def _library(engine: Engine, base: str) -> str:
+    """Return how a base class outside of the source is named; what `BASES` gives stands for itself."""
+    if base in ("", "object"):
+        return ""
+    if base in ("nn.Module", "torch.nn.Module"):
+        return "nn.Module"
+    module, _, name = base.rpartition(".")
+    return engine.library(module, name) if module else base
+
+
+def _docstring(entry: ClassEntry) -> str:
+    node = entry.definition.node
+    assert isinstance(node, cst.ClassDef)
+    assert isinstance(node.body, cst.IndentedBlock)
+    return code(node.body.body[0].with_changes(leading_lines=[]))
+
+
+def _is_accessor(node: ast.FunctionDef) -> bool:
+    return bool(node.decorator_list)
+
+
+def _not_inside_text(text: str):  # type: ignore[no-untyped-def]
+    """Return a test of lines for `textwrap.indent`: lines inside of strings over several lines stay as they are."""
+    inside: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno:
+            if isinstance(node, ast.JoinedStr) or isinstance(node.value, str):
+                inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+    counter = iter(range(1, text.count("\n") + 2))
+
+    def predicate(line: str) -> bool:
+        return next(counter) not in inside and bool(line.strip())
+
+    return predicate
+
+
+def _executable_order(engine: Engine, texts: dict[Defined, str]) -> list[Defined]:
+    """Return the definitions so that bases, decorators, defaults and values come before what uses them."""
+    by_name = {name: origin for origin, name in engine.order.items()}
+    needs = {origin: _needs(text, by_name, set()) for origin, text in texts.items()}
+    found: list[Defined] = []
+    active: set[Defined] = set()
+
+    def add(origin: Defined) -> None:
+        if origin in found or origin in active:
+            return
+        active.add(origin)
+        for needed in sorted(needs[origin], key=lambda o: position[o]):
+            add(needed)
+        found.append(origin)
+
+    position = {
+        origin: (definition.file, definition.twin.lineno) if definition else ("", 0)
+        for origin in engine.order
+        for definition in [engine.files.definition(origin.module, origin.name)]
+    }
+    for origin in sorted(engine.order, key=lambda o: position[o]):
+        add(origin)
+    return found
+
+
+def _needs(text: str, by_name: dict[str, Defined], own: set[Defined]) -> set[Defined]:
+    """Return the definitions that are used while a definition is executed; functions that it calls are, too."""
+    if not text:
+        return set()
+    names: set[str] = set()
+    for statement in ast.parse(text).body:
+        for node in _executed(statement):
+            names |= {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+    return {by_name[name] for name in names if name in by_name} - own
+
+
+def _executed(node: ast.stmt) -> list[ast.AST]:
+    if isinstance(node, ast.FunctionDef):
+        return [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+    if isinstance(node, ast.ClassDef):
+        inner = [found for statement in node.body for found in _executed(statement)]
+        return [*node.bases, *node.decorator_list, *inner]
+    if isinstance(node, ast.AnnAssign):
+        return [node.value] if node.value is not None else []
+    return [node]

@@ -1,0 +1,3 @@
+"""Loggers: what is logged changes nothing that is computed."""
+
+LOGGERS = ("init_logger",)

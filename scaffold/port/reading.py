@@ -1,0 +1,78 @@
+"""What a function's text says about itself, read with ``ast``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+
+def changes_in_place(node: ast.With) -> bool:
+    """Tell whether a block changes tensors in place: parameters take that without gradients only."""
+    return any(
+        isinstance(found, ast.Call)
+        and isinstance(found.func, ast.Attribute)
+        and found.func.attr.endswith("_")
+        and not found.func.attr.endswith("__")
+        for found in ast.walk(node)
+    )
+
+
+# What a context of the engine's says about groups of devices; one device needs none of it.
+_OF_GROUPS = ("sp_", "omni_diffusion_config", "ulysses", "ring")
+
+
+def reads_groups_only(node: ast.AST) -> bool:
+    """Tell whether a function asks the engine's context of a forward pass about groups of devices, and nothing else."""
+    held = {
+        target.id
+        for found in ast.walk(node)
+        if isinstance(found, ast.Assign) and _is_context(found.value)
+        for target in found.targets
+        if isinstance(target, ast.Name)
+    }
+    read = [
+        found.attr
+        for found in ast.walk(node)
+        if isinstance(found, ast.Attribute)
+        and (_is_context(found.value) or (isinstance(found.value, ast.Name) and found.value.id in held))
+    ]
+    return bool(read) and all(name.startswith(_OF_GROUPS) for name in read)
+
+
+def _is_context(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "get_forward_context"
+
+
+def bound_names(body: Sequence[ast.stmt]) -> set[str]:
+    """Return the local names that statements bind, those of functions inside of them left out."""
+    found: set[str] = set()
+    pending: list[ast.AST] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def returned_names(node: ast.AST) -> set[str]:
+    """Return the local names that a function returns as they are."""
+    return {
+        found.value.id
+        for found in ast.walk(node)
+        if isinstance(found, ast.Return) and isinstance(found.value, ast.Name)
+    }
+
+
+def changed_tensor(node: ast.stmt) -> str | None:
+    """Return the name that ``x.add_(y)`` or ``x[…].add_(y)`` as a statement changes."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return None
+    func = node.value.func
+    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_") or func.attr.endswith("__"):
+        return None
+    target = func.value.value if isinstance(func.value, ast.Subscript) else func.value
+    return target.id if isinstance(target, ast.Name) else None

@@ -1,0 +1,46 @@
+"""Experts of which each token takes a few."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Expert(nn.Module):
+    """A gated MLP without biases."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(T, hidden_size)`` to the same."""
+        projected: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return projected
+
+
+class RoutedExperts(nn.ModuleList):
+    """``sum_k w_k expert_k(x)`` over the ``top_k`` experts of the largest softmax probability.
+
+    With ``renormalize`` the weights of a token's experts are made to sum to one.
+    """
+
+    def __init__(
+        self, num_experts: int, top_k: int, hidden_size: int, intermediate_size: int, renormalize: bool = True
+    ) -> None:
+        super().__init__(Expert(hidden_size, intermediate_size) for _ in range(num_experts))
+        self.top_k, self.renormalize = top_k, renormalize
+
+    def forward(self, hidden_states: torch.Tensor, router_logits: torch.Tensor) -> torch.Tensor:
+        """``(T, hidden_size)`` and ``(T, num_experts)`` to ``(T, hidden_size)``."""
+        weights, chosen = router_logits.float().softmax(dim=-1).topk(self.top_k, dim=-1)
+        if self.renormalize:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        weights = weights.to(hidden_states.dtype)
+        # Every expert is called, also for no token, so that sharded parameters are gathered on every rank.
+        mixed = torch.zeros_like(hidden_states)
+        for index, expert in enumerate(self):
+            tokens, places = (chosen == index).nonzero(as_tuple=True)
+            mixed = mixed.index_add(0, tokens, expert(hidden_states[tokens]) * weights[tokens, places, None])
+        return mixed

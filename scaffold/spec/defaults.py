@@ -1,0 +1,47 @@
+"""Values that a spec leaves out: those of most models, which templates see where nothing else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "upstream": {
+        "time": "sigma",
+        "output_sign": 1,
+        "ported": None,
+        "constructed": False,
+        "pinned": {},
+        "default_seed": None,
+        "input_module": None,
+    },
+    "architecture": {
+        "rotary": "plain",
+        "rotary_float32": True,
+        "latent_input": "linear",
+        "latent_output": "linear",
+        "prediction": "velocity",
+        "velocity_floor": None,
+        "noise_scale": 1.0,
+        "noise_rule": None,
+        "time": "sigma",
+        "timestep_token": None,
+        "norm_parts": [""],
+        "position_embedding": None,
+        "position_table_side": None,
+    },
+    "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
+    "cfg": {"declared": []},
+    "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
+    "latents": {"sizes": []},
+    "lora": {"placeholder": "unused"},
+    "checkpoint": {"index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
+}
+
+
+def completed(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return sections as templates see them, every key of ``DEFAULTS`` in place."""
+    found = {name: dict(values) for name, values in sections.items()}
+    for name, values in DEFAULTS.items():
+        found[name] = {**values, **found.get(name, {})}
+    return found

@@ -1,0 +1,71 @@
+"""The rendered package against the real pipeline on a CPU; a mistake in it is seen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout import check_ids, run
+from scaffold.verify.rollout.environment import find_environment
+
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+VERSION = "0.30.0"
+PACKAGE = "verl_omni/pipelines/sensenova_u1_flow_grpo"
+
+
+def measured(tree: Path, *select: str) -> dict[str, CheckResult]:
+    found = find_environment(VERSION)
+    if isinstance(found, str):
+        pytest.skip(found)
+    request = VerifyRequest(tree / PACKAGE, level="rollout", select=select)
+    return {result.id: result for result in run(request, version=VERSION).checks}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_every_check_passes(sensenova: Callable[..., Path], plain: bool) -> None:
+    results = measured(sensenova(VERSION, plain=plain))
+    assert set(results) == set(check_ids())
+    assert {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"} == {}
+    assert "binds 14 of 14 sent modules" in results["rollout-lora-log-prob"].reason
+    for name, result in results.items():
+        if name.endswith("-log-prob") and "bf16" not in name:
+            assert result.value is not None
+            assert result.value <= 1e-6, name
+
+
+MODEL, TRAINING, ROLLOUT = "sensenova_u1_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+MISTAKES = {
+    "noise of another scale": (MODEL, "hidden_states = exact.latents * scale", "hidden_states = exact.latents"),
+    "the model not told of the noise's scale": (MODEL, "scale / self.config.noise_limit", "scale"),
+    "rows and columns exchanged": (TRAINING, "return grid.expand(", "return grid.flip(-1).expand("),
+    "parts of a token in another order": (MODEL, "permute(0, 1, 2, 4, 6, 3, 5)", "permute(0, 1, 4, 2, 6, 3, 5)"),
+    "time the other way round": (MODEL, "1 - timestep.float()", "timestep.float()"),
+    "no text in the unconditional branch": (
+        TRAINING,
+        '"text_token_ids": negative_ids',
+        '"text_token_ids": negative_ids[:, :1]',
+    ),
+    "the latent rounded before it becomes a velocity": (
+        MODEL,
+        "latents.detach().float()",
+        "latents.detach().bfloat16().float()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_that_only_a_reference_shows(sensenova: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    tree = shutil.copytree(sensenova(VERSION), tmp_path / "tree", symlinks=True)
+    file, before, after = MISTAKES[name]
+    path = tree / PACKAGE / file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after), encoding="utf-8")
+    results = measured(tree, "rollout-wide-velocity", "rollout-engine-float32")
+    assert results["rollout-engine-float32"].status == "pass"
+    assert results["rollout-wide-velocity"].status == "fail"

@@ -1,0 +1,57 @@
+"""A small source of vllm-omni's shape, written by a test, ported and executed."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaffold.port import Port, port_denoiser
+from scaffold.upstream.source import FolderSource
+
+MODELS = "vllm_omni/diffusion/models/small"
+HEAD = """\
+import torch
+import torch.nn as nn
+from vllm.model_executor.layers.linear import (
+    ColumnParallelLinear,
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    ReplicatedLinear,
+    RowParallelLinear,
+)
+"""
+
+PortText = Callable[..., Port]
+
+
+@pytest.fixture
+def port_text(tmp_path: Path) -> PortText:
+    """Return a function that writes files below the folder of a model and ports ``Model`` of the first."""
+
+    def port(text: str, also: dict[str, str] | None = None, keep: tuple[str, ...] = ()) -> Port:
+        for name, content in {"first.py": text, **(also or {})}.items():
+            path = tmp_path / (name if name.startswith("vllm_omni/") else f"{MODELS}/{name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        source = FolderSource(tmp_path, "9.9.9", "9.9.9")
+        return port_denoiser(source, "vllm_omni.diffusion.models.small.first", "Model", also=keep)
+
+    return port
+
+
+def line_of(text: str, part: str) -> int:
+    """Return the number of the first line that holds ``part``."""
+    return next(number for number, line in enumerate(text.splitlines(), start=1) if part in line)
+
+
+def execute(port: Port) -> types.ModuleType:
+    """Return the port as a module; it must import nothing of the engine's."""
+    assert "vllm" not in "\n".join(line for line in port.source.splitlines() if line.startswith(("import", "from")))
+    module = types.ModuleType("ported")
+    sys.modules["ported"] = module  # dataclasses look their module up
+    exec(compile(port.source, "ported.py", "exec"), module.__dict__)
+    return module

@@ -1,0 +1,57 @@
+"""``FusedMoE``: experts under the checkpoint's names, softmax routing."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.port.conftest import HEAD, PortText, execute, line_of
+
+TEXT = (
+    HEAD
+    + """
+from vllm.model_executor.layers.fused_moe import FusedMoE
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = ReplicatedLinear(4, 3, bias=False)
+        self.experts = FusedMoE(
+            num_experts=3, top_k=2, hidden_size=4, intermediate_size=6, reduce_results=True, prefix="experts"
+        )
+
+    def forward(self, x):
+        logits, _ = self.gate(x)
+        return self.experts(hidden_states=x, router_logits=logits)
+"""
+)
+
+
+def test_routed_experts(port_text: PortText) -> None:
+    port = port_text(TEXT)
+    model = execute(port).Model()
+    assert not port.gaps
+    assert model.experts[2].down_proj.weight.shape == (4, 6)
+    assert "experts.0.gate_proj.weight" in dict(model.named_parameters())
+    x = torch.randn(5, 4)
+    found = model(x)
+    for token, row in enumerate(x):
+        probability = (model.gate.weight @ row).softmax(0)
+        best = probability.argsort(descending=True)[:2]
+        expected = sum(probability[i] * model.experts[int(i)](row[None])[0] for i in best) / probability[best].sum()
+        torch.testing.assert_close(found[token], expected)
+
+
+def test_weights_that_are_not_made_to_sum_to_one(port_text: PortText) -> None:
+    module = execute(port_text(TEXT.replace("top_k=2", "top_k=1, renormalize=False")))
+    model = module.Model()
+    x = torch.randn(1, 4)
+    probability, best = (x @ model.gate.weight.T).softmax(-1).max(-1)
+    torch.testing.assert_close(model(x), probability[:, None] * model.experts[int(best)](x))
+
+
+def test_shared_experts_raise(port_text: PortText) -> None:
+    port = port_text(TEXT.replace('prefix="experts"', "shared_experts=nn.Identity()"))
+    assert [(gap.what, gap.line) for gap in port.gaps] == [
+        ("routed experts with shared_experts", line_of(TEXT, "self.experts = "))
+    ]

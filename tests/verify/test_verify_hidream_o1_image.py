@@ -1,0 +1,107 @@
+"""A package for one decoder over pixel patches, rendered from the wheel, on the kit and on the real engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.verify.catalogue import catalogue
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout import check_ids, run
+from scaffold.verify.rollout.environment import find_environment
+
+pytestmark = pytest.mark.upstream
+VERSION, MODEL = "0.30.0", "hidream_o1_image"
+
+
+@pytest.fixture(scope="module")
+def package(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rendered") / "out"
+    scaffold_cli("new", MODEL, "--vllm-omni", VERSION, "--out", folder).success()
+    return folder / f"verl_omni/pipelines/{MODEL}_flow_grpo"
+
+
+def verified(package: Path, *select: str) -> dict[str, CheckResult]:
+    if isinstance(found := find_environment(VERSION), str):
+        pytest.skip(found)
+    return {result.id: result for result in run(VerifyRequest(package, level="rollout", select=select)).checks}
+
+
+def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
+    found = results(package)
+    assert list(found) == [entry.id for entry in catalogue()]
+    missed = {name: f"{check.status}: {check.reason}" for name, check in found.items() if check.status != "pass"}
+    missed.pop("fsdp2-nccl", None)  # needs two GPUs
+    if found["schedule-diffusers-0.40.0"].status == "skip":
+        missed.pop("schedule-diffusers-0.40.0")  # not fetched
+    assert missed == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong", "contract"),
+    [
+        ("common.py", "return [1.0, *levels[1:]]", "return levels", "schedule-diffusers-0.38.0"),
+        ("common.py", ".long().double()", ".round().double()", "schedule-diffusers-0.38.0"),
+        ("vllm_omni_rollout_adapter.py", "prev_sample * NOISE_SCALE,", "prev_sample,", "window-alignment"),
+        ("vllm_omni_rollout_adapter.py", "params.guidance_scale = extra_args", "_ = extra_args", "cfg-settings"),
+        (
+            f"{MODEL}_model.py",
+            "first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)",
+            "pass",
+            "padding-invariance",
+        ),
+    ],
+)
+def test_a_mistake_fails_its_contract(
+    results: Any,
+    package: Path,
+    tmp_path: Path,
+    edit: Callable[..., None],
+    file: str,
+    right: str,
+    wrong: str,
+    contract: str,
+) -> None:
+    import shutil
+
+    copy = tmp_path / package.parents[2].name
+    shutil.copytree(package.parents[2], copy)
+    broken = copy / package.relative_to(package.parents[2])
+    edit(broken / file, right, wrong)
+    assert results(broken, contract)[contract].status == "fail"
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+def test_the_real_pipeline_is_followed(package: Path) -> None:
+    found = verified(package)
+    assert set(found) == set(check_ids())
+    assert {name: f"{r.value} {r.reason}" for name, r in found.items() if r.status != "pass"} == {}
+    assert f"vllm-omni {VERSION}" in found["rollout-engine-float32"].reason
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        (f"{MODEL}_model.py", "GRID_ORIGIN = 4096", "GRID_ORIGIN = 0"),
+        (f"{MODEL}_model.py", "HIGHEST_LEVEL = 0.999", "HIGHEST_LEVEL = 1.0"),
+        ("common.py", "SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 2.0"),
+    ],
+)
+def test_a_convention_that_only_the_engine_knows_is_seen(
+    package: Path, tmp_path: Path, edit: Callable[..., None], file: str, right: str, wrong: str
+) -> None:
+    import shutil
+
+    copy = tmp_path / package.parents[2].name
+    shutil.copytree(package.parents[2], copy)
+    broken = copy / package.relative_to(package.parents[2])
+    edit(broken / file, right, wrong)
+    found = verified(broken, "rollout-sde-velocity", "rollout-engine-float32")
+    assert found["rollout-sde-velocity"].status == "fail"
