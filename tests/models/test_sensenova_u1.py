@@ -183,10 +183,15 @@ def test_noise_that_follows_the_image_is_rendered_where_the_configuration_asks(s
     }
 
 
-def test_without_a_checkpoint_no_size_is_made_up(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_without_a_checkpoint_sizes_are_those_of_the_released_one(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
     told = scaffold_cli("new", "sensenova_u1", "--vllm-omni", "0.30.0", "--out", tmp_path / "out").success()
-    assert "partial" in told
-    assert "no checkpoint is known for sensenova_u1" in told
+    assert "complete" in told
+    spec = IntegrationSpec.from_toml((tmp_path / "out" / PACKAGE / "scaffold.toml").read_text(encoding="utf-8"))
+    assert spec.value("architecture.hidden_size") == 4096
+    assert spec.provenance["architecture.hidden_size"].startswith("manifest sensenova-u1-8b-mot")
+    assert spec.value("architecture.noise_rule") is not None
 
 
 @pytest.mark.parametrize(

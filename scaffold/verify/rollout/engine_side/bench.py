@@ -56,18 +56,21 @@ class Bench:
             prompt["chat_template"],
             None if prompt.get("around") is None else tuple(prompt["around"]),
         )
-        unit = task.facts["pixels_per_token"]
+        dtype = getattr(torch, task.dtype)
+        unit = int(task.facts["pixels_per_token"])
         self.recipe = Recipe(height=SIDE * unit, width=SIDE * unit, noise_level=task.facts["noise_level"])
+        self.training = Training.load(self.adapters, task.checkpoint, dtype, prompt["column"], self.recipe)
+        # The checkpoint's own tokens may be smaller than those that the spec was made for.
+        unit = self.training.pixels_per_token or unit
+        self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
         self.unit = unit
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
         self.patched += sizes.allow(
             self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)]
         )
-        dtype = getattr(torch, task.dtype)
         self.engine = Engine(
             self.adapters, task.checkpoint, dtype, KitTransport() if task.library is None else LibraryTransport()
         )
-        self.training = Training.load(self.adapters, task.checkpoint, dtype, prompt["column"], self.recipe)
         self.texts = TEXTS
         self._first: list[Trajectory] | None = None
 

@@ -46,6 +46,12 @@ class Training:
         module = adapters.training.build_module(config, torch_dtype=dtype)
         return cls(adapters, checkpoint, dtype, column, module.to(dtype))
 
+    @property
+    def pixels_per_token(self) -> int | None:
+        """Side, in pixels, of what one latent token stands for in this checkpoint; None where the module is silent."""
+        value = getattr(getattr(self.module, "config", None), "pixels_per_token", None)
+        return value if isinstance(value, int) and value > 0 else None
+
     def copy(self, dtype: torch.dtype | None = None) -> Training:
         """The same with a module of its own, in ``dtype`` if given; changes stay in it."""
         module = copy.deepcopy(self.module)
