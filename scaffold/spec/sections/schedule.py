@@ -1,10 +1,14 @@
 """[schedule]: noise levels that rollout and training share."""
 
+from __future__ import annotations
+
+import re
+
 from scaffold.spec.section import Section
 
 ORDER = 20
 
-_EVALUATIONS = {"n": 0, "n-1": -1}
+_COUNT = re.compile(r"n([+-]\d+)?")
 
 
 def fill(section: Section) -> None:
@@ -14,9 +18,8 @@ def fill(section: Section) -> None:
     if upstream is None:
         # The recipe's count cannot be asked of a pipeline whose own is not known.
         steps = section.put("steps", None, "")
-    offset = None
-    if steps is not None and upstream is not None:
-        offset = _EVALUATIONS[steps] - _EVALUATIONS[upstream]
+    wanted, counted = _beside_n(steps), _beside_n(upstream)
+    offset = None if wanted is None or counted is None else wanted - counted
     section.put("request_offset", offset, "schedule.steps less upstream.steps")
     section.fact("shift", "answers.scheduler.shift")
     if section.fact("direction", "answers.scheduler.direction") == "ascending":
@@ -29,3 +32,9 @@ def fill(section: Section) -> None:
             level = section.values["shift"] * level / (1 + (section.values["shift"] - 1) * level)
         highest = int(level * section.values["parts"]) / section.values["parts"]
         section.put("highest_level", highest, "schedule.start_level, shifted twice and cut to whole parts")
+
+
+def _beside_n(steps: str | None) -> int | None:
+    """What is added to n in a count of steps; None where it is no such sum, which no offset mends."""
+    found = _COUNT.fullmatch(steps or "")
+    return int(found[1] or 0) if found else None
