@@ -209,7 +209,7 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: 
             time.sleep(0.1)
         assert list(folder.iterdir())
         process.send_signal(number)
-        assert process.wait(timeout=20) == 128 + number
+        assert process.wait(timeout=60) == 128 + number
     finally:
         process.kill()
     assert ends(int(mark.read_text()))

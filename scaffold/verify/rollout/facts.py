@@ -124,6 +124,7 @@ def _prompt(
         "add_special_tokens": bool(special),
         "chat_template": bool(chat),
         "column": column or "prompt_token_ids",
+        "around": None,
     }
 
 
