@@ -61,23 +61,13 @@ def _put_ported(section: Section) -> None:
     Raises:
         ScaffoldError: the method around the update cannot be taken over.
     """
-    from scaffold.port.method import port_method
-
     statement, origin = section.known("detail.update.statement")
     text, place = section.known("detail.update.method")
     if statement is None or text is None:
         return
     given = ", ".join(statement[role] for role in ROLES)
     step = f"{statement['sample']} = self.{OWN_SCHEDULER}.step({given}).prev_sample"
-    method = port_method(text, section.values["class"], {statement["text"]: step})
-    ported = {"method": statement["method"], "text": method.text, "names": list(method.names)}
-    section.put("ported", {**ported, "location": place.rpartition(", ")[2]}, place)
-    for key, value in {
-        "scheduler_attribute": OWN_SCHEDULER,
-        "step_arguments": list(ROLES),
-        "step_parameters": list(ROLES),
-    }.items():
-        section.put(key, value, origin)
+    _put_method(section, statement["method"], (text, place), {statement["text"]: step}, origin)
     section.fact("sample_rank", "detail.update.rank")
     if section.says("answers.scheduler.direction", "ascending"):
         # Upstream's time runs from noise to image: its velocity is the negative of dx / dsigma.
@@ -100,8 +90,6 @@ def _put_constructed(section: Section) -> None:
     Raises:
         ScaffoldError: the method around the loop cannot be taken over.
     """
-    from scaffold.port.method import port_method
-
     made, origin = section.known("detail.construction.statement")
     text, place = section.known("detail.construction.method")
     given = _given(made["call"], section.values["step_arguments"]) if made is not None else {}
@@ -112,15 +100,7 @@ def _put_constructed(section: Section) -> None:
         made["text"]: f"{made['name']} = self.{OWN_SCHEDULER}.following({made['text'].partition(' = ')[2]})",
         made["update"]: f"{made['sample']} = {made['name']}.step({arguments}).prev_sample",
     }
-    method = port_method(text, section.values["class"], replaced)
-    ported = {"method": made["method"], "text": method.text, "names": list(method.names)}
-    section.put("ported", {**ported, "location": place.rpartition(", ")[2]}, place)
-    for key, value in {
-        "scheduler_attribute": OWN_SCHEDULER,
-        "step_arguments": list(ROLES),
-        "step_parameters": list(ROLES),
-    }.items():
-        section.put(key, value, origin)
+    _put_method(section, made["method"], (text, place), replaced, origin)
     section.fact("sample_rank", "detail.patches.rank")
     section.put("constructed", True, origin)
     told, told_at = section.known("detail.time.step")
@@ -151,3 +131,16 @@ def _parameters(section: Section) -> list[str] | None:
     return [
         keyword or ("sigma" if role == "timestep" else role) for role, keyword in zip(arguments, keywords, strict=True)
     ]
+
+
+def _put_method(section: Section, name: str, source: tuple[str, str], replaced: dict[str, str], origin: str) -> None:
+    """Put the copy of a method in which our scheduler steps; ``source`` is its text and where that stands."""
+    from scaffold.port.method import port_method
+
+    text, place = source
+    method = port_method(text, section.values["class"], replaced)
+    ported = {"method": name, "text": method.text, "names": list(method.names)}
+    section.put("ported", {**ported, "location": place.rpartition(", ")[2]}, place)
+    section.put("scheduler_attribute", OWN_SCHEDULER, origin)
+    section.put("step_arguments", list(ROLES), origin)
+    section.put("step_parameters", list(ROLES), origin)
