@@ -135,6 +135,12 @@ def _open_place(folder: Folder) -> int:
         return os.open(".", flags, dir_fd=folder.descriptor)
 
 
+def journal_path(folder: Folder) -> str:
+    """Return where the journal of a folder stands, from its root."""
+    name = _name(folder)
+    return f".git/{name}" if name == NAME else name
+
+
 def _name(folder: Folder) -> str:
     git = (folder.root / ".git").is_dir() and not (folder.root / ".git").is_symlink()
     return NAME if git else f".{NAME}"

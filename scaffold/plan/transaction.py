@@ -23,7 +23,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.interrupt import AGAIN, Interrupted, doing, leaving
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
-from scaffold.plan.journal import Entry, Journal
+from scaffold.plan.journal import Entry, Journal, journal_path
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
 
 ALL_WRITTEN = "all files were written; the next run there tidies up"
@@ -76,7 +76,7 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
     folders = sorted({parent for change in changes if change.after for parent in folder.missing_parents(change.path)})
     entries = tuple(Entry.of(change) for change in changes)
     journal = Journal(folders, entries, emptied=emptied)
-    current = journal_name = "the journal"
+    current = journal_name = journal_path(folder)
     try:
         journal.write(folder, "staging")
         for path in folders:
@@ -110,7 +110,8 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
         except KeyboardInterrupt:
             raise Interrupted("undoing what it had begun", HALF_WRITTEN) from None
         if isinstance(error, OSError):
-            raise ScaffoldError(f"{current}: {error.strerror or error}; nothing was changed") from error
+            problem = f"{folder.root / current}: {error.strerror or error}; nothing was changed"
+            raise ScaffoldError(problem, hint="see that there is room and that you may write there") from error
         raise
     with suppress(OSError), leaving(ALL_WRITTEN):  # everything is in place; the next start tidies up
         _tidy(folder, journal)

@@ -72,7 +72,9 @@ def test_text_names_the_place_shows_the_line_and_says_what_to_do(broken: Path, s
     assert block[2] == f"{number} |     _supports_gradient_checkpointing = False"
     assert block[3] == " " * len(str(number)) + " | " + " " * 39 + "^^^^^"
     assert block[4].lstrip().startswith("= help: set `_supports_gradient_checkpointing = True`")
-    assert outcome.out.splitlines()[-1] == "Found 2 errors, 0 warnings in 1 package; 2 fixable with --fix"
+    *_, count, then = outcome.out.splitlines()
+    assert count == "Found 2 errors, 0 warnings in 1 package; 2 fixable with --fix"
+    assert then.startswith("next: `--explain RULE`")
 
 
 def test_json_is_the_stable_schema(broken: Path, scaffold_cli: Cli) -> None:
@@ -149,12 +151,12 @@ def test_fix_repairs_and_leaves_the_rest_as_it_was(toy: Path, broken: Path, scaf
     (broken / MODEL).chmod(0o755)
     outcome = scaffold_cli("check", ".", "--fix", cwd=broken)
     assert outcome.code == 0, outcome.out
-    assert outcome.out.splitlines()[-1] == "Fixed 2 findings in 2 files"
+    assert outcome.out.splitlines()[-2] == "Fixed 2 findings in 2 files"
     assert (broken / MODEL).read_text() == good[MODEL]
     assert os.access(broken / MODEL, os.X_OK)
     assert STAR in (broken / "verl_omni/pipelines/__init__.py").read_text()
     again = scaffold_cli("check", ".", "--fix", cwd=broken)
-    assert again.out.splitlines()[-1] == "Fixed 0 findings in 0 files"
+    assert again.out.splitlines()[-2] == "Fixed 0 findings in 0 files"
 
 
 def test_fix_keeps_line_ends_encoding_and_layout(broken: Path, scaffold_cli: Cli) -> None:
@@ -254,7 +256,9 @@ def test_wrong_use_is_exit_code_2(broken: Path, scaffold_cli: Cli, arguments: li
 def test_baseline_hides_what_is_known_wherever_it_moves(broken: Path, scaffold_cli: Cli, tmp_path: Path) -> None:
     baseline = tmp_path / "known.json"
     wrote = scaffold_cli("check", broken, "--write-baseline", baseline)
-    assert wrote.success() == f"wrote 2 findings to {baseline}\n"
+    said, then = wrote.success().splitlines()
+    assert said == f"wrote 2 findings to {baseline}"
+    assert then == f"next: `omni-scaffold check --baseline {baseline}` leaves them out"
     known = scaffold_cli("check", broken, "--baseline", baseline)
     assert known.code == 0
     assert "2 in the baseline" in known.out
@@ -275,7 +279,7 @@ def test_baseline_says_what_is_gone_and_fixes_leave_it_alone(broken: Path, scaff
     scaffold_cli("check", broken, "--write-baseline", baseline, "--select", "OSC104").success()
     fixed = scaffold_cli("check", broken, "--baseline", baseline, "--fix")
     assert fixed.code == 0
-    assert fixed.out.splitlines()[-1] == "Fixed 1 finding in 1 file"
+    assert fixed.out.splitlines()[-2] == "Fixed 1 finding in 1 file"
     assert FLAG not in (broken / MODEL).read_text()
     change(broken / MODEL, FLAG.replace("True", "False"), FLAG)
     gone = scaffold_cli("check", broken, "--baseline", baseline)

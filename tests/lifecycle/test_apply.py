@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout_standins import DOCS_INDEX, NEW, PACKAGE, REGISTRY, RUNNERS, commit, run_git, snapshot
+from checkout_standins import DOCS_INDEX, NEW, PACKAGE, REGISTRY, RUNNERS, commit, run_git, snapshot, write_standin
 
 from scaffold.errors import ScaffoldError
 from scaffold.lifecycle.remove import plan_remove
@@ -31,8 +31,6 @@ EDITED = (REGISTRY, DOCS_INDEX, RUNNERS["main"])
 @pytest.fixture(scope="session")
 def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Plan]]:
     """Return tree and plan of each command that writes: `new`, `update` with a merge, `remove`."""
-    from checkout_standins import write_standin
-
     folder = tmp_path_factory.mktemp("runs")
     fresh = write_standin(folder / "new", "main")
     (fresh / ".git").mkdir()
@@ -373,4 +371,24 @@ def test_disk_that_is_full(
     )
     assert message in scaffold_child(*NEW, "--verl-omni", root, code=code).refusal(2)
     assert snapshot(root) == before
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everything")
+@pytest.mark.parametrize("locked", [".git", "verl_omni/pipelines", "docs"])
+def test_checkout_that_one_may_not_write(
+    standin: Callable[..., Path], scaffold_child: Callable[..., Any], scaffold_cli: Callable[..., Any], locked: str
+) -> None:
+    """Root gives up the capability to which no folder is closed."""
+    root = standin()
+    (root / ".git").mkdir()
+    (root / locked).chmod(0o555)
+    before = snapshot(root)
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    code = f"import os, sys\nline = [*{drop}, sys.executable, '-m', 'scaffold', *sys.argv[1:]]\nos.execvp(line[0], line)"
+    line = scaffold_child(*NEW, "--verl-omni", root, code=code).refusal(2)
+    assert str(root / locked) in line
+    assert "Permission denied" in line
+    assert snapshot(root) == before
+    (root / locked).chmod(0o755)
     scaffold_cli(*NEW, "--verl-omni", root).success()

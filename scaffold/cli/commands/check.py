@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.next_step import next_step
 from scaffold.interrupt import AGAIN, doing, leaving
 
 ORDER = 80
@@ -71,10 +70,13 @@ def check(
     if outcome.note:
         typer.echo(outcome.note, err=True)
     if format is CheckFormat.text and not (explain or list_rules or diff):
-        next_step(
-            "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
-            "`# omni-scaffold: ignore[RULE] reason` hides one place"
-            if outcome.status
-            else "`omni-scaffold verify PACKAGE` runs it on a tiny model"
-        )
+        then = "`omni-scaffold verify PACKAGE` runs it on a tiny model"
+        if write_baseline:
+            then = f"`omni-scaffold check --baseline {write_baseline}` leaves them out"
+        elif outcome.status:
+            then = (
+                "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
+                "`# omni-scaffold: ignore[RULE] reason` hides one place"
+            )
+        typer.echo(f"next: {then}")
     raise typer.Exit(outcome.status)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.next_step import next_step
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 
 ORDER = 30
@@ -39,10 +38,11 @@ def remap(
             typer.echo(line, err=True)
     else:
         print_result(result)
-        next_step(
+        then = (
             "`omni-scaffold check PACKAGE`, or `omni-scaffold new MODEL --checkpoint …` where nothing is rendered yet"
             if result.proof.holds
             else "correct [checkpoint] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
         )
+        typer.echo(f"next: {then}")
     if not result.proof.holds:
         raise typer.Exit(1)
