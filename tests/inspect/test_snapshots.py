@@ -96,6 +96,7 @@ def test_the_command_prints_the_table(scaffold_cli: Callable[..., Any]) -> None:
     assert list(shown) == ["schema", "upstream", "pipelines"]
     assert (shown["schema"], shown["upstream"]["classes"]) == (1, len(shown["pipelines"]))
     text = scaffold_cli("inspect", "--all", "--vllm-omni", "0.22.0").success()
+    assert text.splitlines()[-1].startswith("next: `omni-scaffold inspect PIPELINE`")
     for path in ("non_diffusers", "diffusers", "refused"):
         assert f"{path} ({sum(r['verdict']['path'] == path for r in shown['pipelines'])})" in text
     refused = scaffold_cli("inspect", "BagelPipeline", "--all").refusal()

@@ -67,3 +67,4 @@ def _inspect_all(vllm_omni: str | None, format: Format) -> None:
     from scaffold.upstream import locate
 
     print_table(table, locate(vllm_omni).label)
+    typer.echo("\nnext: `omni-scaffold inspect PIPELINE` shows the answers for one, with where they stand")
