@@ -1,6 +1,6 @@
 """``python -m scaffold`` is the same command as ``omni-scaffold``."""
 
-from scaffold.cli import main
+from scaffold.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,8 +1,9 @@
-"""The command line. `main` is the console script; each command is a module of ``commands/``, found by walking."""
+"""The command line. `run` is the console script; each command is a module of ``commands/``, found by walking."""
 
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -18,6 +19,15 @@ _REFUSALS = frozenset(
 )
 
 
+def run() -> NoReturn:
+    """The console script: `main` in a process that ends with it."""
+    try:
+        main()
+    finally:
+        # Python looks for garbage twice before it leaves; in the syntax trees of a checkout that takes its time.
+        gc.freeze()
+
+
 def main() -> NoReturn:
     """Run the command; errors of the user's are one line on stderr."""
     _speak_utf8()
@@ -25,7 +35,7 @@ def main() -> NoReturn:
         # Imported here, so that Ctrl-C in the tenth of a second that it takes is no traceback either.
         from scaffold.cli.app import app
 
-        status = app()(standalone_mode=False)
+        status = app(next(iter(sys.argv[1:]), ""))(standalone_mode=False)
         if status == EXIT_CODE:  # typer makes Ctrl-C that while it reads the arguments
             raise KeyboardInterrupt
     except ScaffoldError as error:

@@ -22,8 +22,13 @@ class InterruptedCommandError(ScaffoldError):
     exit_code = EXIT_CODE
 
 
-def app() -> typer.Typer:
-    """Return the application; a command's module holds the function of its own name and its ``ORDER``."""
+def app(wanted: str = "") -> typer.Typer:
+    """Return the application; a command's module holds the function of its own name and its ``ORDER``.
+
+    Args:
+        wanted: the command that is going to run, without which the others need not be built.
+            Any other word brings all of them.
+    """
     found = typer.Typer(
         name="omni-scaffold",
         help="Bring a model that diffusers cannot load into VeRL-Omni: inspect its vllm-omni pipeline, render the "
@@ -36,6 +41,7 @@ def app() -> typer.Typer:
     )
     found.callback()(_common)
     names = [info.name for info in pkgutil.iter_modules(rooms.__path__)]
+    names = [wanted] if wanted in names else names
     modules = [importlib.import_module(f"{rooms.__name__}.{name}") for name in names]
     for name, module in sorted(zip(names, modules, strict=True), key=lambda pair: int(pair[1].ORDER)):
         found.command()(_interruptible(getattr(module, name)))

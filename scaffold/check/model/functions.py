@@ -6,6 +6,8 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from scaffold.check.model.assignments import assignments
+
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
     from scaffold.check.model.pyfile import PythonFile
@@ -107,6 +109,11 @@ class FunctionModel:
         inside = self.file.index.nodes(ast.Call, self.node)
         around = [*self.node.decorator_list, self.node.args]
         return [call for call in inside if not any(self.file.index.contains(node, call) for node in around)]
+
+    @cached_property
+    def assignments(self) -> tuple[tuple[str, ast.expr], ...]:
+        """Name and value of every plain assignment in it; ``self.x = …`` as ``.x``."""
+        return tuple(assignments(self.file.index.walk(self.node)))
 
     @cached_property
     def returns(self) -> list[ast.Return]:

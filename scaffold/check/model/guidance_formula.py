@@ -49,10 +49,22 @@ class Formula:
         places = method.positional
         self.positive = places[POSITIVE] if len(places) > NEGATIVE else "model_inputs"
         self.negative = places[NEGATIVE] if len(places) > NEGATIVE else "negative_model_inputs"
+        self._known: dict[tuple[FunctionModel, ast.expr], Mix | None] = {}
+        self._given_up = 0
 
     def mix(self, function: FunctionModel, expr: ast.expr, depth: int = 0) -> Mix | None:
         """Return what a value is made of; None for scalars and what is not plain."""
+        if (function, expr) in self._known:
+            return self._known[function, expr]
+        before = self._given_up
+        found = self._mix(function, expr, depth)
+        if self._given_up == before:  # else what was found depends on how deep the search began
+            self._known[function, expr] = found
+        return found
+
+    def _mix(self, function: FunctionModel, expr: ast.expr, depth: int) -> Mix | None:
         if depth > _DEEPEST:
+            self._given_up += 1
             return None
         if isinstance(expr, ast.Call):
             return self._call(function, expr, depth + 1)

@@ -8,7 +8,7 @@ from scaffold.check.model.calls import resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.reach import name_called_on_self
-from scaffold.check.model.streams import assignments, reads
+from scaffold.check.model.streams import reads
 
 
 class HeldMasks:
@@ -30,7 +30,7 @@ class HeldMasks:
 
     def assign(self, function: FunctionModel) -> None:
         """Follow the assignments of a function."""
-        for name, value in assignments(function):
+        for name, value in function.assignments:
             # An object that is built from a mask hides nothing by itself: its attributes may.
             built = isinstance(value, ast.Call) and _has_init(resolve(function.file, value, function.cls))
             if not built and reads(value, self.of(function), is_count):

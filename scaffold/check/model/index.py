@@ -22,25 +22,26 @@ class Index:
         parents: list[int] = []
         positions: dict[ast.AST, int] = {}
         stack: list[tuple[ast.AST, int]] = [(tree, -1)]
-        pop, push = stack.pop, stack.append
+        pop, push, known = stack.pop, stack.append, _FIELDS
         while stack:
             node, parent = pop()
             here = len(order)
             positions[node] = here
             order.append(node)
             parents.append(parent)
-            for name in _fields(type(node)):
+            kind = node.__class__
+            for name in known[kind] if kind in known else _fields(kind):
                 value = getattr(node, name, None)
-                if isinstance(value, list):
+                if value.__class__ is list:
                     for child in reversed(value):
                         if isinstance(child, ast.AST):
                             push((child, here))
-                elif isinstance(value, ast.AST):
+                elif value is not None and isinstance(value, ast.AST):
                     push((value, here))
         ends = list(range(1, len(order) + 1))
         for here in range(len(order) - 1, 0, -1):
-            parent = parents[here]
-            ends[parent] = max(ends[parent], ends[here])
+            if ends[here] > ends[parents[here]]:
+                ends[parents[here]] = ends[here]
         self._order, self._parents, self._positions, self._ends = order, parents, positions, ends
         self._typed: dict[type[ast.AST], list[int]] = {}
         for here, node in enumerate(order):
@@ -91,11 +92,14 @@ class Index:
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 # Contexts and operators are objects that all nodes share; they have no place in the text.
 _SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))
+# Text and numbers in every release of Python; the value of a constant is one too.
+_PLAIN = frozenset(
+    ("arg", "asname", "attr", "conversion", "id", "is_async", "level", "module", "simple", "type_comment")
+)
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """Return the fields that may hold nodes, last first."""
-    found = _FIELDS.get(kind)
-    if found is None:
-        found = _FIELDS[kind] = tuple(name for name in reversed(kind._fields) if name not in _SHARED)
+    names = () if kind is ast.Constant else reversed(kind._fields)
+    found = _FIELDS[kind] = tuple(name for name in names if name not in _SHARED and name not in _PLAIN)
     return found

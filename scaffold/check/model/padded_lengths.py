@@ -7,7 +7,6 @@ import ast
 from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.streams import assignments
 
 _TEXT = ("text", "token", "prompt", "ids", "context", "ctx")
 
@@ -20,7 +19,7 @@ def padded_lengths(functions: list[FunctionModel]) -> dict[FunctionModel, set[st
     found: dict[FunctionModel, set[str]] = {function: set() for function in functions}
     for _ in range(3):
         for function in functions:
-            for name, value in assignments(function):
+            for name, value in function.assignments:
                 if not name.startswith(".") and is_padded_length(value, found[function]):
                     found[function].add(name)
             for call in function.calls:

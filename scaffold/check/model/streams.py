@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from scaffold.check.model.functions import FunctionModel
 
 # Reading these tells something about a tensor, it does not hand its values on.
 ABOUT = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "stride", "is_cuda", "requires_grad"}
-
-
-def assignments(function: FunctionModel) -> Iterator[tuple[str, ast.expr]]:
-    """Yield name and value of every plain assignment in a function; ``self.x = …`` as ``.x``."""
-    for node in function.file.index.walk(function.node):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from _targets(target, node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-            if node.value is not None:
-                yield from _targets(node.target, node.value)
-        elif isinstance(node, (ast.For, ast.comprehension)):
-            yield from _targets(node.target, node.iter)
-
-
-def _targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Attribute):
-        yield f".{target.attr}", value
-    elif isinstance(target, ast.Subscript):
-        yield from _targets(target.value, value)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-        plain = len(values) == len(target.elts)
-        for at, item in enumerate(target.elts):
-            inner = item.value if isinstance(item, ast.Starred) else item
-            yield from _targets(inner, values[at] if plain else value)
 
 
 def derived(function: FunctionModel, start: Iterable[str], flows: Callable[[ast.expr, set[str]], bool]) -> set[str]:
@@ -48,7 +20,7 @@ def derived(function: FunctionModel, start: Iterable[str], flows: Callable[[ast.
         flows: whether the values of names reach the value of an expression.
     """
     found = set(start)
-    pairs = list(assignments(function))
+    pairs = function.assignments
     growing = True
     while growing:
         growing = False

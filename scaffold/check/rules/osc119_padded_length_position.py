@@ -19,7 +19,7 @@ from scaffold.check.model.calls import argument
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.padded_lengths import is_longest, is_padded_length, is_text, padded_lengths
-from scaffold.check.model.streams import ABOUT, assignments
+from scaffold.check.model.streams import ABOUT
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC119"
@@ -40,7 +40,7 @@ def check(package: Package) -> Hits:
     functions = [f for f in package.forward_functions if f.file in package.files]
     lengths = padded_lengths(functions)
     for function in functions:
-        pairs = list(assignments(function))
+        pairs = list(function.assignments)
         for name, node in _filled(function, lengths[function]):
             if name is None or _reaches_position(name, pairs):
                 closure = _closure(name, pairs, lengths[function]) if name is not None else [node]
@@ -58,7 +58,7 @@ def _has_mask(forward: FunctionModel) -> bool:
 
 def _filled(function: FunctionModel, lengths: set[str]) -> Iterator[tuple[str | None, ast.expr]]:
     """Yield where the padded length becomes a value, with the name that is assigned."""
-    for name, value in assignments(function):
+    for name, value in function.assignments:
         for node in ast.walk(value):
             if isinstance(node, ast.Call):
                 kind = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -17,7 +17,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.streams import assignments, self_call
+from scaffold.check.model.streams import self_call
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC125"
@@ -66,7 +66,7 @@ def _runs_layers(function: FunctionModel, node: ast.AST) -> bool:
 
 def _detached(function: FunctionModel) -> Hits:
     """Look for ``detach`` of what a sub-module computed."""
-    computed = {name for name, value in assignments(function) if _calls_module(value)}
+    computed = {name for name, value in function.assignments if _calls_module(value)}
     for call in function.calls:
         if attribute_name(call) not in ("detach", "detach_") or not isinstance(call.func, ast.Attribute):
             continue

@@ -19,7 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.streams import assignments, reads, root_name, self_call
+from scaffold.check.model.streams import reads, root_name, self_call
 from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -103,7 +103,7 @@ def _sources(function: FunctionModel, names: set[str], suffix: str) -> dict[str,
     """Return for each local name which weights its values came out of: twins (True) or those without the ending."""
     found: dict[str, set[bool]] = {}
     # `x = norm(x)` keeps the stream that x was of before.
-    pairs = [(name, value) for name, value in assignments(function) if not reads(value, {name})]
+    pairs = [(name, value) for name, value in function.assignments if not reads(value, {name})]
     for _ in range(3):
         for name, value in pairs:
             found.setdefault(name, set()).update(_kinds(value, names, suffix, found))
