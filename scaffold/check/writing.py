@@ -9,8 +9,9 @@ from pathlib import Path
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
+from scaffold.plan.recovery import recover_aloud
 from scaffold.plan.state import FileState
-from scaffold.plan.transaction import commit, recover
+from scaffold.plan.transaction import commit
 
 
 def write_files(root: Path, files: Mapping[str, bytes], seen: Mapping[str, bytes] | None = None) -> None:
@@ -26,7 +27,7 @@ def write_files(root: Path, files: Mapping[str, bytes], seen: Mapping[str, bytes
     """
     if not root.is_dir():
         raise ScaffoldError(f"{root} is no folder", hint="make it first")
-    recover(root)
+    recover_aloud(root)
     changes = []
     with Folder(root) as folder:
         for path, content in files.items():

@@ -43,14 +43,22 @@ def main() -> NoReturn:
     except KeyboardInterrupt as interrupt:
         _fail(line("omni-scaffold", interrupt), EXIT_CODE)
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; Python would complain again while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _reader_left()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # click and rich make it a plain 1
+            _reader_left()
+        raise
     except OSError as error:
         _environment(error)
     except Exception as error:
         _usage(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _reader_left() -> NoReturn:
+    """The reader of a pipe has seen enough; Python would complain again while closing stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
 
 
 def _speak_utf8() -> None:

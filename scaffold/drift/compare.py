@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,9 +39,11 @@ def compare(request: DriftRequest) -> Drift:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
     from scaffold.inspect import inspect_pipeline
-    from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
     from scaffold.upstream import locate
 
+    if request.package is not None:
+        recover_around(request.package)
     package = ScaffoldedPackage.open(request.package) if request.package is not None else None
     old_source, new_source = locate(_older(request, package)), locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
@@ -193,7 +196,21 @@ def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
     for path, state in states(package.root, sorted(paths)).items():
         if state is not None:
             found[path] = state.content.decode("utf-8", "replace")
+            _refuse_unreadable(path, found[path])
     return found
+
+
+def _refuse_unreadable(path: str, text: str) -> None:
+    """What a file takes from vllm-omni is unknown where it does not parse, and nothing is not the answer."""
+    if not path.endswith(".py"):
+        return
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ScaffoldError(
+            f"{path}: does not parse as Python, so what it takes from vllm-omni is unknown: {error}",
+            hint="mend it first",
+        ) from None
 
 
 def _surface(

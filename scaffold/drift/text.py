@@ -26,7 +26,7 @@ LIST_WIDTH = 120
 
 def print_drift(drift: Drift) -> None:
     """Print what changed; nothing for what did not."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     where = f", {drift.package}" if drift.package else ""
     console.print(f"[bold]{escape(drift.pipeline)}[/]  vllm-omni {drift.before} to {drift.after}{where}")
     if drift.gone is not None:

@@ -50,21 +50,38 @@ def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str) -
     from scaffold.grade.partial import build_partial
 
     port, denoiser = port_of(source, request.report)
-    return Graded(build_partial(request, port, denoiser, reason), port)
+    port = _with_scheduler(port, source, request.report)
+    return Graded(build_partial(request, port, denoiser, reason, source), port)
+
+
+def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:
+    """Port the scheduler class of the source that makes the schedule, so that the text is there when it is rendered."""
+    from dataclasses import replace
+
+    from scaffold.grade.established import Established
+    from scaffold.grade.noise_levels import noise_levels
+    from scaffold.grade.scheduler_module import port_scheduler
+
+    section = noise_levels(Established(report, port))
+    if port is None or section.get("source") != "source":
+        return port
+    return replace(port, scheduler=port_scheduler(source, section["module"], section["class"]))
 
 
 def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[str, str] | None]:
     """Return the ported denoiser of a pipeline, and module and class that it comes from."""
     from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.port import port_denoiser
-    from scaffold.port.held import find_denoiser_class
+    from scaffold.port.held import find_denoiser_class, holding_attribute
 
     graph = ModuleGraph(source)
     found = find_denoiser_class(graph, report)
     if found is None:
         return None, None
     rows, methods = stacked_rows(report), also(graph, report, found)
-    return port_denoiser(source, found.module, found.name, stacked=rows, also=methods), (found.module, found.name)
+    kept = holding_attribute(graph, report, found)
+    port = port_denoiser(source, found.module, found.name, stacked=rows, also=methods, kept=kept)
+    return port, (found.module, found.name)
 
 
 def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:

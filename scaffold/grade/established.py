@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaffold.grade.noise_levels import noise_levels
+
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.port import Port
@@ -14,6 +16,10 @@ FORMULAS = {
     "c+(s-1)(c-u)": "conditional + (scale - 1) * (conditional - unconditional)",
     "c+s(c-u)": "conditional + scale * (conditional - unconditional)",
 }
+
+
+RENORMS = frozenset({"text_channel", "global", "channel"})
+WHOLE_RULE = "lo <= step fraction <= hi"
 
 
 @dataclass(frozen=True)
@@ -40,34 +46,47 @@ class Established:
 
     @property
     def schedule(self) -> bool:
-        """Whether the noise levels are a shifted straight line from 1 to 0 with a known number of points."""
-        return (
-            self.value("answers.scheduler.steps") in ("n", "n-1")
-            and isinstance(self.value("answers.scheduler.shift"), int | float)
-            and self.value("answers.scheduler.direction") in ("descending", "ascending")
-            and self.value("detail.schedule.kind") in (None, "linear", "ascending")
-        )
+        """Whether the noise levels are known: which scheduler makes them, or how the loop computes them."""
+        return noise_levels(self)["kind"] is not None
 
     @property
     def sign(self) -> int | None:
-        """Sign of the velocity over the denoiser's output; None where it is not known that it is one."""
-        negated, direction = self.value("answers.scheduler.negated"), self.value("answers.scheduler.direction")
-        if self.value("detail.denoiser.predicts_clean") is not False or not isinstance(negated, bool):
-            return None
-        if "FlowMatch" not in str(self.value("answers.scheduler.class") or ""):
-            return None
-        return {"descending": -1 if negated else 1}.get(str(direction))
+        """Sign of the velocity d x / d sigma over the denoiser's output; None where it is not known that it is one."""
+        sign = self.value("detail.prediction.sign")
+        return sign if sign in (1, -1) else None
 
     @property
     def guidance(self) -> bool:
         """Whether formula and scale of the guidance are known, and nothing else takes part in it."""
+        return self.guidance_kind is not None
+
+    @property
+    def guidance_kind(self) -> str | None:
+        """``none``, ``pair`` (one formula, one scale, at every step) or ``packed`` (the shared block computes it)."""
         branches = self.value("answers.cfg.branches")
         if branches == 1:
-            return True
-        return (
-            branches == 2
-            and self.value("detail.cfg.formula") in FORMULAS
-            and len(self.value("answers.cfg.scales") or {}) == 1
-            and not self.value("answers.cfg.renorm")
-            and not self.value("detail.cfg.interval_parameter")
+            return "none"
+        if self.value("answers.cfg.renorm") is None or self.report.fact("answers.cfg.interval").confidence == "unknown":
+            return None
+        renorms = self.value("answers.cfg.renorm")
+        if branches == 2 and not renorms and self._always():
+            scales = self.value("answers.cfg.scales") or {}
+            return "pair" if self.value("detail.cfg.formula") in FORMULAS and len(scales) == 1 else None
+        packed = (
+            self.value("answers.cfg.execution") == "packed"
+            and self.value("detail.cfg.formula") == "u+s(c-u)"
+            and self.value("detail.cfg.interval_rule") in (None, "lo < sigma <= hi", "lo <= sigma <= hi")
+            and self.value("answers.scheduler.direction") == "descending"
+            and self.value("detail.scheduler.sample_rank") == 2
+            and not set(renorms) - RENORMS
+            and (not renorms or self.value("detail.cfg.epsilon") is not None)
         )
+        return "packed" if packed else None
+
+    def _always(self) -> bool:
+        """Whether guidance acts at every step: there is no interval, or nobody sets it and it is the whole range."""
+        interval = self.value("answers.cfg.interval")
+        if interval is None:
+            return True
+        fixed = self.value("detail.cfg.interval_parameter") is None
+        return fixed and self.value("detail.cfg.interval_rule") == WHOLE_RULE and list(interval) == [0.0, 1.0]

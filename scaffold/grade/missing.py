@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaffold.grade.established import Established
+from scaffold.grade.loading import Loading
+from scaffold.grade.recording import Recording, find_recording
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,22 @@ class Missing:
         return f"{self.what}: port {self.at} of vllm-omni {version}"
 
 
-def find_missing(facts: Established, model: str) -> list[Missing]:
+def find_missing(
+    facts: Established, model: str, recording: Recording | None = None, loading: Loading | None = None
+) -> list[Missing]:
     """Return everything that is missing, in the order in which it is best written.
 
     Args:
         facts: what is established.
         model: MODEL, which names the package's files.
+        recording: how the rollout gets at the steps; found where it is not given.
+        loading: what is known about weights; nothing where it is not given.
     """
-    found: list[Missing] = []
-    for part in (_module, _schedule, _prediction, _guidance, _inputs, _rollout):
+    recording = recording or find_recording(facts)
+    found = [*_module(facts, model), *_weights(facts, model, loading or Loading())]
+    for part in (_schedule, _prediction, _guidance):
         found += part(facts, model)
-    return found
+    return [*found, *_inputs(facts, recording), *_rollout(facts, recording)]
 
 
 def _module(facts: Established, model: str) -> Iterator[Missing]:
@@ -59,10 +66,21 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
             )
         if not port.inputs:
             yield Missing("forward", "which of the module's methods predicts", place, module)
-    loader = facts.place("detail.checkpoint.loader_location")
-    yield Missing("loading", "how the denoiser is built from the checkpoint's configuration", facts.place(), module)
-    yield Missing("key_map", "the map from the checkpoint's keys to the module's parameters", loader, module)
-    yield Missing("checkpointing", "gradient checkpointing: call each layer through _checkpointed_call", place, module)
+    if not (port and port.checkpointed):
+        what = "gradient checkpointing: call each layer through _checkpointed_call"
+        yield Missing("checkpointing", what, place, module)
+
+
+def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missing]:
+    loader, module = facts.place("detail.checkpoint.loader_location"), f"{model}_model.py"
+    if not loading.established:
+        yield Missing("loading", "how the denoiser is built from the checkpoint's configuration", facts.place(), module)
+        yield Missing("key_map", "the map from the checkpoint's keys to the module's parameters", loader, module)
+    if not loading.attribute:
+        what = "the pipeline's names for weights that the actor sends"
+        yield Missing("weight_sync", what, loader, "vllm_omni_rollout_adapter.py")
+        what = "how a LoRA update reaches the pipeline's layers"
+        yield Missing("lora_sync", what, loader, "vllm_omni_rollout_adapter.py")
 
 
 def _schedule(facts: Established, model: str) -> Iterator[Missing]:
@@ -84,17 +102,22 @@ def _guidance(facts: Established, model: str) -> Iterator[Missing]:
         yield Missing("guidance", "how the branches of guidance are combined", place, "common.py")
 
 
-def _inputs(facts: Established, model: str) -> Iterator[Missing]:
-    place = facts.place("answers.denoiser.method", "detail.scheduler.loop_location")
+def _inputs(facts: Established, recording: Recording) -> Iterator[Missing]:
     adapter = "diffusers_training_adapter.py"
-    yield Missing("inputs", "the denoiser's arguments of both branches, from the micro-batch", place, adapter)
+    if recording.calls:
+        return
+    what = "the denoiser's arguments of both branches, from the micro-batch"
+    place = facts.place("answers.denoiser.method", "detail.scheduler.loop_location")
+    if recording.kind is not None and facts.port is not None and facts.port.assumptions:
+        read = facts.port.assumptions[0]
+        what = f"what the denoiser reads from the engine through {read.what}, beside its arguments"
+        place = f"{read.file}:{read.line}"
+    yield Missing("inputs", what, place, adapter)
 
 
-def _rollout(facts: Established, model: str) -> Iterator[Missing]:
+def _rollout(facts: Established, recording: Recording) -> Iterator[Missing]:
     adapter = "vllm_omni_rollout_adapter.py"
-    step = facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location")
-    yield Missing(
-        "recording", "the stochastic step in place of the pipeline's update, and the trajectory", step, adapter
-    )
-    place = facts.place("detail.checkpoint.loader_location")
-    yield Missing("weight_sync", "the pipeline's names for weights that the actor sends", place, adapter)
+    if recording.kind is None:
+        step = facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location")
+        what = "the stochastic step in place of the pipeline's update, and the trajectory"
+        yield Missing("recording", what, step, adapter)

@@ -32,7 +32,8 @@ rest raises `NotImplementedError` with the line to port, and is listed in the pa
 | `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
 
 A package without `[grade]` in its `scaffold.toml` is complete. That `verify` passes is shown by the tests for this
-version; with another one, run it. `check` reports what a partial package lacks.
+version; with another one, run it. `check` reports what a partial package lacks. Where nothing is left to write, what is
+missing is the proof: `verify` has no tiny model of such a package and skips most contracts.
 """
 
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import ScaffoldError
 from scaffold.grade import PARTIAL
 from scaffold.grade.established import FORMULAS, Established
+from scaffold.grade.launch import launch_sections
+from scaffold.grade.loading import find_loading
 from scaffold.grade.missing import Missing, find_missing
+from scaffold.grade.noise_levels import noise_levels
+from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
 from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.preset import find_preset
 from scaffold.spec.section import Section, Sources
+from scaffold.upstream import UpstreamSource
 
 # Sections that need no checkpoint and no architecture that the blocks can compose.
 SECTIONS = ("tool", "target", "upstream", "tokens", "schedule", "cfg", "prompt", "names", "recipe", "docs")
 
 
 def build_partial(
-    request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str
+    request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str, source: UpstreamSource
 ) -> IntegrationSpec:
     """Return the spec of what can be had.
 
@@ -32,9 +38,14 @@ def build_partial(
         port: the ported denoiser; None where the source does not say which class it is.
         denoiser: module and class that it was ported from.
         reason: why the package is not complete.
+        source: the version of vllm-omni.
     """
     facts = Established(request.report, port)
-    missing = find_missing(facts, request.names.model)
+    recording = find_recording(facts)
+    loading = find_loading(facts, source)
+    missing = find_missing(facts, request.names.model, recording, loading)
+    if not request.profile.lora_hook:  # without the hook the package refuses LoRA
+        missing = [entry for entry in missing if entry.key != "lora_sync"]
     sources = _sources(request)
     sections: dict[str, dict[str, Any]] = {"architecture": {}}
     provenance: dict[str, str] = {}
@@ -52,10 +63,27 @@ def build_partial(
     sections["port"] = _port(port, denoiser)
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}
-    sections["schedule"] = {"established": facts.schedule, **_schedule(sections["schedule"])}
+    sections["levels"] = noise_levels(facts)
+    established = sections["levels"]["kind"] is not None
+    sections["schedule"] = {"established": established, **_schedule(sections["schedule"])}
     sections["checkpoint"] = _checkpoint(facts)
-    sections["inputs"] = _inputs(facts)
+    sections["loading"] = loading.section()
+    sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
+    sections["recording"] = recording.section()
+    launch = launch_sections(lambda name: Section(name, sources, sections), facts, port, bool(loading.attribute))
+    for section in launch:
+        sections[section.name] = section.values
+        provenance |= section.provenance
+        fingerprints |= section.fingerprints
+    sections = {name: values for name, values in sections.items() if values}
+    provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
     return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
+
+
+def _is_there(key: str, sections: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a section kept the value whose provenance was noted."""
+    section, _, name = key.partition(".")
+    return name.partition(".")[0] in sections.get(section, {})
 
 
 def _sources(request: SpecRequest) -> Sources:
@@ -88,7 +116,7 @@ def _entry(missing: Missing, request: SpecRequest) -> dict[str, str]:
 def _port(port: Port | None, denoiser: tuple[str, str] | None) -> dict[str, Any]:
     if port is None or denoiser is None:
         return {"module": None, "class": None, "entry": None, "layer_classes": [], "inputs": [], "parameters": [],
-                "derived_from": [], "fused": []}  # fmt: skip
+                "derived_from": [], "fused": [], "checkpointed": [], "builder": None, "loader": False}  # fmt: skip
     return {
         "module": denoiser[0],
         "class": denoiser[1],
@@ -97,21 +125,28 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None) -> dict[str, Any]
         "inputs": list(port.inputs),
         "parameters": list(port.parameters),
         "derived_from": list(port.derived_from),
+        "checkpointed": list(port.checkpointed),
+        "builder": port.builder or None,
+        "loader": port.loader,
         "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
     }
 
 
 def _guidance(facts: Established) -> dict[str, Any]:
     """Formula, names and defaults; what is unknown is None."""
-    formula = facts.value("detail.cfg.formula")
+    formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
+    defaults = [{"name": name, "default": default} for name, default in scales.items()]
+    if kind == "packed":
+        defaults = facts.value("detail.cfg.parameters") or defaults
     return {
-        "established": facts.guidance,
+        "kind": kind,
+        "established": kind is not None,
         "branches": facts.value("answers.cfg.branches"),
         "formula": formula,
         "expression": FORMULAS.get(str(formula)),
         "scale": next(iter(scales)) if len(scales) == 1 else None,
-        "defaults": [{"name": name, "default": default} for name, default in scales.items() if default is not None],
+        "defaults": [entry for entry in defaults if entry["default"] is not None],
     }
 
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scaffold.port import Port
     from scaffold.spec import IntegrationSpec
+    from scaffold.upstream import UpstreamSource
 
 _STRINGS = ("upstream.module", "upstream.class", "names.module_class", "names.architecture")
 _ENTRY = ("key", "what", "at", "where", "message")
@@ -21,6 +24,7 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
         ScaffoldError: names the key and what it may be.
     """
     from scaffold.grade.established import FORMULAS
+    from scaffold.grade.launch_values import RULES
     from scaffold.spec.validate import DATE
 
     def require(key: str, fits: bool, wanted: str) -> None:
@@ -41,7 +45,36 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "guidance.established", isinstance(established, bool) and (known or not established), "false for this formula"
     )
+    attribute, builder = spec.value("loading.attribute"), spec.value("port.builder")
+    require("loading.attribute", not attribute or str(attribute).isidentifier(), "a name or empty")
+    require("port.builder", builder is None or str(builder).isidentifier(), "a name or absent")
+    loads = spec.value("loading.established")
+    require("loading.established", loads in (False, None) or bool(attribute and builder), "false without a builder")
+    for key, fits, wanted in RULES:
+        require(key, fits(spec.value(key)), wanted)
+    _require_levels(spec, require)
     require("docs.last_updated", bool(DATE.fullmatch(str(spec.value("docs.last_updated")))), "a date MM/DD/YYYY")
+
+
+def _require_levels(spec: IntegrationSpec, require: Callable[[str, bool, str], None]) -> None:
+    """Check the section of the noise levels: its expressions become source text."""
+    from scaffold.grade.expressions import is_plain
+    from scaffold.grade.noise_levels import KINDS
+
+    require("levels.kind", spec.value("levels.kind") in (*KINDS, None), f"one of {', '.join(KINDS)}, or absent")
+    for key in ("text", "levels"):
+        value = spec.value(f"levels.{key}")
+        require(f"levels.{key}", value is None or is_plain(value), "arithmetic over the names of common.py")
+    for key in ("arguments", "assigned", "configured", "asked"):
+        entries = spec.value(f"levels.{key}") or []
+        fits = isinstance(entries, list) and all(
+            isinstance(e, dict)
+            and set(e) == {"name", "value"}
+            and str(e["name"]).isidentifier()
+            and is_plain(e["value"])
+            for e in entries
+        )
+        require(f"levels.{key}", fits, "a list of tables with name and value, an expression")
 
 
 def ported_text(spec: IntegrationSpec, port: Port | None) -> str | None:
@@ -57,9 +90,23 @@ def ported_text(spec: IntegrationSpec, port: Port | None) -> str | None:
     return port.source
 
 
-def _ported_again(spec: IntegrationSpec) -> Port:
-    from scaffold.grade.decide import port_of
-    from scaffold.inspect import inspect_pipeline
+def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
+    """Return the module of the ported scheduler class, as far as its schedule needs it; None where the spec has none.
+
+    Raises:
+        ScaffoldError: it has to be ported again, and the recorded version of vllm-omni cannot be had.
+    """
+    from scaffold.grade.scheduler_module import port_scheduler
+
+    module, name = spec.value("levels.module"), spec.value("levels.class")
+    if spec.value("levels.source") != "source" or not isinstance(module, str) or not isinstance(name, str):
+        return None
+    if port is not None and port.scheduler is not None:
+        return port.scheduler
+    return port_scheduler(_recorded_source(spec), module, name)
+
+
+def _recorded_source(spec: IntegrationSpec) -> UpstreamSource:
     from scaffold.upstream import locate
 
     version: Any = spec.value("upstream.version")
@@ -68,9 +115,16 @@ def _ported_again(spec: IntegrationSpec) -> Port:
             f"the denoiser was ported {version or 'from an unknown version'}, which is no version that can be fetched",
             hint="run `new` with --vllm-omni instead of --spec",
         )
-    source = locate(version)
+    return locate(version)
+
+
+def _ported_again(spec: IntegrationSpec) -> Port:
+    from scaffold.grade.decide import port_of
+    from scaffold.inspect import inspect_pipeline
+
+    source = _recorded_source(spec)
     report = inspect_pipeline(source, f"{spec.value('upstream.module')}:{spec.value('upstream.class')}")
     port, _ = port_of(source, report)
     if port is None:
-        raise ScaffoldError(f"vllm-omni {version} has no denoiser that the spec names")
+        raise ScaffoldError(f"vllm-omni {source.label} has no denoiser that the spec names")
     return port

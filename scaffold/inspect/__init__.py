@@ -46,12 +46,23 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
 
     target = resolve_pipeline(source, pipeline)
     first: Program | None = None
+    best: Program | None = None
+    reads: dict[tuple[str, str], Evidence | None] = {}
     for program in _executions(source, target, headers):
+        if program.alone:
+            if best is not None:
+                break
+            # What the request is read for was seen where it was executed, not in the loop by itself.
+            program.trace.reads.update(reads)
+        reads = program.trace.reads
         first = first or program
         if program.denoising is not None:
-            return answer_all(program)
+            # A request that a function on the way always refuses is not what leads to the loop.
+            if not program.broken:
+                return answer_all(program)
+            best = best or program
     assert first is not None
-    return answer_all(first)
+    return answer_all(best or first)
 
 
 def _executions(source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None) -> Iterator[Program]:

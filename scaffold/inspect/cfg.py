@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import (
     ELEMENTWISE,
     Guidance,
     as_guidance,
     combine_region,
+    default_way,
     distinct,
     has_number,
     innermost_first,
@@ -15,13 +18,14 @@ from scaffold.inspect.guidance import (
     plain_parts,
     scale_param,
 )
+from scaffold.inspect.guidance_interval import find_interval
+from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
 from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import depends, is_none, options, same, walk
+from scaffold.inspect.program.algebra import depends, is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Call, Choice, Const, Index, Item, Op, Param, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Op, Param, Slice, Value
 
 ORDER = 3
 KEYS = (
@@ -56,16 +60,27 @@ def answers(program: Program) -> dict[str, Fact]:
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
     facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
-    scales = _scales(found)
-    facts["answers.cfg.scales"] = fact(
-        {name: value for name, (value, _) in scales.items()}, [at for _, at in scales.values()] + places
-    )
+    scales = find_scales(found)
+    if all(named_scales(g.scale) or (scale_param(g.scale) is None and has_number(g.scale)) for g in found):
+        read = any(isinstance(n, Conf) for g in found for n in behind(g.scale))
+        facts["answers.cfg.scales"] = fact(
+            {name: value for name, (value, _) in scales.items()},
+            [at for _, at in scales.values()] + places,
+            "likely" if read else "certain",
+        )
     formulas = {g.formula for g in found}
     if len(formulas) == 1:
         facts["detail.cfg.formula"] = fact(formulas.pop(), places)
     facts["detail.cfg.location"] = fact(f"{places[0].file}:{places[0].line}" if places[0] else None, places[:1])
-    facts["answers.cfg.execution"] = _execution(program, found)
-    facts.update(_interval(program, loop))
+    execution = _execution(program, found)
+    if execution.confidence == "unknown":
+        usual = {id(node) for node in combine_region(loop.model_output, by_default=True)}
+        kept = [
+            replace(g, cond=default_way(g.cond), uncond=default_way(g.uncond)) for g in found if id(g.node) in usual
+        ]
+        execution = _execution(program, kept) if kept else execution
+    facts["answers.cfg.execution"] = execution
+    facts.update(find_interval(program, loop, region, {id(g.node) for g in found}))
     facts.update(_renorm(program, loop, region))
     facts["detail.cfg.parameters"] = _parameters(facts, scales, region, program, loop)
     return facts
@@ -75,6 +90,8 @@ def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
     """A single prediction that goes straight to the step; anything else is not known."""
     models = [n for n in region if isinstance(n, Call) and n.name not in ELEMENTWISE]
     if len(models) != 1 or any(isinstance(n, Choice) and n.cond is not None for n in region):
+        return {}
+    if _is_of_tensor(models[0], loop):
         return {}
     place = [loop.step.at if loop.step is not None else loop.loop.at]
     return {
@@ -86,31 +103,9 @@ def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
     }
 
 
-def _scales(found: list[Guidance]) -> dict[str, tuple[object, Evidence | None]]:
-    scales: dict[str, tuple[object, Evidence | None]] = {}
-    for guidance in found:
-        param = scale_param(guidance.scale)
-        if param is None:
-            continue
-        default = _effective(guidance.scale, param)
-        scales.setdefault(param.key.rpartition(".")[2], (default, param.at))
-    return scales
-
-
-def _effective(scale: Value, param: Param) -> object:
-    """The scale's value when nobody sets it; gating by time is not counted."""
-    for part in plain_parts(scale):
-        if isinstance(part, Choice) and any(o is param for o in part.options):
-            known = default_of(part)
-            if isinstance(known, int | float):
-                return known
-    for option in options(scale):
-        if any(node is param for node in walk(option)):
-            known = default_of(option)
-            if known is not MISSING:
-                return known
-    known = default_of(param)
-    return None if known is MISSING else known
+def _is_of_tensor(call: Call, loop: Denoising) -> bool:
+    """Whether a call is a method of something computed from the sample, and so no model."""
+    return isinstance(call.func, Attr) and loop.sample is not None and depends(call.func.base, loop.sample)
 
 
 def _execution(program: Program, found: list[Guidance]) -> Fact:
@@ -134,67 +129,12 @@ def _origin(prediction: Value) -> tuple[Value, str | None]:
         if isinstance(part, Item) and isinstance(part.key, Const) and isinstance(part.base, Call):
             if part.base.name in ("split", *_BATCH_SPLITS):
                 return part.base, part.base.name
+        # One sample of a part of the batch.
+        if isinstance(part, Item) and isinstance(part.base, Item) and isinstance(part.base.key, Slice):
+            part = part.base
         if isinstance(part, Item) and isinstance(part.key, Slice):
             return part.base, "slice"
     return parts[0], None
-
-
-def _interval(program: Program, loop: Denoising) -> dict[str, Fact]:
-    """The bounds that a turn's time is compared with before guidance is applied."""
-    low: tuple[Value, str] | None = None
-    high: tuple[Value, str] | None = None
-    kinds: set[str] = set()
-    for test in program.trace.tests:
-        if loop.number not in test.loops:
-            continue
-        for node in plain_parts(test.cond):
-            if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
-                continue
-            left, right = node.args
-            op = node.op
-            if _tested(right, loop.number) and not _tested(left, loop.number):
-                left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
-            kind = _tested(left, loop.number)
-            if kind is None or not has_number(right) or kinds - {kind}:
-                continue
-            kinds.add(kind)
-            if op in (">", ">=") and low is None:
-                low = (right, op)
-            elif op in ("<", "<=") and high is None:
-                high = (right, op)
-    if low is None and high is None:
-        return {"answers.cfg.interval": fact(None, [loop.loop.at])}
-    bounds = [default_of(b[0]) if b is not None else None for b in (low, high)]
-    places = [b[0].at for b in (low, high) if b is not None]
-    if low is None or high is None:
-        return {"answers.cfg.interval": Fact(None, tuple(p for p in places if p), "unknown")}
-    given = [p for b in (low, high) if (p := scale_param(b[0])) is not None]
-    params = {p.key for p in given}
-    places = [*(p.at for p in given), *places]
-    facts = {
-        "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, int | float)], places),
-        "detail.cfg.interval_rule": fact(
-            f"lo {'<' if low[1] == '>' else '<='} {kinds.pop()} {high[1]} hi", [low[0].at, high[0].at]
-        ),
-    }
-    if len(params) == 1:
-        facts["detail.cfg.interval_parameter"] = fact(params.pop(), places)
-    return facts
-
-
-def _tested(value: Value, loop: int) -> str | None:
-    """What of a turn a condition tests: its time, or the share of the steps that are done."""
-    for option in options(value):
-        if isinstance(option, Op) and option.op == "/" and len(option.args) == 2 and _counts(option.args[0], loop):
-            return "step fraction"
-    return "sigma" if is_turn(value, loop) else None
-
-
-def _counts(value: Value, loop: int) -> bool:
-    """The number of the turn, or one more or less."""
-    if isinstance(value, Op) and value.op in ("+", "-"):
-        return any(_counts(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
-    return isinstance(value, Index) and value.loop == loop
 
 
 def _renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:

@@ -18,8 +18,8 @@ from scaffold.inspect.program.name_tests import (
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Slice, Value
-from scaffold.inspect.weight_files import weight_files
-from scaffold.inspect.weight_sources import text_of
+from scaffold.inspect.weight_files import opens_files, weight_files
+from scaffold.inspect.weight_sources import text_of, weight_sources
 
 ORDER = 7
 KEYS = (
@@ -47,6 +47,11 @@ class Rules:
     loaders: list[Evidence] = field(default_factory=list)
     filtered: Evidence | None = None
 
+    @property
+    def none(self) -> bool:
+        """Whether no rule was found."""
+        return not (self.renames or self.stacked or self.ignored)
+
     def anchor(self, source: str, target: str, place: Evidence | None) -> None:
         """Add the rename of a prefix."""
         self.renames.setdefault((source, target), place)
@@ -59,7 +64,12 @@ def answers(program: Program) -> dict[str, Fact]:
     if files:
         facts["answers.checkpoint.files"] = fact(list(files), list(files.values()))
     rules = Rules()
-    _follow_loader(program, program.pipeline, rules, set())
+    _follow_loader(program, program.pipeline, rules, set(), _filled(program))
+    if not weight_sources(program):
+        _own_loaders(program, rules)
+        if rules.none and opens_files(program):
+            # The files are read by hand, and what happens to their names was not followed.
+            return facts
     if not rules.loaders:
         return facts
     facts["answers.checkpoint.renames"] = fact(
@@ -77,6 +87,23 @@ def answers(program: Program) -> dict[str, Fact]:
     if rules.filtered is not None:
         facts["detail.checkpoint.drops_unmatched"] = fact(True, [rules.filtered], "likely")
     return facts
+
+
+def _filled(program: Program) -> set[str] | None:
+    """The attributes of the pipeline that the streamed weights fill; None where that may be any."""
+    prefixes = [text_of(source.kwargs.get("prefix")) for _, source in weight_sources(program)]
+    if not prefixes or not all(prefixes):
+        return None
+    return {(prefix or "").partition(".")[0] for prefix in prefixes}
+
+
+def _own_loaders(program: Program, rules: Rules) -> None:
+    """Loaders of the pipeline's modules that its constructor hands a file's weights to."""
+    done = {id(program.pipeline.cls)}
+    for record in list(program.trace.calls):
+        for held in options(record.receiver) if record.method == LOADER and record.receiver is not None else []:
+            if isinstance(held, Obj) and held is not program.pipeline:
+                _follow_loader(program, held, rules, done)
 
 
 def _placed(rules: Rules) -> list[dict[str, str | int | None]]:
@@ -100,8 +127,11 @@ def _placed(rules: Rules) -> list[dict[str, str | int | None]]:
     ]
 
 
-def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], prefix: str = "") -> None:
-    """Execute ``load_weights`` of an object on an unknown weight, then of the modules it hands weights to."""
+def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], filled: set[str] | None = None) -> None:
+    """Execute ``load_weights`` of an object on an unknown weight, then of the modules it hands weights to.
+
+    ``filled`` are the attributes that get any, where that is known.
+    """
     if id(obj.cls) in done or len(done) > 12:
         return
     done.add(id(obj.cls))
@@ -124,8 +154,8 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], pre
                             _skipped(option, rules)
     if children:
         program.ensure_ready(obj)
-        for held in list(obj.attrs.values()):
-            for option in options(held):
+        for name, held in list(obj.attrs.items()):
+            for option in options(held) if filled is None or name in filled else []:
                 if isinstance(option, Obj) and option.root is None and option.cls.is_module:
                     _follow_loader(program, option, rules, done)
 
@@ -194,8 +224,11 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
         source, target = texts[0], texts[1]
         if isinstance(row, Seq) and len(row.items) >= 3:
             cells = [default_of(i) for i in row.items]
-            if source in cells and target in cells:
-                shard = next((c for c in cells if c not in (source, target) and isinstance(c, str | int)), None)
+            names = [c.strip(".") if isinstance(c, str) else c for c in cells]
+            pair = (target.strip("."), source.strip("."))
+            if all(name in names for name in pair):
+                rest = cells[2:] if names[:2] == list(pair) else [c for c in cells if c not in (source, target)]
+                shard = next((c for c in rest if isinstance(c, str | int)), None)
                 if shard is not None:
                     rules.stacked.setdefault((target, source, shard), row.items[0].at or value.at)
                     return

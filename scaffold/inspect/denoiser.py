@@ -38,12 +38,18 @@ class Denoiser:
 
 def answers(program: Program) -> dict[str, Fact]:
     found = find_denoiser(program)
-    if found is None:
+    if found is None or not (_is_model(found) or found.receiver is program.pipeline):
+        # A helper that is given sample and time predicts nothing by itself.
         return {}
     record = found.record
     at = record.at
-    facts: dict[str, Fact] = {"answers.denoiser.method": fact(record.method, [at])}
     func = record.func
+    facts: dict[str, Fact] = {}
+    # What an attribute that nobody was seen to set holds is not known.
+    unset = isinstance(func, Attr) and isinstance(func.base, Obj) and record.method not in _FORWARDS
+    if not unset:
+        method = fact(record.method, [at]) if record.method else fact("forward", [at], "likely")
+        facts["answers.denoiser.method"] = method
     if isinstance(func, Func) and not isinstance(func.node, ast.Lambda):
         spec = func.node.args
         names = [a.arg for a in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]]
@@ -55,6 +61,8 @@ def answers(program: Program) -> dict[str, Fact]:
         at = place
     elif record.kwargs:
         facts["answers.denoiser.params"] = fact([k for k in record.kwargs if k != "**"], [at], "likely")
+    if unset:
+        return facts
     held = options(found.receiver) if found.receiver is not None else []
     name = next((n for o in held if (n := class_name(o)) is not None), None)
     if name is None and isinstance(func, Func) and func.owner is not None:
@@ -84,19 +92,22 @@ def _find(program: Program) -> Denoiser | None:
         candidate = _candidate(record, loop)
         if candidate is None:
             continue
-        if best is None or _better(candidate, best):
+        if best is None or _better(candidate, best, loop):
             best = candidate
     return best
 
 
-def _better(found: Denoiser, best: Denoiser) -> bool:
+def _better(found: Denoiser, best: Denoiser, loop: Denoising) -> bool:
     """Models beat helpers of the pipeline and a model's ``forward`` its other methods.
 
-    Otherwise the innermost call wins, but among methods of one model the outermost.
+    Otherwise the innermost call wins, but among methods of one model the outermost, and so where it is not known
+    which argument is the sample.
     """
     kinds = [(_is_model(d), d.record.method in _FORWARDS) for d in (found, best)]
     if kinds[0] != kinds[1]:
         return kinds[0] > kinds[1]
+    if loop.sample is None and kinds[0][0]:
+        return False
     same_model = kinds[0][0] and found.receiver is best.receiver
     return not same_model and len(found.record.callers) > len(best.record.callers)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import is_none, options, same
-from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.turns import SHAPE_METHODS, reshaped
 from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice, Value
 
 ELEMENTWISE = frozenset(
@@ -36,6 +37,7 @@ ELEMENTWISE = frozenset(
         "min",
         "vector_norm",
         "linalg",
+        *SHAPE_METHODS,
     ]
 )
 
@@ -54,16 +56,31 @@ class Guidance:
     formula: str
 
 
-def combine_region(output: Value) -> list[Value]:
-    """The nodes between the predictions and the step: arithmetic only, models are not entered."""
+def combine_region(output: Value, by_default: bool = False) -> list[Value]:
+    """The nodes between the predictions and the step: arithmetic only, models are not entered.
+
+    ``by_default`` leaves out what is not computed where nobody sets anything, as far as that is known.
+    """
     seen: dict[int, Value] = {}
     stack = [output]
     while stack:
-        node = stack.pop()
+        node = default_way(stack.pop()) if by_default else stack.pop()
         if id(node) not in seen:
             seen[id(node)] = node
             stack.extend(reversed(region_parts(node)))
     return list(seen.values())
+
+
+def default_way(output: Value) -> Value:
+    """The prediction where nobody sets anything, as far as that is known."""
+    for _ in range(12):
+        if not (isinstance(output, Choice) and output.cond is not None and len(output.options) == 2):
+            break
+        truth = default_of(output.cond)
+        if truth is MISSING:
+            break
+        output = output.options[0 if truth else 1]
+    return output
 
 
 def region_parts(node: Value) -> list[Value]:
@@ -80,13 +97,14 @@ def region_parts(node: Value) -> list[Value]:
 
 def as_guidance(node: Value) -> Guidance | None:
     if isinstance(node, Call) and node.name == "lerp" and len(node.args) == 3:
-        return Guidance(node, node.args[0], node.args[1], node.args[2], "u+s(c-u)")
+        return Guidance(node, node.args[0], node.args[1], _number_of(node.args[2]), "u+s(c-u)")
     if not (isinstance(node, Op) and node.op in ("+", "-") and len(node.args) == 2):
         return None
     for base, product in (node.args, node.args[::-1]):
         if not (isinstance(product, Op) and product.op == "*" and len(product.args) == 2):
             continue
-        for scale, difference in (product.args, product.args[::-1]):
+        for factor, difference in (product.args, product.args[::-1]):
+            scale = _number_of(factor)
             if not (isinstance(difference, Op) and difference.op == "-" and len(difference.args) == 2):
                 continue
             cond, uncond = difference.args
@@ -124,6 +142,20 @@ def scale_param(value: Value) -> Param | None:
     return None
 
 
+def _number_of(scale: Value) -> Value:
+    """The number behind a scale that is spread over the batch."""
+    for _ in range(6):
+        if isinstance(scale, Call) and (inner := reshaped(scale)) is not None:
+            scale = inner
+        elif isinstance(scale, Call) and scale.name in ("tensor", "as_tensor", "full") and scale.args:
+            scale = scale.args[-1] if scale.name == "full" else scale.args[0]
+        elif isinstance(scale, Seq) and len(scale.items) == 1:
+            scale = scale.items[0]
+        else:
+            break
+    return scale
+
+
 def plain_parts(value: Value) -> list[Value]:
     """A condition and what its arithmetic is made of; tensors and calls are not entered."""
     stack, seen = [value], dict[int, Value]()
@@ -155,21 +187,56 @@ def most_negatives(output: Value, found: list[Guidance]) -> int:
     """How many unconditional predictions one way through the combination takes at most; alternatives exclude."""
     kept = distinct([g.uncond for g in found])
     number = {id(g.node): next(i for i, k in enumerate(kept) if _meet(k, g.uncond)) for g in found}
-    known: dict[int, frozenset[int]] = {}
+    known: dict[tuple[int, frozenset[tuple[int, bool]]], frozenset[int]] = {}
 
-    def negatives(node: Value) -> frozenset[int]:
-        if id(node) in known:
-            return known[id(node)]
-        known[id(node)] = frozenset()
+    def negatives(node: Value, facts: dict[int, bool]) -> frozenset[int]:
+        key = (id(node), frozenset(facts.items()))
+        if key in known or len(known) > 20_000:
+            return known.get(key, frozenset())
+        known[key] = frozenset()
         if isinstance(node, Choice):
-            taken = max((negatives(o) for o in options(node)), key=len, default=frozenset())
+            ways = ways_through(node, facts)
+            taken = max((negatives(option, given) for option, given in ways), key=len, default=frozenset())
         else:
-            inner = [negatives(part) for part in region_parts(node)]
+            inner = [negatives(part, facts) for part in region_parts(node)]
             taken = frozenset().union(*inner, {number[id(node)]} if id(node) in number else ())
-        known[id(node)] = taken
+        known[key] = taken
         return taken
 
-    return len(negatives(output))
+    return len(negatives(output, {}))
+
+
+def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, dict[int, bool]]]:
+    """The options that what is known leaves open, each with what is known where it is taken."""
+    if choice.cond is None or len(choice.options) != 2:
+        return [(option, facts) for option in options(choice)]
+    truth = _truth(choice.cond, facts)
+    ways = [(o, t) for o, t in zip(choice.options, (True, False), strict=True) if truth is None or truth is t]
+    return [(option, {**facts, **_implied(choice.cond, t)}) for option, t in ways]
+
+
+def _implied(cond: Value, truth: bool) -> dict[int, bool]:
+    """The truth of a condition's parts that follows from its own."""
+    if isinstance(cond, Op) and cond.op == "not":
+        return _implied(cond.args[0], not truth)
+    if isinstance(cond, Op) and cond.op == ("and" if truth else "or"):
+        return {part: value for arg in cond.args for part, value in _implied(arg, truth).items()}
+    return {id(cond): truth}
+
+
+def _truth(cond: Value, facts: dict[int, bool]) -> bool | None:
+    if id(cond) in facts:
+        return facts[id(cond)]
+    if isinstance(cond, Op) and cond.op == "not":
+        inner = _truth(cond.args[0], facts)
+        return None if inner is None else not inner
+    if isinstance(cond, Op) and cond.op in ("and", "or"):
+        answers = [_truth(arg, facts) for arg in cond.args]
+        decisive = cond.op == "or"
+        if decisive in answers:
+            return decisive
+        return None if None in answers else not decisive
+    return None
 
 
 def _meet(a: Value, b: Value) -> bool:

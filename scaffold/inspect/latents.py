@@ -9,7 +9,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Map, Op, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice, Value
 
 ORDER = 10
 KEYS = (
@@ -35,10 +35,13 @@ class Unpatchify:
 
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    noise = _noise(program)
+    noise = initial_noise(program)
     rank = sample_rank(program)
-    if rank is not None and noise is not None:
-        facts["detail.scheduler.sample_rank"] = fact(rank, [noise.at])
+    if rank is not None:
+        loop = program.denoising
+        drawn = loop.sample.init if loop is not None and loop.sample is not None else None
+        place = noise.at if noise is not None else drawn.at if drawn is not None else None
+        facts["detail.scheduler.sample_rank"] = fact(rank, [place])
     if noise is not None and noise.at is not None:
         facts["detail.latents.noise_location"] = fact(f"{noise.at.file}:{noise.at.line}", [noise.at])
     found = unpatchify(program)
@@ -69,7 +72,8 @@ def decode_record(program: Program) -> CallRecord | None:
     return None
 
 
-def _noise(program: Program) -> Call | None:
+def initial_noise(program: Program) -> Call | None:
+    """The noise that the sample starts as."""
     loop = program.denoising
     if loop is None or loop.sample is None or loop.sample.init is None:
         return None
@@ -80,29 +84,47 @@ def _noise(program: Program) -> Call | None:
 
 
 def sample_rank(program: Program) -> int | None:
-    """The number of dimensions of the sample, where it is plain noise of a literal shape."""
+    """The number of dimensions of the sample, where it is noise of a literal shape, joined, stacked or scaled."""
     loop = program.denoising
-    if loop is None or loop.sample is None:
+    return _rank(loop.sample.init) if loop is not None and loop.sample is not None else None
+
+
+def _rank(value: Value | None, depth: int = 0) -> int | None:
+    if value is None or depth > 12:
         return None
-    init = loop.sample.init
-    for _ in range(8):
-        if isinstance(init, Choice):
-            init = init.options[0]
-        elif isinstance(init, Call) and init.name in ("cat", "concat") and init.args:
-            inner = init.args[0]
-            init = inner.items[0] if isinstance(inner, Seq) and inner.items else None
-        elif isinstance(init, Map) or init is None:
-            return None
-        elif isinstance(init, Call) and init.name in _NOISE and init.name != "randn_like":
-            shape = init.args[0] if init.args else init.kwargs.get("size") or init.kwargs.get("shape")
-            if isinstance(shape, Seq):
-                return len(shape.items) if shape.exact else None
-            if len(init.args) > 1 and init.name == "randn":
-                return len(init.args)
-            return None
-        else:
-            return None
-    return None
+    if isinstance(value, Choice):
+        found = {r for o in options(value) if (r := _rank(o, depth + 1)) is not None}
+        return found.pop() if len(found) == 1 else None
+    if isinstance(value, Param):
+        return _rank(value.default, depth + 1)
+    if isinstance(value, Op) and value.op in ("*", "/", "+", "-"):
+        return max((r for a in value.args if (r := _rank(a, depth + 1)) is not None), default=None)
+    if isinstance(value, Seq):
+        return next((r for item in value.items if (r := _rank(item, depth + 1)) is not None), None)
+    if isinstance(value, Item) and isinstance(value.key, Seq):
+        parts = value.key.items
+        return _rank(value.base, depth + 1) if all(isinstance(p, Slice) for p in parts) else None
+    if not isinstance(value, Call):
+        return None
+    if value.name in ("cat", "concat", "stack") and value.args:
+        inner = _rank(value.args[0], depth + 1)
+        return inner + (value.name == "stack") if inner is not None else None
+    if isinstance(value.func, Attr) and value.name in ("unsqueeze", "chunk"):
+        inner = _rank(value.func.base, depth + 1)
+        return inner + (value.name == "unsqueeze") if inner is not None else None
+    return _noise_rank(value)
+
+
+def _noise_rank(value: Call) -> int | None:
+    """The rank of noise, by the shape that it is drawn in."""
+    if value.name not in (*_NOISE, "normal") or value.name == "randn_like":
+        return None
+    given = value.args[2:] if value.name == "normal" else value.args
+    shape = given[0] if given else value.kwargs.get("size") or value.kwargs.get("shape")
+    if isinstance(shape, Seq):
+        return len(shape.items) if shape.exact and not any(isinstance(i, Elem) for i in shape.items) else None
+    spread = any(isinstance(a, Elem) for a in given)
+    return len(given) if len(given) > 1 and value.name == "randn" and not spread else None
 
 
 def unpatchify(program: Program) -> Unpatchify | None:

@@ -60,6 +60,9 @@ def _repeated(program: Program, root: Obj) -> list[tuple[Obj, str]]:
         if id(obj) in seen:
             continue
         seen.add(id(obj))
+        if obj.json_file is not None and obj.cls.is_module:
+            # Its sizes come from a file, what it is made of from its constructor.
+            obj = Obj(obj.cls, at=obj.at)
         program.ensure_ready(obj)
         for name, held in list(obj.attrs.items()):
             path = f"{prefix}.{name}" if prefix else name

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import is_none, options, same, walk
+from scaffold.inspect.program.algebra import is_none, options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Op, Param, Seq, Slice, Value
 from scaffold.inspect.prompt import encode_calls
 
 ORDER = 12
 KEYS = ("detail.negative.kind", "detail.negative.keys")
+_NEGATIVE = re.compile(r"neg|uncond")
 _TEXTS = {"": "empty_string", " ": "space"}
 _ZEROS = frozenset(("zeros_like", "zeros", "new_zeros"))
 
@@ -28,8 +31,8 @@ def _by_text(program: Program) -> dict[str, Fact]:
     """From the text that is encoded for a key of the request other than the prompt."""
     for record in encode_calls(program):
         text = record.args[0] if record.args else next(iter(record.kwargs.values()), None)
-        params = [n for n in walk(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")] if text else []
-        if text is None or not params or any(p.key == "prompt" for p in params):
+        params = [n for n in _spoken(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
+        if text is None or not params or not all(_NEGATIVE.search(p.key) for p in params):
             continue
         known = _default_text(text)
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
@@ -45,6 +48,20 @@ def _by_text(program: Program) -> dict[str, Fact]:
             facts["detail.negative.kind"] = fact(kind, places)
         return facts
     return {}
+
+
+def _spoken(text: Value | None) -> list[Value]:
+    """What a text is made of; how often it is repeated is not."""
+    found, stack, seen = [], [text] if text is not None else [], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        found.append(node)
+        repeated = [a for a in node.args if isinstance(a, Seq)] if isinstance(node, Op) and node.op == "*" else []
+        stack.extend(reversed(repeated or node.parts()))
+    return found
 
 
 def _by_difference(program: Program) -> dict[str, Fact]:

@@ -16,7 +16,7 @@ def answers(program: Program) -> dict[str, Fact]:
     """``settings``: extra arguments with a plain default, by name; ``default_seed``: the constant used without one."""
     facts: dict[str, Fact] = {}
     found: dict[str, tuple[object, Evidence | None]] = {}
-    for node in _parameters(program):
+    for node in parameters(program):
         if node.root == "extra_args" and "." not in node.key and node.default is not None:
             known = default_of(node.default)
             if isinstance(known, bool | int | float | str):
@@ -35,7 +35,8 @@ def answers(program: Program) -> dict[str, Fact]:
     return facts
 
 
-def _parameters(program: Program) -> list[Param]:
+def parameters(program: Program) -> list[Param]:
+    """Return everything of the request and the options that calls and tests of the run depend on, each once."""
     stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values(), r.result)]
     stack += [test.cond for test in program.trace.tests]
     seen: dict[int, Value] = {}

@@ -28,6 +28,7 @@ KEYS = (
     "answers.scheduler.direction",
     "answers.scheduler.shift",
     "detail.scheduler.default_steps",
+    "detail.schedule.grid",
 )
 
 
@@ -48,7 +49,7 @@ def answers(program: Program) -> dict[str, Fact]:
             if type(default) is int:
                 facts["detail.scheduler.default_steps"] = fact(default, [node.at])
             break
-    vector = _schedule_vector(found)
+    vector = schedule_vector(found)
     if vector is None:
         return facts
     grid = base_grid(vector)
@@ -56,6 +57,24 @@ def answers(program: Program) -> dict[str, Fact]:
         if any(isinstance(n, Attr) and n.name in ("timesteps", "sigmas") for n in walk(vector)):
             facts.update(_scheduler_schedule(program, vector))
         return facts
+    facts.update(_of_grid(vector, grid))
+    if "answers.scheduler.direction" not in facts:
+        facts.update(_of_alternatives(vector))
+    return facts
+
+
+def _of_alternatives(vector: Value) -> dict[str, Fact]:
+    """What all computed forms of a schedule have in common, where a request or a checkpoint decides which is taken."""
+    forms = [_of_grid(o, g) for o in options(vector) if (g := base_grid(o)) is not None]
+    if not forms or options(vector)[0] is vector:
+        return {}
+    shared = {k: f for k, f in forms[0].items() if all(k in o and o[k].value == f.value for o in forms[1:])}
+    return {k: Fact(f.value, f.evidence, "likely") for k, f in shared.items() if f.confidence != "unknown"}
+
+
+def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
+    """Direction and shift of a schedule that is made from one grid."""
+    facts: dict[str, Fact] = {}
     start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
     if not isinstance(start, int | float) or not isinstance(end, int | float):
         return facts
@@ -64,6 +83,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if first is not None and last is not None and first != last:
         direction = "descending" if first > last else "ascending"
         facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
+        facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at])
     facts["answers.scheduler.shift"] = _shift(
         vector, grid, ascending=first is not None and last is not None and first < last
     )
@@ -86,13 +106,13 @@ def _spell_count(count: Linear) -> str:
     return "n" if count.offset == 0 else f"n{count.offset:+d}"
 
 
-def _schedule_vector(found: Denoising) -> Value | None:
+def schedule_vector(found: Denoising) -> Value | None:
     """The schedule that the loop walks: from the step's arguments, else from what the loop runs over."""
     if found.step is not None:
         for argument in [*found.step.args, *found.step.kwargs.values()]:
             if is_turn(argument, found.number) and not is_difference(argument, found.number):
                 return vector_of(next(o for o in options(argument)))
-    if found.loop.source is not None:
+    if found.loop.source is not None and not _is_range(found.loop.source):
         vector = vector_of(found.loop.source)
         if base_grid(vector) is not None:
             return vector
@@ -101,6 +121,10 @@ def _schedule_vector(found: Denoising) -> Value | None:
             if isinstance(node, Item) and is_turn(node, found.number) and base_grid(node.base) is not None:
                 return node.base
     return vector_of(found.loop.source) if found.loop.source is not None else None
+
+
+def _is_range(source: Value) -> bool:
+    return isinstance(source, Call) and source.name == "range"
 
 
 def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:

@@ -30,7 +30,7 @@ def print_table(table: dict[str, Any], label: str, console: Console | None = Non
     from rich.table import Table
     from rich.text import Text
 
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, emoji=False)
     counts = table["upstream"]
     console.print(Text(f"vllm-omni {label}: {counts['registry_keys']} keys, {counts['classes']} classes", "bold"))
     for path in PATHS:

@@ -41,7 +41,7 @@ def print_report(report: Report, svg: Path | None = None, console: Console | Non
     from rich.console import Console
 
     if console is None:
-        console = Console(record=svg is not None, width=110 if svg is not None else None, highlight=False)
+        console = Console(record=svg is not None, width=110 if svg is not None else None, highlight=False, emoji=False)
     for part in render(report):
         console.print(part)
     if svg is not None:

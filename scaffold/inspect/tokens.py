@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,9 +36,19 @@ def answers(program: Program) -> dict[str, Fact]:
     shown = {name: {"source": t.source, "id": t.id} for name, t in tokens.items()}
     texts = {name: t.text for name, t in tokens.items() if t.text is not None}
     return {
-        "answers.tokens": fact(shown, places) if tokens else Fact({}, (), "likely"),
+        "answers.tokens": fact(shown, places) if tokens else _none(program),
         "detail.tokens.text": fact(texts, [tokens[n].value.at for n in texts]),
     }
+
+
+def _none(program: Program) -> Fact:
+    """No special tokens, unless the pipeline's own files speak of one that was not found."""
+    for cls in program.cls.mro:
+        for node in ast.walk(cls.node):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            if name.endswith((_SUFFIX, "_token")) or name == _LOOKUP:
+                return Fact(None, (), "unknown")
+    return Fact({}, (), "likely")
 
 
 def find_tokens(program: Program) -> dict[str, Token]:

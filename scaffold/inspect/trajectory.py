@@ -19,9 +19,11 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None or program.result is None:
         return {}
     fields: dict[str, Evidence | None] = {}
+    # A list that a turn fills to make the next sample is no record of the turns.
+    carried = {id(v) for v in loop.loop.carried.values()}
     for option in options(program.result):
         for path, leaf in _leaves(option, "", 0):
-            if _is_recorded(leaf, loop.number):
+            if _is_recorded(leaf, loop.number, carried):
                 fields.setdefault(path, leaf.at)
     kept = [s.at for s in _recorded_lists(program, loop.number)]
     facts = {"answers.trajectory.recorded": fact(bool(fields), list(fields.values()) or kept or [loop.loop.at])}
@@ -50,8 +52,8 @@ def _leaves(value: Value, path: str, depth: int) -> Iterator[tuple[str, Value]]:
         yield from _leaves(part, path, depth + 1)
 
 
-def _is_recorded(value: Value, loop: int) -> bool:
-    return any(isinstance(n, Seq) and any(number == loop for _, number in n.appends) for n in walk(value))
+def _is_recorded(value: Value, loop: int, carried: set[int]) -> bool:
+    return any(isinstance(n, Seq) and any(number == loop for _, number in n.appends) for n in walk(value, carried))
 
 
 def _recorded_lists(program: Program, loop: int) -> list[Seq]:

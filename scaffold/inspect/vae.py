@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from scaffold.inspect.facts import Confidence, Fact, fact
-from scaffold.inspect.latents import decode_record, grid_letters, grid_stride, unpatchify
+from scaffold.inspect.latents import (
+    decode_record,
+    grid_letters,
+    grid_stride,
+    initial_noise,
+    sample_rank,
+    unpatchify,
+)
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
-from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Attr, Conf, Value
+from scaffold.inspect.program.numeric import default_of, number
+from scaffold.inspect.program.values import Attr, ClassRef, Conf, Const, Param, Seq, Value
 
 ORDER = 9
 KEYS = (
@@ -18,21 +27,27 @@ KEYS = (
 )
 
 
+_PIXELS = (1024, 2048)
+_VAE = re.compile(r"vae|autoencoder|vocoder", re.IGNORECASE)
+
+
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     record = decode_record(program)
     if record is None:
-        return facts
+        return _none(program)
     receiver = record.receiver
     if receiver is None and isinstance(record.func, Attr):
         receiver = record.func.base
     for option in options(receiver) if receiver is not None else []:
         name = class_name(option)
         if name is not None:
-            facts["answers.vae.class"] = fact(name, [option.at, record.at])
+            made = next((r.at for r in program.trace.calls if r.result is option), option.at)
+            facts["answers.vae.class"] = fact(name, [made, record.at])
             held = program.attribute_of(option)
             if held is not None:
-                facts["detail.vae.attribute"] = fact(held, [option.at])
+                facts["detail.vae.attribute"] = fact(held, [made])
+            facts.update(_of_noise(program))
             break
     found = unpatchify(program)
     letters = grid_letters(found) if found is not None else None
@@ -44,6 +59,47 @@ def answers(program: Program) -> dict[str, Fact]:
         if stride is not None and isinstance(patch, int) and patch > 0:
             facts.update(_size("answers.vae.downsample", stride, patch))
     return facts
+
+
+def _none(program: Program) -> dict[str, Fact]:
+    """No autoencoder, where nothing is decoded after a loop that was followed from the request to the result."""
+    loop = program.denoising
+    if loop is None or loop.sample is None or program.alone or program.result is None:
+        return {}
+    names = [*program.pipeline.attrs, *(c.func.cls.name for c in program.trace.calls if isinstance(c.func, ClassRef))]
+    if any(_VAE.search(n) for n in names) or any(r.method == "decode" for r in program.trace.calls):
+        return {}
+    return {key: fact(None, [loop.loop.at], "likely") for key in KEYS[:3]}
+
+
+def _of_noise(program: Program) -> dict[str, Fact]:
+    """Channels and stride where the sample starts as noise of the latents' own shape, (B, C, …, height, width)."""
+    noise, rank = initial_noise(program), sample_rank(program)
+    shape = noise.args[0] if noise is not None and noise.args else None
+    if rank not in (4, 5) or not isinstance(shape, Seq) or not shape.exact or len(shape.items) != rank:
+        return {}
+    facts: dict[str, Fact] = {}
+    channels, own = shape.items[1], {cls.module.file for cls in program.cls.mro}
+    if isinstance(channels, Const) and channels.at is not None and channels.at.file in own:
+        # A default of the denoiser's class is not the number that its checkpoint has.
+        facts.update(_size("answers.vae.channels", channels, 1))
+    strides = [_stride(side, name) for side, name in zip(shape.items[-2:], ("height", "width"), strict=True)]
+    if strides[0] is not None and strides[0] == strides[1]:
+        facts["answers.vae.downsample"] = fact(strides[0], [shape.items[-2].at, shape.items[-1].at])
+    return facts
+
+
+def _stride(side: Value, name: str) -> int | None:
+    """Pixels of the image to one entry of a side of the latents, if the side is the request's by a number."""
+    if any(isinstance(n, Conf) for n in walk(side)):
+        return None
+    given = [n for n in walk(side) if isinstance(n, Param) and n.key == name]
+    if not given:
+        return None
+    sides = [number(side, {id(n): float(pixels) for n in given}) for pixels in _PIXELS]
+    strides = {pixels / length for pixels, length in zip(_PIXELS, sides, strict=True) if length}
+    stride = strides.pop() if len(strides) == 1 and all(sides) else 0.0
+    return int(stride) if stride >= 1 and stride == int(stride) else None
 
 
 def _size(key: str, value: Value, divisor: int) -> dict[str, Fact]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import External, Seq
-from scaffold.inspect.weight_sources import text_of, weight_sources
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.values import Call, External, Obj, Seq
+from scaffold.inspect.weight_sources import text_of, texts_of, weight_sources
 
 _FILE_LOADERS = ("safetensors.torch.load_file", "safetensors.safe_open", "torch.load")
 _WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -15,17 +17,37 @@ def weight_files(program: Program) -> dict[str, Evidence | None]:
     """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern."""
     files: dict[str, Evidence | None] = {}
     for _, source in weight_sources(program):
-        folder = text_of(source.kwargs.get("subfolder"))
         patterns = source.kwargs.get("allow_patterns_overrides")
         names = [text_of(i) for i in patterns.items] if isinstance(patterns, Seq) else []
-        for name in [n for n in names if n] or ["*.safetensors"]:
-            files.setdefault(f"{folder}/{name}" if folder else name, source.at)
+        for folder in texts_of(source.kwargs.get("subfolder")) or [None]:
+            for name in [n for n in names if n] or ["*.safetensors"]:
+                files.setdefault(f"{folder}/{name}" if folder else name, source.at)
     if not files:
-        files = _opened(program)
+        files = _opened(program) or _pretrained(program)
     if program.headers is not None and any(f == "*.safetensors" for f in files):
         named = [str(getattr(f, "name", f)) for f in program.headers.files]
         place = files.pop("*.safetensors")
         files.update(dict.fromkeys(named, place))
+    return files
+
+
+def opens_files(program: Program) -> bool:
+    """Whether the pipeline reads weight files by itself."""
+    return any(isinstance(r.func, External) and r.func.path in _FILE_LOADERS for r in program.trace.calls)
+
+
+def _pretrained(program: Program) -> dict[str, Evidence | None]:
+    """The folder from which a class of the source, held by the pipeline, fills its own weights."""
+    files: dict[str, Evidence | None] = {}
+    for held in program.pipeline.attrs.values():
+        for module in options(held):
+            if isinstance(module, Obj) and module.json_file is not None and module.cls.is_module:
+                given = module.kwargs.get("subfolder")
+                if isinstance(given, Call) and given.name == "get" and len(given.args) == 2:
+                    given = given.args[1]
+                folder = default_of(given)
+                if isinstance(folder, str):
+                    files.setdefault(f"{folder}/*.safetensors", module.at)
     return files
 
 

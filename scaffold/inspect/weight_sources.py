@@ -40,6 +40,15 @@ def text_of(value: Value | None) -> str | None:
     return None
 
 
+def texts_of(value: Value | None) -> list[str | None]:
+    """All texts that a value may be, None where it may be None."""
+    found: list[str | None] = []
+    for option in options(value) if value is not None else []:
+        if isinstance(option, Const) and (option.value is None or isinstance(option.value, str)):
+            found.append(option.value or None)
+    return found
+
+
 def component_sources(program: Program) -> Iterator[tuple[Obj | Call, str | None, Value]]:
     """Each source that fills one attribute of the pipeline: the source, its folder if constant, the component.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
+from scaffold.lifecycle.text import plain_console
 
 if TYPE_CHECKING:
     from scaffold.lifecycle.package import ScaffoldedPackage
@@ -23,8 +23,10 @@ def print_check(package: ScaffoldedPackage) -> bool:
     if not hasattr(rules, "check_paths"):
         return True
     findings: list[Any] = list(rules.check_paths([package.root / package.path]).findings)
+    console = plain_console()
     for finding in findings[:SHOWN]:
-        typer.echo(f"{finding.path}:{finding.line}: {finding.severity}: {finding.message} [{finding.rule}]")
+        line = f"{finding.path}:{finding.line}: {finding.severity}: {finding.message} [{finding.rule}]"
+        console.print(line, markup=False)
     if len(findings) > SHOWN:
-        typer.echo(f"and {len(findings) - SHOWN} more; run `omni-scaffold check {package.path}`")
+        console.print(f"and {len(findings) - SHOWN} more; run `omni-scaffold check {package.path}`")
     return not any(str(getattr(finding.severity, "value", finding.severity)) == "error" for finding in findings)

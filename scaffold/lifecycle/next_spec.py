@@ -34,9 +34,11 @@ def edited_spec(package: ScaffoldedPackage) -> NextSpec:
         ScaffoldError: a value cannot be rendered.
     """
     from scaffold import __version__
+    from scaffold.grade import PARTIAL, grade_of
+    from scaffold.grade.rendering import validate_partial
     from scaffold.spec.validate import validate
 
-    validate(package.spec, package.spec_path)
+    (validate_partial if grade_of(package.spec) == PARTIAL else validate)(package.spec, package.spec_path)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
     return NextSpec(replace(package.spec, sections=sections), ())
 

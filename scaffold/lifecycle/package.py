@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -51,7 +52,7 @@ class ScaffoldedPackage:
         from scaffold.spec import IntegrationSpec
         from scaffold.target import Checkout
 
-        folder = _find(Path(given).expanduser())
+        folder = _find(_named(given))
         root = folder.parents[2]
         shown = _shown(Path(given), folder)
         try:
@@ -113,32 +114,41 @@ class ScaffoldedPackage:
         return wiring_edits(files, self.spec.context())
 
 
-def recover_around(given: str | Path) -> str | None:
-    """Undo or finish what an interrupted run left in the tree of a package, and say which.
+def recover_around(given: str | Path) -> None:
+    """Undo or finish what an interrupted run left in the tree of a package, and say which on stderr.
 
     A run that was killed may have taken the package itself away, so that the tree is looked for by its shape.
     """
-    from scaffold.plan import recover
+    from scaffold.plan.recovery import recover_aloud
 
-    path = Path(given).expanduser().absolute()
+    path = _real(_named(given))
     for candidate in (path, *path.parents):
         if (candidate / PIPELINES).is_dir():
-            return recover(candidate)
-    return None
+            recover_aloud(candidate)
+            return
+
+
+def _named(given: str | Path) -> Path:
+    if not str(given).strip():
+        raise ScaffoldError("PACKAGE is empty", hint="name the package's folder")
+    return Path(given).expanduser()
+
+
+def _real(given: Path) -> Path:
+    """Return the folder that is meant, without links and ``..``; a ``scaffold.toml`` may itself be a link."""
+    return Path(os.path.realpath(given.parent if given.name == SPEC_NAME else given))
 
 
 def _shown(given: Path, folder: Path) -> str:
     """Return the path of the spec as the user would write it."""
     if given.name == SPEC_NAME:
         return str(given)
-    return str(given / folder.relative_to(given.expanduser().absolute()) / SPEC_NAME)
+    return str(given / folder.relative_to(_real(given.expanduser())) / SPEC_NAME)
 
 
 def _find(given: Path) -> Path:
     """Return the absolute folder of the package that is meant."""
-    path = given.absolute()
-    if path.name == SPEC_NAME:
-        path = path.parent
+    path = _real(given)
     found = (
         [path] if (path / SPEC_NAME).is_file() else sorted(p.parent for p in path.glob(f"{PIPELINES}/*/{SPEC_NAME}"))
     )

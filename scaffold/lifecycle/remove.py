@@ -60,7 +60,7 @@ def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
     """
     from scaffold.plan.output import states
 
-    unfinished = recover_around(given)
+    recover_around(given)
     package = ScaffoldedPackage.open(given)
     recorded = {**package.spec.files, package.spec_path: ""}
     for path in recorded:
@@ -79,7 +79,7 @@ def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
             continue
         changes.append(PlannedChange(path, state, None))
         changes += _compiled(package.root, path)
-    notes = [unfinished] if unfinished else []
+    notes: list[str] = []
     if package.checkout is not None:
         changes += _unwired(package, notes)
     else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +20,9 @@ if TYPE_CHECKING:
 def print_update(result: UpdateResult, *, written: tuple[str, ...] | None) -> None:
     """Print an update; ``written`` is None after a dry run."""
     old, new = result.package.spec, result.spec
-    console = _console()
+    console = plain_console()
     console.print(
-        f"[bold]{new.value('names.display')}[/]  from vllm-omni {old.value('upstream.version')} to "
+        f"[bold]{escape(str(new.value('names.display')))}[/]  from vllm-omni {old.value('upstream.version')} to "
         f"{new.value('upstream.version')}, for verl-omni {new.value('target.profile')}"
     )
     _plan(console, result.plan, result.notes)
@@ -46,8 +49,8 @@ def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
 
 def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:
     """Print a removal; ``written`` is None after a dry run."""
-    console = _console()
-    console.print(f"[bold]{removal.package.spec.value('names.display')}[/]  {removal.package.path}")
+    console = plain_console()
+    console.print(f"[bold]{escape(str(removal.package.spec.value('names.display')))}[/]  {removal.package.path}")
     _plan(console, removal.plan, removal.notes)
     count = len(removal.plan.pending)
     if written is None:
@@ -66,9 +69,18 @@ def _plan(console: Console, plan: Plan, notes: Iterable[str]) -> None:
     console.print()
     console.print(plan.tree(), end="", markup=False)
     for note in notes:
-        console.print(f"[yellow]note:[/] {note}")
+        console.print(f"[yellow]note:[/] {escape(note)}")
     console.print()
 
 
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+class _Console(Console):
+    """Falls silent when the reader of a pipe has left; whether a person has to decide must still be said."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def plain_console() -> Console:
+    """Return a console that wraps nothing, and that a closed pipe does not stop."""
+    return _Console(highlight=False, soft_wrap=True, emoji=False)

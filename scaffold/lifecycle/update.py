@@ -83,8 +83,11 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
 
     if request.spec and (request.vllm_omni or request.base):
         raise ScaffoldError("--spec renders scaffold.toml as it is", hint="leave out --vllm-omni and --from")
-    unfinished = recover_around(request.package)
-    notes = [unfinished] if unfinished else []
+    for flag, value in (("--vllm-omni", request.vllm_omni), ("--from", request.base)):
+        if value is not None and not value.strip():
+            raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
+    recover_around(request.package)
+    notes: list[str] = []
     package = ScaffoldedPackage.open(request.package)
     _refuse_unresolved(package)
     if not request.force:

@@ -29,7 +29,7 @@ def render_package(
     from dataclasses import replace
 
     from scaffold.grade import PARTIAL, grade_of
-    from scaffold.grade.rendering import ported_text, validate_partial
+    from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
     from scaffold.render import RenderedFile, render
     from scaffold.spec import IntegrationSpec
@@ -41,7 +41,7 @@ def render_package(
     context = spec.context()
     if grade_of(spec) == PARTIAL:
         validate_partial(spec)
-        context["ported"] = {"source": ported_text(spec, port)}
+        context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
     else:
         validate(spec)
         rules = spec.value("checkpoint.rules")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.new.hand_set import keep_hand_set
 from scaffold.new.package import render_package
 from scaffold.new.recorded import known_digests, package_path
 from scaffold.new.refusal import refuse
@@ -43,7 +44,8 @@ def plan_new(request: NewRequest) -> NewResult:
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
     """
-    from scaffold.plan import plan_checkout, plan_output, recover, wiring_edits
+    from scaffold.plan import plan_checkout, plan_output, wiring_edits
+    from scaffold.plan.recovery import recover_aloud
     from scaffold.progress import step
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
@@ -54,9 +56,7 @@ def plan_new(request: NewRequest) -> NewResult:
         raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
     notes: list[str] = []
     checkout = None
-    unfinished = recover(Path(request.verl_omni or request.out or ".").expanduser())
-    if unfinished:
-        notes.append(unfinished)
+    recover_aloud(Path(request.verl_omni or request.out or ".").expanduser())
     if request.verl_omni is not None:
         checkout = Checkout.open(request.verl_omni)
         profile = checkout.profile
@@ -88,6 +88,8 @@ def plan_new(request: NewRequest) -> NewResult:
         else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     )
     if checkout is not None:
+        if request.spec is None:
+            plan = keep_hand_set(plan, spec)
         notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes))
 

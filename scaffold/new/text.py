@@ -15,10 +15,12 @@ from scaffold.spec import IntegrationSpec
 
 def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:
     """Print the result of ``new``; ``written`` is None after a dry run."""
-    console = Console(highlight=False, soft_wrap=svg is None, record=svg is not None, width=110 if svg else None)
+    console = Console(
+        highlight=False, emoji=False, soft_wrap=svg is None, record=svg is not None, width=110 if svg else None
+    )
     spec = result.spec
     console.print(
-        f"[bold]{spec.value('names.display')}[/]  {spec.value('upstream.class')} of vllm-omni "
+        f"[bold]{escape(str(spec.value('names.display')))}[/]  {spec.value('upstream.class')} of vllm-omni "
         f"{spec.value('upstream.version')} for verl-omni {spec.value('target.profile')}"
     )
     console.print()
@@ -26,11 +28,11 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
     console.print()
     table = Table(box=None, show_header=False, pad_edge=False)
     for label, value in _facts(result):
-        table.add_row(f"[dim]{label}[/]", value)
+        table.add_row(f"[dim]{label}[/]", escape(value))
     console.print(table)
     _print_missing(console, spec)
     for note in result.notes:
-        console.print(f"[yellow]note:[/] {note}")
+        console.print(f"[yellow]note:[/] {escape(note)}")
     console.print()
     console.print(_conclusion(result, written))
     if svg is not None:

@@ -40,6 +40,8 @@ def add_page(source: str, page: str, *, path: str) -> str:
 def remove_page(source: str, page: str, *, path: str) -> str:
     """Undo `add_page`; an index without the page stays as it is."""
     lines = source.splitlines(keepends=True)
+    if all(line.strip() != page for line in lines):
+        return source
     first, last = _toctree(lines, path)
     return "".join(line for i, line in enumerate(lines) if not (first <= i < last and line.strip() == page))
 

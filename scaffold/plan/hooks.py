@@ -60,13 +60,14 @@ def remove_package(source: str, package: str, *, path: str = REGISTRY) -> str:
 
     _validate(package)
     module = _parse(source, path)
+    footer = [*exports.comments_above(module.body, package), *module.footer]
     body = exports.remove(list(module.body), package, path)
     body = star_import.remove(body, package)
     body = submodules.remove(body, package)
     header = list(module.header)
     while not body and module.body and header and header[-1].comment is None:
         header.pop()
-    return module.with_changes(body=body, header=header).code
+    return module.with_changes(body=body, header=header, footer=footer).code
 
 
 @dataclass(frozen=True)

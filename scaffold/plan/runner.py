@@ -16,6 +16,7 @@ _SELECTED = "run_selected_test"
 _RULED = re.compile(r"# ── Test \d+: ")
 _RULED_WIDTH = 81
 _TABLE = re.compile(r"^declare -A RUN_TEST=\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"\[(\d+)\]=")
 _OVERRIDES = re.compile(r"^(\w*trainer_args)=\(", re.MULTILINE)
 _SCRIPT = re.compile(r"[A-Za-z0-9_./-]+", re.ASCII)
 _TITLE = re.compile(r"[A-Za-z0-9 _.,()+/-]+", re.ASCII)
@@ -54,7 +55,8 @@ def add_entry(source: str, script: str, title: str, *, path: str) -> str:
     if any(entry.runs(script) for entry in entries):
         return source
     last = entries[-1]
-    number = max(entry.number for entry in entries) + 1
+    # The table may hold a number whose entry is gone; it belongs to somebody else.
+    number = max([entry.number for entry in entries] + _table_numbers(source)) + 1
     block = _block(source, last, lines, number, script, title)
     index = last.last + 1
     while index < len(lines) and not lines[index].strip():
@@ -132,6 +134,11 @@ def _block(source: str, last: _Entry, lines: list[str], number: int, script: str
         heading = f"# ── Test {number}: {title} "
         block.insert(0, heading + "─" * max(2, _RULED_WIDTH - len(heading)))
     return block
+
+
+def _table_numbers(source: str) -> list[int]:
+    table = _TABLE.search(source)
+    return [int(number) for number in _NUMBER.findall(table[1])] if table else []
 
 
 def _with_number(source: str, number: int, path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaffold.port.result import Assumption, Fused, Gap, Port
+from scaffold.port.result import Assumption, Fused, Gap, Kept, Port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from scaffold.port.stacked import Row
     from scaffold.upstream import UpstreamSource
 
-__all__ = ["Assumption", "Fused", "Gap", "Port", "port_denoiser"]
+__all__ = ["Assumption", "Fused", "Gap", "Kept", "Port", "port_denoiser"]
 
 
 def port_denoiser(
-    source: UpstreamSource, module: str, name: str, *, stacked: Sequence[Row] = (), also: Sequence[str] = ()
+    source: UpstreamSource,
+    module: str,
+    name: str,
+    *,
+    stacked: Sequence[Row] = (),
+    also: Sequence[str] = (),
+    kept: Kept | None = None,
 ) -> Port:
     """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
     from scaffold.port.denoiser import port_denoiser as port
 
-    return port(source, module, name, stacked=stacked, also=also)
+    return port(source, module, name, stacked=stacked, also=also, kept=kept)

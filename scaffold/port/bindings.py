@@ -16,6 +16,7 @@ FOLLOWED = (
     "vllm_omni.diffusion.utils.",
     "vllm_omni.model_executor.layers.",
     "vllm_omni.model_executor.models.",
+    "vllm_omni.transformers_utils.configs.",
 )
 NOT_FOLLOWED = ("vllm_omni.diffusion.layers.custom_op", "vllm_omni.diffusion.layers.fused_moe")
 # What the text of `support` calls by these names; unused imports are dropped at the end.

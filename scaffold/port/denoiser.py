@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.program.modules import ModuleGraph
-from scaffold.port.engine import NEVER, Engine
+from scaffold.port.building import Building, building_of
+from scaffold.port.checkpointed import checkpoint_layers
+from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
-from scaffold.port.result import Port
+from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 
 if TYPE_CHECKING:
@@ -20,7 +23,13 @@ if TYPE_CHECKING:
 
 
 def port_denoiser(
-    source: UpstreamSource, module: str, name: str, *, stacked: Sequence[Row] = (), also: Sequence[str] = ()
+    source: UpstreamSource,
+    module: str,
+    name: str,
+    *,
+    stacked: Sequence[Row] = (),
+    also: Sequence[str] = (),
+    kept: Kept | None = None,
 ) -> Port:
     """Return the class and all that it needs as one module of plain torch.
 
@@ -30,6 +39,8 @@ def port_denoiser(
         name: the class.
         stacked: rows ``(parameter, part, shard)`` of the pipeline's loader, used where the denoiser's own has none.
         also: names of methods to keep beside those that ``forward`` leads to.
+        kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
+            far as all of it has a counterpart.
 
     Raises:
         ScaffoldError: there is no such class, or the port is no valid module.
@@ -38,11 +49,19 @@ def port_denoiser(
     origin = resolve(graph, module, name)
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
-    engine = Engine(graph, source.version or source.label, list(stacked))
-    engine.attributes |= set(also) - NEVER
-    engine.run(origin)
+    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also))
+    building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
+    streams = building is not None and building.streamed
+    run = request.run(building, streams)
+    if run.engine.gaps and run.builder:
+        # What is missing may be missing of these alone: they are left out then.
+        bare = request.run(None, False)
+        if set(run.engine.gaps) - set(bare.engine.gaps):
+            run = bare
+    engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
-    text = finish(module_text(engine, _header(engine, origin, files)))
+    checkpointed = checkpoint_layers(module_text(engine, _header(engine, origin, files)))
+    text = finish(checkpointed.text)
     tree = ast.parse(text)
     entry = engine.order[origin]
     return Port(
@@ -60,7 +79,46 @@ def port_denoiser(
         assumptions=tuple(engine.assumptions[key] for key in sorted(engine.assumptions)),
         parameters=_parameters(tree, entry, "__init__"),
         inputs=_parameters(tree, entry, "forward"),
+        checkpointed=checkpointed.layers,
+        kept=kept,
+        builder=run.builder,
+        streamed=streams and bool(run.builder),
+        loader=bool(engine.loaders),
+        loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
+
+
+@dataclass(frozen=True)
+class _Run:
+    engine: Engine
+    builder: str = ""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One denoiser, ported with or without how it is built and loaded."""
+
+    graph: ModuleGraph
+    version: str
+    origin: Defined
+    stacked: tuple[Row, ...]
+    also: frozenset[str]
+
+    def run(self, building: Building | None, loads: bool) -> _Run:
+        engine = Engine(self.graph, self.version, list(self.stacked))
+        engine.attributes |= self.also - NEVER
+        if loads:
+            engine.keep_loader(self.origin)
+        entries = [self.origin]
+        if building is not None:
+            entries.append(Defined(building.module, engine.files.add(building.module, building.text)))
+        engine.run(*entries)
+        return _Run(engine, engine.order[entries[-1]] if building is not None else "")
+
+
+def _lines(engine: Engine, key: Defined) -> tuple[str, int, int]:
+    _, twin = engine.classes[key].methods[LOADER]
+    return engine.files.info(key.module).file, twin.lineno, twin.end_lineno or twin.lineno
 
 
 def _header(engine: Engine, origin: Defined, files: Sequence[str]) -> str:

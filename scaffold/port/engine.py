@@ -20,7 +20,8 @@ from scaffold.port.statements import Statements
 
 # Methods that anything may call without naming them, and those that no training module calls.
 ALWAYS = frozenset({"__init__", "forward", "__call__", "__post_init__", "forward_native"})
-NEVER = frozenset({"load_weights", "from_pretrained", "dispatch_forward", "forward_cuda", "forward_hip", "forward_npu",
+LOADER = "load_weights"
+NEVER = frozenset({LOADER, "from_pretrained", "dispatch_forward", "forward_cuda", "forward_hip", "forward_npu",
                    "forward_xpu", "forward_musa"})  # fmt: skip
 
 
@@ -33,6 +34,7 @@ class Engine(HeldLayers):
         self.ported: dict[Defined, dict[str, cst.FunctionDef]] = {}
         self.lines: dict[Defined, dict[int, list[cst.BaseStatement]]] = {}
         self.attributes = set(ALWAYS)
+        self.loaders: set[Defined] = set()
         self._decided: dict[Defined, str | None] = {}
 
     # Values
@@ -74,9 +76,23 @@ class Engine(HeldLayers):
 
     # The closure
 
-    def run(self, entry: Defined) -> None:
-        """Port a class and all that it needs."""
+    def keep_loader(self, entry: Defined) -> bool:
+        """Take over how a class places weights of the checkpoint; tells whether it does so itself."""
+        found = self.files.definition(entry.module, entry.name)
+        if found is None or not isinstance(found.node, cst.ClassDef):
+            return False
         self.reference(entry)
+        owner = next((c for c in self.mro(self.enter_class(entry, found)) if LOADER in c.methods), None)
+        if owner is None:
+            return False
+        self.loaders.add(owner.key)
+        self.attributes.add(LOADER)
+        return True
+
+    def run(self, *entries: Defined) -> None:
+        """Port definitions and all that they need."""
+        for entry in entries:
+            self.reference(entry)
         while True:
             while self._pending:
                 self._port(self._pending.pop(0))
@@ -115,7 +131,8 @@ class Engine(HeldLayers):
             entry = self.classes[origin]
             ordered = sorted(entry.methods, key=lambda name: name != "__init__")
             for name in ordered:
-                if name in self.ported[origin] or name in NEVER or name not in self.attributes:
+                left_out = name in NEVER and not (name == LOADER and origin in self.loaders)
+                if name in self.ported[origin] or left_out or name not in self.attributes:
                     continue
                 node, twin = entry.methods[name]
                 scope = Scope.of(self.graph, self.files.info(origin.module), twin)

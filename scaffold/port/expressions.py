@@ -11,7 +11,7 @@ from scaffold.port.deciding import Deciding
 from scaffold.port.layer import Arguments, Built, UnsupportedError
 from scaffold.port.layers import ENGINES, kind_of
 from scaffold.port.names import Defined, External, Scope
-from scaffold.port.one_device import methods_of, names, table
+from scaffold.port.one_device import attributes_of, methods_of, names, table
 
 if TYPE_CHECKING:
     from scaffold.port.classes import ClassEntry, HeldLayer
@@ -51,6 +51,9 @@ class Expressions(Deciding):
             for name in rest:
                 node = cst.Attribute(node, cst.Name(name))
             return node
+        answered = self._answered(original_node)
+        if answered is not None:
+            return answered
         held = self._held(original_node.value)
         if held is not None:
             return self._layer_attribute(original_node, held)
@@ -96,6 +99,20 @@ class Expressions(Deciding):
             return self._device()
         self.problems.append(path)
         return node
+
+    def _answered(self, node: cst.Attribute) -> cst.BaseExpression | None:
+        """Return the literal of ``get_group().attribute``."""
+        if not isinstance(node.value, cst.Call):
+            return None
+        origin, rest = self.scope.path(node.value.func)
+        if origin is None or rest or (isinstance(origin, Defined) and self.engine.followed(origin)):
+            return None
+        last = origin.name if isinstance(origin, Defined) else origin.path.rpartition(".")[2]
+        literal = attributes_of(last).get(node.attr.value)
+        if literal is None:
+            return None
+        self.decided = True
+        return cst.parse_expression(literal)
 
     # Devices: the target names none
 
@@ -223,6 +240,11 @@ class Expressions(Deciding):
             return cst.parse_expression(literal)
         if last in names("FIRST_ARGUMENT") and node.args:
             return self.rewrite(node.args[0].value)
+        if last in names("DEVICES"):
+            return cst.parse_expression(f"{self.engine.library('torch')}.device({code(self._device())})")
+        if last in table("LIBRARY"):
+            module, _, made = table("LIBRARY")[last].rpartition(".")
+            return cst.parse_expression(f"{self.engine.library(module, made)}()")
         if last in names("LOGGERS"):
             return cst.parse_expression(f"{self.engine.library('logging')}.getLogger(__name__)")
         if kind_of(path) is not None:

@@ -44,6 +44,14 @@ class Files:
             self._files[module] = self._read(module)
         return self._files[module].definitions.get(name)
 
+    def add(self, module: str, text: str) -> str:
+        """Put a function beside the definitions of a module, whose names it sees; returns its name."""
+        info = self.info(module)
+        node, twin = cst.parse_module(text).body[0], ast.parse(text).body[0]
+        assert isinstance(node, cst.FunctionDef)
+        self._files[module].definitions[node.name.value] = Definition(module, node.name.value, info.file, node, twin)
+        return node.name.value
+
     def info(self, module: str) -> ModuleInfo:
         """Return what is known about imports of the module."""
         if module not in self._files:

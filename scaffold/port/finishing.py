@@ -13,7 +13,7 @@ from scaffold.render.formats.python import SETTINGS, ruff_binary
 
 # Rules of the target that are mended; what is left of them is upstream's style, and is named in the text.
 _RULES = "E,F,UP,B,I,G"
-_LEFT_OUT = "F405,F403,E731,B007,UP032,G004,UP045,UP035,B006"
+_LEFT_OUT = "F405,F403,E731,B007,UP032,G004,UP045,UP035"
 _FATAL = frozenset({"F821", "F822", "F823", "F811"})
 
 

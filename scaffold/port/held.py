@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.modules import ModuleGraph, ModuleInfo
 from scaffold.port.names import Defined, Scope, resolve
+from scaffold.port.result import Kept
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -39,6 +40,18 @@ def find_denoiser_class(graph: ModuleGraph, report: Report) -> Defined | None:
         if len(classes) == 1:
             return classes.pop()
     return _around_loop(graph, report, pipeline)
+
+
+def holding_attribute(graph: ModuleGraph, report: Report, denoiser: Defined) -> Kept | None:
+    """Return where the pipeline keeps its denoiser; None where no attribute of it holds an instance, or several do."""
+    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
+    if not isinstance(pipeline, Defined):
+        return None
+    held = _attributes(graph, pipeline)
+    called = [name for name in _called_in_loop(graph, report) if denoiser in held.get(name, ())]
+    names = [name for name, classes in held.items() if classes == {denoiser}]
+    chosen = called[:1] or [name for name in names if name in _USUAL][:1] or names
+    return Kept(pipeline.module, pipeline.name, chosen[0]) if len(chosen) == 1 else None
 
 
 def _around_loop(graph: ModuleGraph, report: Report, pipeline: Defined) -> Defined | None:
@@ -146,11 +159,11 @@ def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method:
     return found
 
 
-def _made(graph: ModuleGraph, scope: Scope, method: ast.FunctionDef) -> Iterator[tuple[str, Defined]]:
+def _made(graph: ModuleGraph, scope: Scope, method: ast.FunctionDef, depth: int = 0) -> Iterator[tuple[str, Defined]]:
     """Yield local names that hold an instance of a class of the source."""
     for statement in ast.walk(method):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            value = _class_of(graph, scope, statement.value, {})
+            value = _class_of(graph, scope, statement.value, {}, depth)
             if value is not None:
                 yield statement.targets[0].id, value
 
@@ -180,7 +193,7 @@ def _class_of(
     if info is None or not isinstance(node, ast.FunctionDef):
         return None
     inner = Scope.of(graph, info, node)
-    locals_made = dict(_made(graph, inner, node))
+    locals_made = dict(_made(graph, inner, node, depth + 1))
     returned = {
         _class_of(graph, inner, found.value, locals_made, depth + 1)
         for found in ast.walk(node)

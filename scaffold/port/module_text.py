@@ -11,6 +11,7 @@ import libcst as cst
 from scaffold.port.classes import ClassEntry
 from scaffold.port.engine import Engine
 from scaffold.port.expressions import code
+from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
 from scaffold.port.statements import Statements
 from scaffold.port.supports import support_text
@@ -99,6 +100,8 @@ def _library(engine: Engine, base: str) -> str:
     if base in ("nn.Module", "torch.nn.Module"):
         return "nn.Module"
     module, _, name = base.rpartition(".")
+    if module.partition(".")[0] in ENGINES:  # what the engine mixes in serves inference
+        return ""
     return engine.library(module, name) if module else base
 
 

@@ -39,6 +39,21 @@ class Assumption:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Where a pipeline keeps its denoiser.
+
+    Attributes:
+        module: dotted name of the module that has the pipeline.
+        name: the pipeline's class.
+        attribute: the attribute of ``self`` that holds the denoiser.
+    """
+
+    module: str
+    name: str
+    attribute: str
+
+
+@dataclass(frozen=True)
 class Port:
     """A denoiser as one module of plain torch.
 
@@ -52,7 +67,14 @@ class Port:
         fused: which plain layers stand for which fused ones.
         assumptions: answers of the engine's run time that were taken as given on one device.
         parameters: names of the constructor's parameters, in order.
-        needs_config: whether the constructor takes an object of the engine's instead of plain values.
+        inputs: names of the parameters of ``forward``, in order.
+        builder: name of the function that builds the denoiser as the pipeline does; empty where that is unknown.
+        kept: where the pipeline keeps the denoiser; None where that is unknown.
+        streamed: whether the engine streams the checkpoint to the pipeline, which hands it on to the denoiser.
+        loader: whether the class has the method by which it places weights of the checkpoint.
+        loader_lines: file, first and last line of vllm-omni where that method stands.
+        checkpointed: layer classes that are called through ``_checkpointed_call``.
+        scheduler: text of the module of the pipeline's scheduler class, where one is ported beside the denoiser.
     """
 
     source: str
@@ -65,3 +87,10 @@ class Port:
     assumptions: tuple[Assumption, ...] = ()
     parameters: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    checkpointed: tuple[str, ...] = ()
+    kept: Kept | None = None
+    builder: str = ""
+    streamed: bool = False
+    loader: bool = False
+    loader_lines: tuple[tuple[str, int, int], ...] = ()
+    scheduler: str | None = None

@@ -30,7 +30,9 @@ def print_result(result: RemapResult, console: Console | None = None) -> None:
     """Print the map, the proof and what is wrong."""
     from rich.console import Console
 
-    console = console or Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+    console = console or Console(
+        highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH
+    )
     proof, counts = result.proof, result.proof.counts
     console.print(f"{result.title} on {proof.headers.source}", style="bold", markup=False)
     console.print(

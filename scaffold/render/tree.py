@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,6 +61,7 @@ def render(
         if not text.strip():
             continue
         path, file = _place(name.removeprefix(f"{overlay}/"), text, placeholders)
+        file = replace(file, template=name)
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file

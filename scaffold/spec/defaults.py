@@ -31,10 +31,14 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "position_table_side": None,
     },
     "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
+    "levels": {"source": None, "folder": None, "arguments": [], "first": None, "rises": False, "ends_at_zero": False},
+    "loading": {"attribute": "", "established": False},
+    "port": {"checkpointed": [], "builder": None, "loader": False},
     "cfg": {"declared": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},
+    "tiny": {},
     "checkpoint": {"index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
 }
 

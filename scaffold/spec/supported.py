@@ -34,7 +34,7 @@ MAY_BE_UNKNOWN = frozenset(
         "detail.layers.activation",
     }
 )
-# Fact -> another one that serves in its place where it is known.
+# Fact -> others of which one serves in its place where it is known.
 INSTEAD = {
     "detail.scheduler.sample_rank": ("detail.update.rank", "detail.patches.rank"),
     "detail.negative.kind": ("detail.negative.text", "detail.chat.negative_text"),
@@ -46,6 +46,13 @@ NEEDS = {
     ("detail.denoiser.predicts_clean", True): "detail.prediction.floor",
     ("answers.scheduler.negated", True): "detail.prediction.toward_clean",
 }
+# What a convention is about, where its name does not say it.
+WORDS = {
+    "detail.scheduler.sample_rank": ("its latents have {value} dimensions", "the shape of its latents is unknown"),
+    "answers.scheduler.direction": ("its schedule is {value}", "the direction of its schedule is unknown"),
+    "detail.cfg.formula": ("it combines predictions as {value}", "how it combines predictions is unknown"),
+    "detail.negative.kind": ("its negative prompt is {value}", "what stands for no negative prompt is unknown"),
+}
 STEP_ARGUMENTS = frozenset({"model_output", "timestep", "sigma", "sample", "dt", "generator"})
 
 
@@ -53,10 +60,13 @@ def refuse_unsupported(report: Report) -> None:
     """Raise `RefusedError` for the first convention that no template renders, with its place in the source."""
     for name, values in SUPPORTED.items():
         fact = report.fact(name)
-        if fact.value is None and (name in MAY_BE_UNKNOWN or any(_known(report, n) for n in INSTEAD.get(name, ()))):
+        if any(_known(report, n) for n in INSTEAD.get(name, ())) or (fact.value is None and name in MAY_BE_UNKNOWN):
             continue
         if fact.value not in values:
             _refuse(report, name, fact)
+    origin = report.fact("detail.scheduler.origin")
+    if origin.value is not None and not _known(report, "detail.schedule.kind"):
+        _refuse(report, "detail.scheduler.origin", origin, f"its schedule is that of {origin.value['class']}")
     for (name, value), needed in NEEDS.items():
         if report.fact(name).value == value and not _known(report, needed):
             _refuse(report, name, report.fact(name))
@@ -78,11 +88,14 @@ def _known(report: Report, name: str | None) -> bool:
     return name is not None and report.fact(name).value is not None
 
 
-def _refuse(report: Report, name: str, fact: Fact) -> None:
+def _refuse(report: Report, name: str, fact: Fact, said: str | None = None) -> None:
     place = f" ({fact.evidence[0].file}:{fact.evidence[0].line})" if fact.evidence else ""
-    known = "is unknown" if fact.value is None else f"is {fact.value!r}"
-    question = name.partition(".")[2]
+    unknown = fact.confidence == "unknown" or fact.value is None
+    if said is None and name in WORDS:
+        said = WORDS[name][unknown].format(value=fact.value)
+    if said is None:
+        said = f"{name.partition('.')[2]} is {'unknown' if unknown else repr(fact.value)}"
     raise RefusedError(
-        f"{report.upstream.pipeline}: {question} {known}{place}, which no template renders yet",
+        f"{report.upstream.pipeline}: {said}{place}, which no template renders yet",
         hint="see `omni-scaffold inspect` for all answers",
     )

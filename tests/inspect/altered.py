@@ -12,7 +12,10 @@ from scaffold.upstream import UpstreamSource, locate
 PIPELINE = "vllm_omni/diffusion/models/bagel/pipeline_bagel.py"
 MODEL = "vllm_omni/diffusion/models/bagel/bagel_transformer.py"
 REGISTRY = "vllm_omni/diffusion/registry.py"
-_KEPT = ("vllm_omni/inputs/", "vllm_omni/model_executor/layers/", "vllm_omni/diffusion/")
+_KEPT = (
+    *("vllm_omni/inputs/", "vllm_omni/model_executor/layers/", "vllm_omni/diffusion/"),
+    *("vllm_omni/config/pipeline_registry.py", "vllm_omni/entrypoints/cli/serve.py"),
+)
 _MODELS = "vllm_omni/diffusion/models/"
 
 

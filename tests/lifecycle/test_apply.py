@@ -138,8 +138,9 @@ def test_next_start_undoes_and_says_so(
     assert killed_at(30, replace(plan, root=root).commit)
     assert snapshot(root) != before
     target = ("--verl-omni", root) if command == NEW else (root / PACKAGE, "--dry-run")
-    printed = scaffold_cli(*command, *target).success()
-    assert "note: undid an interrupted run" in printed
+    outcome = scaffold_cli(*command, *target)
+    assert outcome.code == 0
+    assert outcome.err == f"note: {root}: undid an interrupted run\n"
     assert snapshot(root) == before
 
 
@@ -385,10 +386,66 @@ def test_checkout_that_one_may_not_write(
     (root / locked).chmod(0o555)
     before = snapshot(root)
     drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    code = f"import os, sys\nline = [*{drop}, sys.executable, '-m', 'scaffold', *sys.argv[1:]]\nos.execvp(line[0], line)"
+    code = (
+        f"import os, sys\nline = [*{drop}, sys.executable, '-m', 'scaffold', *sys.argv[1:]]\nos.execvp(line[0], line)"
+    )
     line = scaffold_child(*NEW, "--verl-omni", root, code=code).refusal(2)
     assert str(root / locked) in line
     assert "Permission denied" in line
     assert snapshot(root) == before
     (root / locked).chmod(0o755)
     scaffold_cli(*NEW, "--verl-omni", root).success()
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("new", "toy", "--pipeline", "NoSuchPipeline"), 2),
+        ((*NEW, "--diff"), 0),
+        (("update",), 2),
+        (("remove",), 2),
+        (("drift", "BagelPipeline", "--to", "0.28.0", "--package"), 2),
+    ],
+    ids=["new that fails", "new --diff", "update", "remove", "drift"],
+)
+def test_undoing_is_said_also_where_the_command_then_fails(
+    standin: Callable[..., Path],
+    runs: dict[str, tuple[Path, Plan]],
+    scaffold_cli: Callable[..., Any],
+    killed_at: Callable[..., bool],
+    command: tuple[str, ...],
+    code: int,
+) -> None:
+    root = standin()
+    before = snapshot(root)
+    assert killed_at(60, replace(runs["new"][1], root=root).commit)
+    assert snapshot(root) != before
+    outcome = scaffold_cli(*command, *(("--verl-omni", root) if command[0] == "new" else (root / PACKAGE,)))
+    assert outcome.code == code
+    assert outcome.err.startswith(f"note: {root}: undid an interrupted run\n")
+    assert snapshot(root) == before
+
+
+def test_new_does_not_take_back_what_was_set_by_hand(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = package()
+    spec = root / PACKAGE / "scaffold.toml"
+    spec.write_text(spec.read_text().replace("\nnoise_level = 0.7\n", "\nnoise_level = 0.55\n"))
+    scaffold_cli("update", root, "--spec")
+    before = snapshot(root)
+    line = scaffold_cli(*NEW, "--verl-omni", root).refusal(4)
+    assert "scaffold.toml (set by hand: recipe.noise_level)" in line
+    assert snapshot(root) == before
+    scaffold_cli(*NEW, "--verl-omni", root, "--force").success()
+    assert "\nnoise_level = 0.7\n" in spec.read_text()
+
+
+@pytest.mark.parametrize("name", ["q[/red]", "a:100:"])
+def test_names_of_files_are_printed_as_they_are(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any], name: str
+) -> None:
+    root = standin(git=True)
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text("x")
+    assert f"not committed: {name}" in scaffold_cli(*NEW, "--verl-omni", root, "--dry-run").success()

@@ -211,3 +211,26 @@ def test_spec_that_cannot_be_read_is_one_line(
     assert line.startswith(f"{PACKAGE}/scaffold.toml")
     assert message in line
     assert snapshot(root) == before
+
+
+def test_package_may_be_named_through_links_and_parents(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = package()
+    (tmp_path / "link").symlink_to(root / PACKAGE)
+    (root / PACKAGE / "sub").mkdir()
+    for given in (tmp_path / "link", tmp_path / "link/scaffold.toml", root / "docs/.." / PACKAGE / "sub/.."):
+        assert "would change" in scaffold_cli("remove", given, "--dry-run").success()
+    assert "would change" in scaffold_cli("remove", "..", "--dry-run", cwd=root / PACKAGE / "sub").success()
+
+
+@pytest.mark.parametrize(
+    "command", [("remove",), ("update",), ("drift", "BagelPipeline", "--to", "0.28.0", "--package")]
+)
+def test_empty_package_is_not_the_folder_one_is_in(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any], command: tuple[str, ...]
+) -> None:
+    root = package()
+    before = snapshot(root)
+    assert scaffold_cli(*command, "", cwd=root).refusal(2).startswith("PACKAGE is empty")
+    assert snapshot(root) == before

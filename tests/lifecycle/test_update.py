@@ -7,6 +7,8 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -367,3 +369,32 @@ def test_file_name_that_is_no_utf8_is_printed(
             "print(done.returncode, done.stdout.count(b'caf\\xe9.txt'), tree, done.stderr)"
         )
         assert scaffold_child(code=code, **environment).success() == "0 1 True b''\n"
+
+
+@pytest.mark.parametrize("flag", ["--vllm-omni", "--from"])
+def test_empty_version_is_no_wish_for_the_default(
+    tree: Callable[..., Path], scaffold_cli: Callable[..., Any], flag: str
+) -> None:
+    assert scaffold_cli("update", tree("0.27.0rc1"), flag, "").refusal(2).startswith(f"{flag} is empty")
+
+
+def test_partial_package_is_rendered_from_its_own_spec(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scaffold_cli("new", "omnigen2", "--vllm-omni", "0.30.0", "--out", out).success()
+    before = snapshot(out)
+    assert "nothing to do" in scaffold_cli("update", out, "--spec").out
+    assert snapshot(out) == before
+
+
+def test_conflicts_are_said_where_nobody_reads_the_output_to_its_end(tree: Callable[..., Path]) -> None:
+    out = tree("0.27.0rc1")
+    edit(out / ROLLOUT, "    def __init__(self, *, od_config", "    mine = 1\n    def __init__(self, *, od_config")
+    edit(out / ROLLOUT, 'of its window."""\n\n', 'of its window."""\n')
+    command = [sys.executable, "-m", "scaffold", "update", str(out), "--vllm-omni", "0.30.0"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: not done: conflict markers in")
+    assert done.stderr.count("\n") == 1

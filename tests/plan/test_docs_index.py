@@ -1,7 +1,7 @@
 import pytest
 
 from scaffold.errors import ScaffoldError
-from scaffold.plan.docs_index import DocsIndexEdit, add_page
+from scaffold.plan.docs_index import DocsIndexEdit, add_page, remove_page
 
 PAGE = "examples/toy/flowgrpo_trainer_toy.md"
 
@@ -62,3 +62,9 @@ def test_missing_toctree_is_said() -> None:
 def test_hostile_page_is_refused() -> None:
     with pytest.raises(ScaffoldError, match="cannot be written"):
         add_page(INDEX, "a.md\n```", path="x")
+
+
+def test_index_without_a_toctree_and_without_the_page_has_nothing_to_undo() -> None:
+    assert remove_page("# Home\n", "examples/toy/toy.md", path="docs/index.md") == "# Home\n"
+    with pytest.raises(ScaffoldError, match="expected a toctree"):
+        remove_page("# Home\nexamples/toy/toy.md\n", "examples/toy/toy.md", path="docs/index.md")

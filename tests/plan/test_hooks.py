@@ -206,3 +206,11 @@ def test_line_that_is_too_long_stays_one_line() -> None:
     added = add_package(source, "zeta_flow_grpo")
     assert "package_number_8_flow_grpo, zeta_flow_grpo  # noqa: E501\n" in added
     assert remove_package(added, "zeta_flow_grpo") == source
+
+
+@pytest.mark.parametrize("after", ["", "X = 1\n"])
+def test_comment_above_the_export_stays(after: str) -> None:
+    source = '"""Pipelines."""\n\nfrom . import a\nfrom .a import *\n\n__all__ = list(a.__all__)\n'
+    added = add_package(source, "toy_flow_grpo")
+    mine = added.replace("__all__ += list(toy", "# mine\n__all__ += list(toy") + after
+    assert remove_package(mine, "toy_flow_grpo") == source + "# mine\n" + after

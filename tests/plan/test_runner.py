@@ -116,3 +116,11 @@ def test_another_shape_is_said_in_one_line(source: str, message: str) -> None:
 def test_hostile_entries_are_refused(script: str, title: str) -> None:
     with pytest.raises(ScaffoldError, match="cannot be written"):
         add_entry(GROUPED, script, title, path=PATH)
+
+
+def test_number_in_the_table_without_an_entry_is_somebody_elses() -> None:
+    source = SELECTED.replace("[1]=1", "[1]=1 [2]=1")
+    added = add_entry(source, SCRIPT, "toy", path=PATH)
+    assert "[0]=1 [1]=1 [2]=1 [3]=1\n" in added
+    assert 'run_selected_test 3 "toy"' in added
+    assert remove_entry(added, SCRIPT) == source

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.port import Port, port_denoiser
+from scaffold.port import Kept, Port, port_denoiser
 from scaffold.upstream.source import FolderSource
 
 MODELS = "vllm_omni/diffusion/models/small"
@@ -32,13 +32,17 @@ PortText = Callable[..., Port]
 def port_text(tmp_path: Path) -> PortText:
     """Return a function that writes files below the folder of a model and ports ``Model`` of the first."""
 
-    def port(text: str, also: dict[str, str] | None = None, keep: tuple[str, ...] = ()) -> Port:
+    def port(
+        text: str, also: dict[str, str] | None = None, keep: tuple[str, ...] = (), pipeline: str | None = None
+    ) -> Port:
         for name, content in {"first.py": text, **(also or {})}.items():
             path = tmp_path / (name if name.startswith("vllm_omni/") else f"{MODELS}/{name}")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
         source = FolderSource(tmp_path, "9.9.9", "9.9.9")
-        return port_denoiser(source, "vllm_omni.diffusion.models.small.first", "Model", also=keep)
+        module = "vllm_omni.diffusion.models.small.first"
+        kept = Kept(module, pipeline, "transformer") if pipeline is not None else None
+        return port_denoiser(source, module, "Model", also=keep, kept=kept)
 
     return port
 

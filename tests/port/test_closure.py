@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -304,3 +306,44 @@ class Model(nn.Module):
     )
     found = execute(port).Model()(1)
     assert (found.first, found.second) == (1, 3)
+
+
+def test_the_group_of_a_pipeline_of_devices_and_its_layers(port_text: PortText) -> None:
+    port = port_text(
+        IMPORTS
+        + """
+from vllm.distributed import get_pp_group
+from vllm.attention import AttentionType
+from vllm.model_executor.models.utils import PPMissingLayer, make_layers
+from vllm_omni.diffusion.distributed.utils import get_local_device
+
+
+class Block(nn.Module):
+    def __init__(self, prefix):
+        super().__init__()
+        self.name = prefix
+        self.kind = AttentionType.ENCODER_DECODER
+
+
+class Model(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.device = get_local_device()
+        if get_pp_group().is_first_rank:
+            self.start, self.end, self.blocks = make_layers(depth, lambda prefix: Block(prefix), prefix="blocks")
+        else:
+            self.blocks = PPMissingLayer()
+        current_omni_platform.reset_diffusion_fused_moe_forward_context()
+""",
+        {"vllm_omni/diffusion/distributed/utils.py": "def get_local_device():\n    raise RuntimeError\n"},
+    )
+    assert not port.gaps
+    assert "self.device = torch.device(get_device_name())" in port.source
+    source = port.source.replace("from verl.utils.device import get_device_name", "get_device_name = lambda: 'cpu'")
+    module = execute(dataclasses.replace(port, source=source))
+    model = module.Model(2)
+    assert (model.start, model.end, model.device.type) == (0, 2, "cpu")
+    assert [(block.name, block.kind) for block in model.blocks] == [
+        ("layers.0", "encoder_decoder"),
+        ("layers.1", "encoder_decoder"),
+    ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from scaffold.check.model.dataflow import reaching
+from scaffold.check.model.dataflow import origin, reaching
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.sides import Side
 
 
 def may_mix(function: FunctionModel, node: ast.BinOp) -> bool:
@@ -73,3 +75,46 @@ def is_made_of(function: FunctionModel, value: ast.Name, name: str) -> bool:
                 return True
             pending += names
     return False
+
+
+def tests_turned_round(method: FunctionModel, negative: str) -> Iterator[ast.expr]:
+    """Yield tests under which the branch without the prompt only runs where the scale asks for no guidance.
+
+    Args:
+        method: the adapter's step.
+        negative: its parameter that holds the inputs of that branch.
+    """
+    for node in method.file.index.nodes(ast.If, method.node):
+        test = node.test
+        if not (
+            isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Eq))
+        ):
+            continue
+        scaled = "scale" in ast.unparse(test.left) and method.file.value(test.comparators[0]) in (1, 1.0)
+        runs = [
+            item.value
+            for statement in node.body
+            for call in method.file.index.nodes(ast.Call, statement)
+            for item in call.keywords
+            if item.arg is None
+        ]
+        if scaled and any(isinstance(value, ast.Name) and value.id == negative for value in runs):
+            yield test
+
+
+def selected_wrongly(side: Side, function: FunctionModel, call: ast.Call, ends: dict[str, str]) -> Iterator[str]:
+    """Yield what is wrong where ``torch.where`` takes the velocity of the other branch inside of the interval."""
+    gate = origin(side, function, call.args[0])
+    compared = [
+        n
+        for around, _, n in gate.nodes
+        if isinstance(n, ast.Compare) and around == function and any(True for _ in gate_comparisons(n, ends))
+    ]
+    turned = any(isinstance(n, ast.UnaryOp) and isinstance(n.op, (ast.Invert, ast.Not)) for _, _, n in gate.nodes)
+    turned = turned or any(is_inverted(function, node) for node in compared)
+    if not compared or turned:
+        return
+    inside, outside = call.args[1], call.args[2]
+    if isinstance(inside, ast.Name) and isinstance(outside, ast.Name) and inside.id != outside.id:
+        if is_made_of(function, outside, inside.id) and not is_made_of(function, inside, outside.id):
+            yield f"{inside.id} is taken inside of the interval, {outside.id} outside"

@@ -170,7 +170,8 @@ class Project(Resolution):
     def runners(self) -> list[SourceFile]:
         """The shell scripts of ``tests/gpu_smoke/`` and ``tests/npu_smoke/``, also where only a patch shows them."""
         paths = [*self.files("tests/gpu_smoke", ".sh"), *self.files("tests/npu_smoke", ".sh")]
-        paths += [p for p in self.patch if p.startswith(("tests/gpu_smoke/", "tests/npu_smoke/")) and p not in paths]
+        runs = [p for p in self.patch if p.startswith(("tests/gpu_smoke/", "tests/npu_smoke/")) and p.endswith(".sh")]
+        paths += [path for path in runs if path not in paths]
         return [file for path in paths if (file := self.source(path)) is not None]
 
     def _scripts(self, folder: str) -> list[ShellScript]:

@@ -36,6 +36,21 @@ def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else None
 
 
+def recorded_tables(package: Package, section: str, key: str = "") -> list[dict[str, Any]]:
+    """Return a recorded list of tables, or, without a key, the tables inside of a section."""
+    if not key:
+        inner = _parsed(_text(package, f"{package.path}/scaffold.toml")).get(section)
+        return [table for table in inner.values() if isinstance(table, dict)] if isinstance(inner, dict) else []
+    value = _value(package, section, key)
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def recorded_table(package: Package, section: str, key: str) -> dict[str, Any]:
+    """Return a recorded table inside of a section, ``[section.key]``; an empty one where there is none."""
+    value = _value(package, section, key)
+    return value if isinstance(value, dict) else {}
+
+
 def release(package: Package) -> tuple[int, int] | None:
     """Return major and minor number of the vllm-omni release that the tree is for.
 

@@ -50,6 +50,21 @@ FAILING = (
         {"model": [(_CLASS, "class Backbone(nn.Module):\n    pass\n\n\nclass «ToyForTraining»(Backbone):")]},
     ),
     Example(
+        "a class of the base's name",
+        {
+            "model": [
+                ("from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase\n", ""),
+                (
+                    "class RMSNorm(",
+                    "class NonDiffusersModelBase(nn.Module):\n    def _checkpointed_call(self, layer, *args):\n"
+                    "        return layer(*args)\n\n\nclass RMSNorm(",
+                ),
+                (_CLASS, "class «ToyForTraining»(NonDiffusersModelBase):"),
+            ]
+        },
+        also=("OSC105",),
+    ),
+    Example(
         "the base of diffusers",
         {
             "model": [
@@ -61,6 +76,17 @@ FAILING = (
 )
 PASSING = (
     Example("derived from it"),
+    Example(
+        "through an heir of the same name",
+        {
+            "model": [
+                (
+                    "import NonDiffusersModelBase\n",
+                    "import NonDiffusersModelBase as Base\n\n\nclass NonDiffusersModelBase(Base):\n    pass\n",
+                ),
+            ]
+        },
+    ),
     Example(
         "through a base of its own",
         {"model": [(_CLASS, "class Backbone(NonDiffusersModelBase):\n    pass\n\n\nclass ToyForTraining(Backbone):")]},

@@ -20,6 +20,7 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import Attribute
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.settled import settled
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -61,7 +62,7 @@ def check(package: Package) -> Hits:
         text = f"{FLAG} is annotated and not set, so the base class's False stays"
         yield Hit(flag.file, flag.node, text, fixable=used and flag.file is module.file, data=module.node)
         return
-    value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
+    value = UNKNOWN if flag.value is None else settled(flag.file, flag.value, package.files)
     if value is not UNKNOWN and not value and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
         yield Hit(
@@ -101,6 +102,10 @@ FAILING = (
                 )
             ]
         },
+    ),
+    Example(
+        "off where the environment says nothing",
+        {"model": [(_LINE, _LINE.replace("True", '«os.environ.get("CHECKPOINTING") == "1"»'))]},
     ),
     Example("declared as unsupported", {"model": [(_LINE, _LINE.replace("True", "«False»"))]}),
     Example(

@@ -20,6 +20,8 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
+from scaffold.check.model.released_sizes import holds
 from scaffold.check.model.streams import self_call
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -42,6 +44,12 @@ def check(package: Package) -> Hits:
     if forward is None or forward.is_abstract:
         return
     yield from _bypassed(package, module)
+    own = module.method("_checkpointed_call")
+    if own is not None and own.file in package.files and not _checkpoints(own, module):
+        yield Hit(
+            own.file, own.node, f"{own.cls.name if own.cls else module.name}._checkpointed_call() only calls the layer"
+        )
+        return
     for function in package.forward_functions:
         for call in function.calls:
             name = attribute_name(call) or ""
@@ -49,6 +57,16 @@ def check(package: Package) -> Hits:
             if "checkpoint" in name.lower() or "checkpoint" in qualified:
                 return
     yield Hit(flag.file, flag.value, f"{module.name}.forward() keeps all activations: it calls no layer checkpointed")
+
+
+def _checkpoints(own: FunctionModel, module: ClassModel) -> bool:
+    """Whether a method of that name hands on to something that checkpoints."""
+    for function in reachable(own, module):
+        for call in function.calls:
+            name = function.file.qualified(call.func) or ""
+            if "checkpoint" in f"{name} {attribute_name(call) or ''}".lower():
+                return True
+    return False
 
 
 def _bypassed(package: Package, module: ClassModel) -> Hits:
@@ -73,13 +91,14 @@ def _bypassed(package: Package, module: ClassModel) -> Hits:
             choice = next((o for o in index.ancestors(call) if isinstance(o, (ast.If, ast.IfExp))), None)
             if choice is None or not any(index.contains(choice, other) for other in saved):
                 yield Hit(function.file, call, "this layer keeps all its activations, others are checkpointed")
-            elif any(index.contains(part, call) for part in _taken(choice)):
+            elif any(index.contains(part, call) for part in _taken(choice, _in_training(choice.test))):
                 yield Hit(function.file, call, "layers are checkpointed outside of training alone")
+            elif any(index.contains(part, call) for part in _taken(choice, holds(package, function, choice.test))):
+                yield Hit(function.file, call, "with the released sizes no layer is checkpointed")
 
 
-def _taken(choice: ast.If | ast.IfExp) -> list[ast.stmt] | list[ast.expr]:
-    """Return the branch that training takes; nothing where that is not plain."""
-    on = _in_training(choice.test)
+def _taken(choice: ast.If | ast.IfExp, on: bool | None) -> list[ast.stmt] | list[ast.expr]:
+    """Return the branch that is taken where the test is that; nothing where it is not plain."""
     if on is None:
         return []
     branch = choice.body if on else choice.orelse
@@ -163,6 +182,19 @@ FAILING = (
         },
     ),
     Example(
+        "above a size that the released model has not",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if len(self.layers) > 48:\n                context, latents = "
+                    + _CALL
+                    + "\n            else:\n                context, latents = «layer(context, latents, key_mask)»",
+                )
+            ]
+        },
+    ),
+    Example(
         "the condition turned round",
         {
             "model": [
@@ -175,11 +207,50 @@ FAILING = (
             ]
         },
     ),
+    Example(
+        "a method of the same name that does not",
+        {
+            "model": [
+                (
+                    "    @classmethod\n    def from_pretrained(",
+                    "    def «_checkpointed_call»(self, layer, *args):\n        return layer(*args)\n\n"
+                    "    @classmethod\n    def from_pretrained(",
+                )
+            ]
+        },
+    ),
     Example("layers are called directly", {"model": [(_CALL, "layer(context, latents, key_mask)"), _MARKED]}),
     Example("layer.forward is called", {"model": [(_CALL, "layer.forward(context, latents, key_mask)"), _MARKED]}),
 )
 PASSING = (
+    Example(
+        "a method of the same name that hands on",
+        {
+            "model": [
+                (
+                    "    @classmethod\n    def from_pretrained(",
+                    "    def _checkpointed_call(self, layer, *args):\n        with torch.autocast(args[0].device.type):\n"
+                    "            return super()._checkpointed_call(layer, *args)\n\n"
+                    "    @classmethod\n    def from_pretrained(",
+                )
+            ]
+        },
+    ),
     Example("through _checkpointed_call"),
+    Example(
+        "left out for long sequences or small models",
+        {
+            "model": [
+                (
+                    "            context, latents = " + _CALL,
+                    "            if self.config.num_hidden_layers >= 2 or latents.shape[1] > 64:\n"
+                    "                context, latents = "
+                    + _CALL
+                    + "\n            else:\n                context, latents = layer(context, latents, key_mask)",
+                )
+            ]
+        },
+    ),
     Example(
         "where something is differentiated",
         {

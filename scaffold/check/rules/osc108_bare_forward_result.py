@@ -14,7 +14,7 @@ import ast
 
 from scaffold.check.editing import replace_expression
 from scaffold.check.example import Example
-from scaffold.check.model.follow import follow
+from scaffold.check.model.arms import arms
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -59,15 +59,15 @@ def check(package: Package) -> Hits:
         if value is None:
             yield Hit(forward.file, statement, f"{module.name}.forward() returns nothing here", fixable=False)
             continue
-        found = follow(forward.file, value)
-        if isinstance(found, ast.Tuple):
-            if len(found.elts) != 1 and not any(isinstance(item, ast.Starred) for item in found.elts):
-                text = f"{module.name}.forward() returns {len(found.elts)} values"
-                yield Hit(forward.file, value, text, fixable=False)
-        elif _is_tensor(forward, found):
-            yield Hit(forward.file, value, f"{module.name}.forward() returns a bare tensor", data=value)
-        elif isinstance(found, (ast.Dict, ast.List)) or (isinstance(found, ast.Constant) and found.value is None):
-            yield Hit(forward.file, value, f"{module.name}.forward() returns no tuple", fixable=False)
+        for written, found in arms(forward, value):
+            if isinstance(found, ast.Tuple):
+                if len(found.elts) != 1 and not any(isinstance(item, ast.Starred) for item in found.elts):
+                    text = f"{module.name}.forward() returns {len(found.elts)} values"
+                    yield Hit(forward.file, written, text, fixable=False)
+            elif _is_tensor(forward, found):
+                yield Hit(forward.file, written, f"{module.name}.forward() returns a bare tensor", data=written)
+            elif isinstance(found, (ast.Dict, ast.List)) or (isinstance(found, ast.Constant) and found.value is None):
+                yield Hit(forward.file, written, f"{module.name}.forward() returns no tuple", fixable=False)
 
 
 def fix(hit: Hit) -> str:
@@ -126,6 +126,26 @@ FAILING = (
     Example(
         "by name", {"model": [(_RETURN, "velocity = self.llm2vae(self.norm(latents))\n        return «velocity»")]}
     ),
+    Example(
+        "one arm",
+        {
+            "model": [
+                (_RETURN, "out = self.llm2vae(self.norm(latents))\n        return «out» if self.training else (out,)")
+            ]
+        },
+    ),
+    Example(
+        "by a name, in a branch",
+        {
+            "model": [
+                (
+                    _RETURN,
+                    "out = (self.llm2vae(self.norm(latents)),)\n        if not self.training:\n"
+                    "            out = «self.llm2vae(self.norm(latents))»\n        return out",
+                )
+            ]
+        },
+    ),
     Example("converted", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)).float()»")]}),
     Example("negated", {"model": [(_RETURN, "return «-self.llm2vae(self.norm(latents))»")]}),
     Example("two values", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)), context»")]}),
@@ -151,6 +171,17 @@ PASSING = (
     Example("a tuple"),
     Example(
         "a tuple by name", {"model": [(_RETURN, "result = (self.llm2vae(self.norm(latents)),)\n        return result")]}
+    ),
+    Example(
+        "a tuple in both arms",
+        {
+            "model": [
+                (
+                    _RETURN,
+                    "out = self.llm2vae(self.norm(latents))\n        return (out,) if self.training else (out.float(),)",
+                )
+            ]
+        },
     ),
     Example("made elsewhere", {"model": [(_RETURN, "return self._result(latents, self.llm2vae, self.norm)")]}),
     Example("left to diffusers", base="diffusers"),

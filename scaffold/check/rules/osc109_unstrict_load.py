@@ -14,15 +14,17 @@ Instead: ``strict=True``; or raise for every missing and every unexpected name t
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
-from scaffold.check.model.calls import argument, attribute_name, resolve
-from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.calls import argument, attribute_name
 from scaffold.check.model.follow import follow
-from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.load_answers import unchecked_names
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.settled import settled
+from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC109"
@@ -39,9 +41,7 @@ def check(package: Package) -> Hits:
     for file in package.files:
         if b"load_state_dict" not in file.data:
             continue
-        for call in file.index.nodes(ast.Call):
-            if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict":
-                continue
+        for call in _loads(file):
             swallowed = _swallowed(file, call)
             if swallowed is not None:
                 yield Hit(file, swallowed, "names that do not fit are caught here, and loading goes on", fixable=False)
@@ -50,12 +50,22 @@ def check(package: Package) -> Hits:
             plain = strict is not None
             if strict is None:
                 strict = _spread(file, call)
-            if strict is None or file.value(strict) is not False:
+            if strict is None or (value := settled(file, strict, package.files)) is UNKNOWN or value:
                 continue
-            unchecked = _unchecked(file, call)
+            unchecked = unchecked_names(file, call)
             if unchecked:
-                text = f"strict=False, and {unchecked} names are no error"
-                yield Hit(file, strict, text, fixable=plain, data=call)
+                said = "strict=False" if file.value(strict) is False else "strict is False where nobody says otherwise"
+                yield Hit(file, strict, f"{said}, and {unchecked} names are no error", fixable=plain, data=call)
+
+
+def _loads(file: PythonFile) -> Iterator[ast.Call]:
+    """Yield the calls of ``load_state_dict``; of one that is prepared, ``partial(…, strict=False)``, that call."""
+    for call in file.index.nodes(ast.Call):
+        if attribute_name(call) == "load_state_dict" and isinstance(call.func, ast.Attribute):
+            yield call
+        elif file.qualified(call.func) == "functools.partial" and call.args:
+            if isinstance(call.args[0], ast.Attribute) and call.args[0].attr == "load_state_dict":
+                yield call
 
 
 def _swallowed(file: PythonFile, call: ast.Call) -> ast.ExceptHandler | None:
@@ -90,83 +100,6 @@ def fix(hit: Hit) -> str:
     return set_argument(hit.file, hit.data, "strict", "True")
 
 
-def _unchecked(file: PythonFile, call: ast.Call) -> str | None:
-    """Return which of the two lists leads to no exception; None where both do, or that is not plain."""
-    function = file.function_around(call)
-    statement = file.index.parent(call)
-    if function is None or isinstance(statement, ast.Return):
-        return None
-    if isinstance(statement, ast.Expr):
-        return "missing and unexpected"
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return None
-    target = statement.targets[0]
-    if isinstance(target, ast.Tuple) and len(target.elts) == 2:
-        names = [item.id if isinstance(item, ast.Name) else None for item in target.elts]
-        if None in names:
-            return None
-        found = [_raises(function, str(name), None) for name in names]
-    elif isinstance(target, ast.Name):
-        found = [_raises(function, target.id, field) for field in ("missing_keys", "unexpected_keys")]
-    else:
-        return None
-    words = [word for word, raised in zip(("missing", "unexpected"), found, strict=True) if not raised]
-    return " and ".join(words) or None
-
-
-def _raises(function: FunctionModel, name: str, field: str | None) -> bool:
-    """Whether a list, or something made of it, decides over an exception."""
-    names = {name}
-    for _ in range(4):
-        for assignment in function.nodes(ast.Assign):
-            if isinstance(assignment, ast.Assign) and _mentions(assignment.value, names, field, name):
-                names |= {t.id for t in assignment.targets if isinstance(t, ast.Name)}
-    for statement in function.nodes(ast.If):
-        assert isinstance(statement, ast.If)
-        body = [node for part in statement.body for node in ast.walk(part)]
-        stops = any(isinstance(node, ast.Raise) for node in body) or any(_may_raise(function, n) for n in body)
-        if stops and _mentions(statement.test, names, field, name):
-            return True
-    for loop in function.nodes(ast.For):
-        if isinstance(loop, ast.For) and _mentions(loop.iter, names, field, name):
-            if any(isinstance(node, ast.Raise) for node in ast.walk(loop)):
-                return True
-    for check in function.nodes(ast.Assert):
-        if isinstance(check, ast.Assert) and _mentions(check.test, names, field, name):
-            return True
-    # Handed to a function that raises, or of which nothing is known.
-    for call in function.calls:
-        given = [*call.args, *(item.value for item in call.keywords)]
-        if any(_mentions(value, names, field, name) for value in given) and _may_raise(function, call):
-            return True
-    return False
-
-
-def _mentions(node: ast.AST, names: set[str], field: str | None, result: str) -> bool:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and part.id in names and (field is None or part.id != result):
-            return True
-        if field is not None and isinstance(part, ast.Attribute) and part.attr == field:
-            if isinstance(part.value, ast.Name) and part.value.id == result:
-                return True
-    return False
-
-
-def _may_raise(function: FunctionModel, node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    found = resolve(function.file, node, function.cls)
-    if isinstance(found, FunctionModel):
-        return bool(found.nodes(ast.Raise) or found.nodes(ast.Assert))
-    if isinstance(found, ClassModel):
-        return False
-    name = function.file.qualified(node.func)
-    if name is None:
-        # Loggers and methods of text are attributes of something; a bare name that cannot be resolved may raise.
-        return isinstance(node.func, ast.Name)
-    return not name.startswith(("logging.", "torch.", "warnings.")) and "." in name and "logger" not in name
-
-
 _LOAD = "        model.load_state_dict(state, strict=True, assign=True)\n"
 _HEAD = "        missing, unexpected = model.load_state_dict(state, strict=«False», assign=True)\n"
 _PLAIN = _HEAD.replace("«", "").replace("»", "")
@@ -185,6 +118,49 @@ FAILING = (
         },
     ),
     Example("the answer is dropped", {"model": [(_LOAD, _LOAD.replace("True, assign", "«False», assign"))]}),
+    Example(
+        "a keyword that nobody gives",
+        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=«kwargs.pop("strict", False)»'))]},
+    ),
+    Example(
+        "a parameter that nobody gives",
+        {
+            "model": [
+                (_LOAD, _LOAD.replace("strict=True", "strict=«strict»")),
+                ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = False, **kwargs)"),
+            ]
+        },
+    ),
+    Example(
+        "the environment",
+        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=«os.environ.get("STRICT", "0") == "1"»'))]},
+    ),
+    Example(
+        "prepared",
+        {
+            "model": [
+                (
+                    _LOAD,
+                    "        load = functools.partial(model.load_state_dict, strict=«False», assign=True)\n"
+                    "        load(state)\n",
+                ),
+                ("import json\n", "import functools\nimport json\n"),
+            ]
+        },
+    ),
+    Example(
+        "a method of the same name",
+        {
+            "model": [
+                (
+                    "    @classmethod\n    def from_pretrained(",
+                    "    def load_state_dict(self, state_dict, strict=True, assign=False):\n"
+                    "        return super().load_state_dict(state_dict, strict=«False», assign=assign)\n\n"
+                    "    @classmethod\n    def from_pretrained(",
+                )
+            ]
+        },
+    ),
     Example(
         "in a dictionary of options",
         {
@@ -225,6 +201,22 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a keyword that the adapter gives",
+        {
+            "model": [(_LOAD, _LOAD.replace("strict=True", 'strict=kwargs.pop("strict", False)'))],
+            "training": [("torch_dtype=torch_dtype)", "torch_dtype=torch_dtype, strict=True)")],
+        },
+    ),
+    Example(
+        "a parameter that is on",
+        {
+            "model": [
+                (_LOAD, _LOAD.replace("strict=True", "strict=strict")),
+                ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = True, **kwargs)"),
+            ]
+        },
+    ),
     Example("strict"),
     Example(
         "both raise",

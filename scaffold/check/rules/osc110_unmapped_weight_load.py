@@ -20,6 +20,7 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import loading_functions
 from scaffold.check.model.package import Package
+from scaffold.check.model.settled import settled
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC110"
@@ -48,7 +49,7 @@ def check(package: Package) -> Hits:
     for function, call in loads:
         assign = keyword(call, "assign")
         unpacked = any(item.arg is None for item in call.keywords)
-        if not unpacked and (assign is None or function.file.value(assign) is False):
+        if not unpacked and (assign is None or settled(function.file, assign, package.files) is False):
             yield Hit(function.file, call, "tensors are copied into the module; assign=True takes them as they are")
 
 
@@ -110,6 +111,10 @@ FAILING = (
                 ),
             ]
         },
+    ),
+    Example(
+        "assign is a keyword that nobody gives",
+        {"model": [(_LOAD, "«" + _LOAD.replace("assign=True", 'assign=kwargs.get("assign", False)') + "»")]},
     ),
     Example("assign is missing", {"model": [(_LOAD, "«model.load_state_dict(state, strict=True)»")]}),
 )

@@ -106,6 +106,14 @@ def _fills(package: Package) -> bool:
     functions = [f for f in loading_functions(package) if f.name != "__init__"]
     names = {attribute_name(call) or "" for function in functions for call in function.calls}
     names -= {function.name for function in functions}
+    # A method that is handed on, as to `functools.partial`, may be called there.
+    names |= {
+        node.attr
+        for function in functions
+        for call in function.calls
+        for node in (*call.args, *(item.value for item in call.keywords))
+        if isinstance(node, ast.Attribute)
+    }
     return "" in names or any(_FILLS.search(name) for name in names - _READS)
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded_tables
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC114"
@@ -30,16 +32,38 @@ def check(package: Package) -> Hits:
     read = config.method("from_model_path") if config is not None else None
     if config is None or read is None or not config.is_dataclass or config.file not in package.files:
         return
+    yield from _counted(package, config)
     if any(isinstance(call.func, ast.Name) and call.func.id in ("setattr", "replace") for call in read.calls):
         return
     calls = [call for call in read.calls if isinstance(call.func, ast.Name) and call.func.id in ("cls", config.name)]
     for call in calls:
         if call.args or any(item.arg is None for item in call.keywords):
             continue
+        recorded = {table.get("field") for table in recorded_tables(package, "checkpoint", "text_config")}
+        for item in call.keywords:
+            # What every checkpoint of the family has in its file is no constant.
+            if item.arg in recorded and isinstance(item.value, ast.Constant):
+                yield Hit(
+                    read.file, item.value, f"{config.name}.{item.arg} is written down, and the checkpoint says it"
+                )
         given = {item.arg for item in call.keywords} | _assigned_later(read.node)
         for name, field in config.fields.items():
             if name not in given and field.value is not None and _used(package, config.node, name):
                 yield Hit(read.file, call.func, f"{config.name}.{name} keeps its default, and the model uses it")
+
+
+def _counted(package: Package, config: ClassModel) -> Hits:
+    """Look for layers whose number is written down, beside a field for it that nothing uses."""
+    unused = [name for name in config.fields if "layers" in name and not _used(package, config.node, name)]
+    for file in package.files if unused else ():
+        for call in file.index.nodes(ast.Call):
+            if file.qualified(call.func) != "torch.nn.ModuleList":
+                continue
+            for inner in file.index.nodes(ast.Call, call):
+                count = file.value(inner.args[0]) if len(inner.args) == 1 else None
+                if isinstance(inner.func, ast.Name) and inner.func.id == "range" and isinstance(count, int):
+                    text = f"{count} layers are built whatever the checkpoint has: {unused[0]} is used nowhere"
+                    yield Hit(file, inner.args[0], text, f"write config.{unused[0]}")
 
 
 def _assigned_later(node: ast.AST) -> set[str]:
@@ -62,7 +86,16 @@ _ALL = (
     "            latent_dim=raw['latent_dim'],{}\n"
     "            start_of_image_id=raw['start_of_image_id'], end_of_image_id=raw['end_of_image_id'],\n        )\n"
 )
-FAILING = (Example("one is left out", {"model": [(_READ, _ALL.format("«cls»", ""))]}),)
+_SPEC = '[checkpoint]\ntext_config = [{ field = "vocab_size", key = "vocab_size" }]\n'
+_WHOLE = _ALL.format("cls", " max_latent_size=raw['max_latent_size'],")
+FAILING = (
+    Example("layers are counted", {"model": [("range(config.num_hidden_layers)", "range(«2»)")]}),
+    Example("one is left out", {"model": [(_READ, _ALL.format("«cls»", ""))]}),
+    Example(
+        "one is written down",
+        {"model": [(_READ, _WHOLE.replace("raw['vocab_size']", "«128»"))], "spec": _SPEC},
+    ),
+)
 PASSING = (
     Example("all of them, in a loop"),
     Example(

@@ -36,6 +36,10 @@ def check(package: Package) -> Hits:
         if not own and module.attribute("config") is None and start.kwarg is None:
             text = f"{module.name} does not keep its configuration as self.config, which the base class saves"
             yield Hit(start.file, start.node, text, "assign self.config in __init__")
+    written = module.method("_save_config")
+    if written is not None and written.file in package.files and written.is_abstract:
+        text = f"{module.name}._save_config() writes nothing"
+        yield Hit(written.file, written.node, text, "remove it: the base class saves self.config")
     save = module.method("save_pretrained")
     if save is None or save.file not in package.files or save.is_abstract:
         return
@@ -70,6 +74,10 @@ FAILING = (
                 ("(self.config.start_of_image_id, self.config.end", "(self.sizes.start_of_image_id, self.sizes.end"),
             ]
         },
+    ),
+    Example(
+        "a method that writes nothing",
+        {"model": [(_PLACE, "    def «_save_config»(self, save_directory):\n        pass\n\n" + _PLACE)]},
     ),
     Example(
         "an override without it",

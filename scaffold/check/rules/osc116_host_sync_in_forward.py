@@ -157,6 +157,19 @@ FAILING = (
         {"model": [("length = context.shape[1]", "length = «int(key_mask.sum())»")]},
         also=("OSC118",),
     ),
+    Example(
+        "one entry of the lengths",
+        {"model": [("length = context.shape[1]", "length = «int(key_mask.sum(dim=1)[0])»")]},
+        also=("OSC118",),
+    ),
+    Example(
+        "where, with one argument",
+        {"model": [(_POS, "rows = «torch.where(latent_pos_ids)»\n        latents[rows] = 0\n        " + _POS)]},
+    ),
+    Example(
+        "asserted",
+        {"model": [(_POS, "assert «(latent_pos_ids >= 0).all()»\n        " + _POS)]},
+    ),
 )
 PASSING = (
     Example("slices"),

@@ -41,6 +41,7 @@ def check(package: Package) -> Hits:
     }
     for function in package.forward_functions:
         yield from _order(package, function)
+        yield from _dropped(package, function)
     dynamic = any(
         isinstance(call.func, ast.Name) and call.func.id == "getattr" and not _plain(call)
         for function in package.forward_functions
@@ -51,6 +52,27 @@ def check(package: Package) -> Hits:
     for name, field in config.fields.items():
         if name.endswith(_FIELD) and name.split("_")[0] not in _NOT and name not in read:
             yield Hit(field.file, field.node, f"{name} is in no sequence: the forward code never uses it")
+
+
+def _dropped(package: Package, function: FunctionModel) -> Hits:
+    """Look for a loop over tokens that makes something of each and leaves it."""
+    index = function.file.index
+    for loop in index.nodes(ast.For, function.node) if function.file in package.files else ():
+        tokens = [node for node in index.nodes(ast.Attribute, loop.iter) if node.attr.endswith(_FIELD)]
+        if not tokens or not isinstance(loop.target, ast.Name):
+            continue
+        names = [node for node in index.nodes(ast.Name, function.node) if node.id == loop.target.id]
+        for made in names:
+            statement = index.parent(made)
+            if (
+                not isinstance(made.ctx, ast.Store)
+                or not isinstance(statement, ast.Assign)
+                or statement not in loop.body
+            ):
+                continue
+            end = (statement.end_lineno or 0, statement.end_col_offset or 0)
+            if not any(isinstance(node.ctx, ast.Load) and (node.lineno, node.col_offset) > end for node in names):
+                yield Hit(function.file, made, f"what is made of {tokens[0].attr} goes into no sequence")
 
 
 def _order(package: Package, function: FunctionModel) -> Hits:
@@ -68,7 +90,12 @@ def _plain(call: ast.Call) -> bool:
 
 
 _USE = "(self.config.start_of_image_id, self.config.end_of_image_id)"
+_APPEND = "            ids.append(torch.full((batch, 1), marker, device=device))\n"
 FAILING = (
+    Example(
+        "made and left",
+        {"model": [(_APPEND, _APPEND.replace("ids.append(torch", "«marker» = (torch"))]},
+    ),
     Example(
         "the wrong way round", {"model": [(_USE, "«(self.config.end_of_image_id, self.config.start_of_image_id)»")]}
     ),

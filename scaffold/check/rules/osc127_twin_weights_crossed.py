@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
+from scaffold.check.model.attention_roles import exchanged_norms, exchanged_roles, joined_otherwise
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -36,31 +37,12 @@ def check(package: Package) -> Hits:
     for function in package.forward_functions:
         if function.cls is None or function.file not in package.files or function.name == "__init__":
             continue
+        for where, text in (*exchanged_roles(function), *exchanged_norms(function)):
+            yield Hit(function.file, where, text, "give queries, keys and values their own weights")
         suffix = _suffix(function.cls)
         if suffix is not None:
             yield from _crossed(function, suffix)
-            yield from _orders(function)
-
-
-def _orders(function: FunctionModel) -> Hits:
-    """Look for two streams that are joined in one order here and in the other one there."""
-    orders: dict[frozenset[str], tuple[list[str], str]] = {}
-    for call in function.calls:
-        parts = (
-            call.args[0] if call.args and function.file.qualified(call.func) in ("torch.cat", "torch.concat") else None
-        )
-        if not isinstance(parts, (ast.Tuple, ast.List)):
-            continue
-        names = [item.id for item in parts.elts if isinstance(item, ast.Name)]
-        ends = [name.partition("_")[2] for name in names]
-        heads = {name.partition("_")[0] for name in names}
-        if len(names) != len(parts.elts) or len(heads) != 1 or not all(ends) or len(set(ends)) < 2:
-            continue
-        before = orders.setdefault(frozenset(ends), (ends, next(iter(heads))))
-        if before[0] != ends:
-            yield Hit(
-                function.file, call, f"{' and '.join(ends)} are joined in another order than those of {before[1]}"
-            )
+            yield from (Hit(function.file, where, text) for where, text in joined_otherwise(function))
 
 
 def _suffix(cls: ClassModel) -> str | None:
@@ -204,7 +186,76 @@ FAILING += (
         },
     ),
 )
+_KEYS = "        k = torch.cat((self.k_proj(context), self.k_proj_gen(latents)), dim=1)\n"
+_SPLIT = (
+    "        k_text = {}(context)\n        v_text = {}(context)\n"
+    "        k = torch.cat((k_text, self.k_proj_gen(latents)), dim=1)\n"
+    "        v = torch.cat((v_text, self.v_proj_gen(latents)), dim=1)\n"
+)
+_QK_NORMS = (
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n",
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n"
+    "        self.q_norm = RMSNorm(hidden)\n        self.k_norm = RMSNorm(hidden)\n",
+)
+_QUERIES = "        q = torch.cat((self.q_proj(context), self.q_proj_gen(latents)), dim=1)\n"
+_NORMED_BOTH = (
+    "        q_all = {}(self.q_proj(context))\n        k_all = self.k_proj(context)\n        k_all = {}(k_all.float())\n"
+    "        q = torch.cat((q_all, self.q_proj_gen(latents)), dim=1)\n"
+    "        k = torch.cat((k_all, self.k_proj_gen(latents)), dim=1)\n"
+)
+FAILING += (
+    Example(
+        "keys and values projected by each other's weights",
+        {"model": [(_KEYS + _NORMED, _SPLIT.format("«self.v_proj»", "«self.k_proj»"))]},
+    ),
+    Example(
+        "queries and keys through each other's norm",
+        {"model": [_QK_NORMS, (_QUERIES + _KEYS, _NORMED_BOTH.format("«self.k_norm»", "«self.q_norm»"))]},
+    ),
+    Example(
+        "the norm behind attention in front of it",
+        {
+            "model": [
+                (
+                    "        self.input_layernorm = RMSNorm(config.hidden_size)\n",
+                    "        self.input_layernorm = RMSNorm(config.hidden_size)\n"
+                    "        self.post_attention_layernorm = RMSNorm(config.hidden_size)\n",
+                ),
+                (
+                    "            self.input_layernorm(context), self",
+                    "            «self.post_attention_layernorm»(context), self",
+                ),
+                (
+                    "return context + self.mlp(context), lat",
+                    "return context + self.mlp(self.input_layernorm(context)), lat",
+                ),
+            ]
+        },
+    ),
+    Example(
+        "joined in another order",
+        {
+            "model": [
+                (
+                    _KEYS + _NORMED,
+                    "        k_text, k_image = self.k_proj(context), self.k_proj_gen(latents)\n"
+                    "        v_text, v_image = self.v_proj(context), self.v_proj_gen(latents)\n"
+                    "        k = torch.cat((k_text, k_image), dim=1)\n"
+                    "        v = «torch.cat((v_image, v_text), dim=1)»\n",
+                )
+            ]
+        },
+    ),
+)
 PASSING = (
+    Example(
+        "queries, keys and values by their own",
+        {"model": [(_KEYS + _NORMED, _SPLIT.format("self.k_proj", "self.v_proj"))]},
+    ),
+    Example(
+        "queries and keys through their own norms",
+        {"model": [_QK_NORMS, (_QUERIES + _KEYS, _NORMED_BOTH.format("self.q_norm", "self.k_norm"))]},
+    ),
     Example(
         "norms behind the projections",
         {

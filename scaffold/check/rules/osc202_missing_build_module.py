@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.arms import arms
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import follow, returned
 from scaffold.check.model.functions import FunctionModel
@@ -40,7 +41,7 @@ def check(package: Package) -> Hits:
             if adapter.resolved and not _elsewhere(adapter):
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} does not override build_module()")
             continue
-        values = returned(method)
+        values = [value for item in returned(method) for _, value in arms(method, item)]
         if not values or any(isinstance(value, ast.Constant) and value.value is None for value in values):
             yield Hit(
                 method.file,
@@ -114,7 +115,7 @@ _HEAD = (
     "    def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n"
 )
 _MARKED = ("def build_module(", "def «build_module»(")
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example("the class", {"training": [(_RETURN, "        print(torch_dtype)\n        return «ToyForTraining»\n")]}),
     Example(
         "no build_module",
@@ -140,6 +141,20 @@ FAILING = (
         {
             "training": [
                 (_RETURN, "        return «ToyForTraining(ToyTrainingConfig())»\n"),
+                ("import ToyForTraining", "import ToyForTraining, ToyTrainingConfig"),
+            ]
+        },
+    ),
+)
+FAILING += (
+    Example(
+        "random weights in one arm",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    _RETURN.rstrip() + " if model_config.lora_rank else «ToyForTraining(ToyTrainingConfig())»\n",
+                ),
                 ("import ToyForTraining", "import ToyForTraining, ToyTrainingConfig"),
             ]
         },

@@ -78,6 +78,9 @@ def _built(build: FunctionModel, adapter: ClassModel) -> Hits:
         if new and statement is not None and len(build.node.body) > 2 and _own_setup(build, value):
             yield Hit(build.file, value, "the scheduler that is returned is not the one that was set up")
         name = build.file.qualified(made) if made is not None else None
+        if isinstance(made, ast.Name) and name is None and not build.file.scopes.lookup(made.id, made):
+            if not build.file.stars:
+                yield Hit(build.file, made, f"{made.id} is neither defined nor imported")
         if name is not None and name.startswith("diffusers."):
             yield Hit(build.file, value, f"{name.rpartition('.')[2]} of diffusers has no sample_previous_step()")
     if not any(_sets(function, adapter) for function in [build]):
@@ -101,6 +104,8 @@ def _sets(start: FunctionModel, adapter: ClassModel) -> bool:
     for function in reachable(start, adapter):
         for call in function.calls:
             target = call.func
+            if isinstance(target, ast.Name) and len(function.file.scopes.lookup(target.id, target)) > 1:
+                return True  # bound twice: what it does is not known
             if isinstance(target, ast.Attribute) and target.attr == "set_timesteps":
                 own = isinstance(target.value, ast.Name) and target.value.id in (function.bound, adapter.name)
                 # ``cls.set_timesteps(…)`` is followed; that of a class outside of the tree counts.
@@ -126,6 +131,17 @@ _BODY = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference
 _CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py"
 FAILING = (
+    Example(
+        "a scheduler that is not imported",
+        {
+            "training": [
+                (
+                    "        scheduler = FlowMatchSDEDiscreteScheduler()\n",
+                    "        scheduler = «FlowMatchEulerDiscreteScheduler»()\n",
+                )
+            ]
+        },
+    ),
     Example(
         "another scheduler is returned",
         {"training": [("        return scheduler\n", "        return «FlowMatchSDEDiscreteScheduler()»\n")]},

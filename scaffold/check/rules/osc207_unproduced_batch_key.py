@@ -15,6 +15,7 @@ import ast
 from functools import lru_cache
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.package import Package
@@ -45,8 +46,26 @@ _READING = {
     "prepare_condition": "micro_batch",
     "forward_and_sample_previous_step": "scheduler_inputs",
 }
+_IDS = "_ids"
 _ADDING = {"add_column": 0, "rename_column": 1}
 _TREES = ("examples/", "tests/")
+
+
+def _empty(maker: PythonFile) -> Hits:
+    """Look for a column of ids that gets an empty list, at once or by a parameter."""
+    for function in maker.all_functions:
+        for table in maker.index.nodes(ast.Dict, function.node):
+            for key, value in zip(table.keys, table.values, strict=True):
+                name = key.value if isinstance(key, ast.Constant) else None
+                if not isinstance(name, str) or not name.endswith(_IDS):
+                    continue
+                given = [value]
+                if isinstance(value, ast.Name) and value.id in function.parameters:
+                    calls = [c for c in maker.index.nodes(ast.Call) if resolve(maker, c) == function]
+                    given = [bound for call in calls if (bound := bind(call, function).get(value.id)) is not None]
+                for item in given:
+                    if isinstance(item, (ast.List, ast.Tuple)) and not item.elts:
+                        yield Hit(maker, item, f"the column {name} is empty", "give it the prompt's token ids")
 
 
 def check(package: Package) -> Hits:
@@ -55,6 +74,8 @@ def check(package: Package) -> Hits:
     if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
         return
     yield from _chats(package)
+    for maker in makers:
+        yield from _empty(maker)
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
     columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
@@ -154,6 +175,10 @@ _READ = 'for row in micro_batch["prompt_token_ids"]]'
 _COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
 _CHATLESS = '[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'
 FAILING = (
+    Example(
+        "a column of nothing",
+        {"data": [("build_row(line, tokenize_toy_prompt(tokenizer, line, 256))", "build_row(line, «[]»)")]},
+    ),
     Example(
         "the ids of the chat",
         {"training": [('micro_batch["prompt_token_ids"]', 'micro_batch[«"prompts"»]')], "spec": _CHATLESS},

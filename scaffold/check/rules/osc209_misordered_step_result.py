@@ -76,9 +76,13 @@ def _unpacking(function: FunctionModel, call: ast.Call) -> ast.Tuple | None:
 
 def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> Hits:
     if isinstance(value, ast.Name):
-        values = [b.value for b in reaching(function, value)]
-        if depth < 5 and len(values) == 1 and values[0] is not None:
-            yield from _returned(side, function, values[0], depth + 1)
+        for known in (b.value for b in reaching(function, value)) if depth < 5 else ():
+            if known is not None:
+                yield from _returned(side, function, known, depth + 1)
+        return
+    if isinstance(value, ast.IfExp):
+        for arm in (value.body, value.orelse):
+            yield from _returned(side, function, arm, depth + 1)
         return
     if isinstance(value, ast.Call):
         if any(call is value for _, call in sampling_calls(side)):
@@ -171,6 +175,18 @@ _RETURN = "        return log_prob, prev_sample_mean, std_dev_t, sqrt_dt\n"
 _ASKED = "            return_sqrt_dt=True,\n"
 _CALL = "_, log_prob, prev_sample_mean, std_dev_t, sqrt_dt = scheduler.sample_previous_step("
 FAILING = (
+    Example(
+        "another order in one arm",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    "        result = log_prob, prev_sample_mean, std_dev_t, sqrt_dt\n"
+                    "        return result if step else (log_prob, prev_sample_mean, «sqrt_dt», «std_dev_t»)\n",
+                )
+            ]
+        },
+    ),
     Example("the sign turned", {"training": [("return log_prob, prev", "return «-log_prob», prev")]}),
     Example("one for the batch", {"training": [("return log_prob, prev", "return «log_prob.mean()», prev")]}),
     Example(

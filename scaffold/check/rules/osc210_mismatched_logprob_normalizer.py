@@ -18,6 +18,7 @@ from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import options, sampling_calls
+from scaffold.check.model.settled import settled
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
@@ -34,7 +35,7 @@ Place = tuple[FunctionModel, ast.AST]
 
 def check(package: Package) -> Hits:
     """Compare the values of the two sides."""
-    found = [_values(side_of(package, which)) for which in ("training", "rollout")]
+    found = [_values(package, side_of(package, which)) for which in ("training", "rollout")]
     if None in found:
         return
     training, rollout = (values for values in found if values is not None)
@@ -51,7 +52,7 @@ def check(package: Package) -> Hits:
                 yield Hit(function.file, node, f"{OPTION} is {shown} here and {theirs} in the {other}")
 
 
-def _values(side: Side) -> dict[bool, tuple[FunctionModel, ast.AST, bool]] | None:
+def _values(package: Package, side: Side) -> dict[bool, tuple[FunctionModel, ast.AST, bool]] | None:
     """Return value -> a place of it and whether it is written there; None where that is not certain."""
     calls = list(sampling_calls(side))
     if not calls:
@@ -59,7 +60,7 @@ def _values(side: Side) -> dict[bool, tuple[FunctionModel, ast.AST, bool]] | Non
     values: dict[bool, tuple[FunctionModel, ast.AST, bool]] = {}
     given = options(side, OPTION)
     for option in given:
-        value = option.function.file.value(option.value)
+        value = settled(option.function.file, option.value, package.files)
         if value is UNKNOWN or not isinstance(value, bool):
             return None
         values.setdefault(value, (option.function, option.value, True))
@@ -93,6 +94,15 @@ FAILING = (
         {
             "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«True»"))],
             "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
+        },
+    ),
+    Example(
+        "a keyword that nobody gives",
+        {
+            "rollout": [
+                (_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", '«kwargs.get("normalizer", True)»')),
+            ],
+            "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
         },
     ),
     Example(

@@ -196,6 +196,18 @@ FAILING = (
         },
     ),
     Example(
+        "another key of the request",
+        {
+            "rollout": [
+                (
+                    'sde_type=str(extra_args.get("sde_type", "sde")),',
+                    'sde_type=«str(extra_args.get("sampler", "sde"))»,',
+                ),
+                ('"sde_type": sde_type,', '"sde_type": «sde_type»,'),
+            ]
+        },
+    ),
+    Example(
         "missing among the rollout's options",
         {
             "rollout": [

@@ -19,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import argument
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.left_out_masks import left_out_masks
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -47,6 +48,8 @@ def check(package: Package) -> Hits:
     side = side_of(package, "training")
     yield from _always(side)
     yield from _none(package, side)
+    for function, node in left_out_masks(side):
+        yield Hit(function.file, node, "prompts of different lengths are padded here, and no mask says where")
     for function in side.functions:
         for call in function.calls:
             if _of_ones(function, call) and _is_mask(function, call) and not _zeroed(function, call):
@@ -174,6 +177,14 @@ FAILING = (
         "no mask at all", {"training": [(_RETURN, "        return ids, «None»\n")]}, also=("OSC134", "OSC117", "OSC119")
     ),
     Example(
+        "none for short prompts",
+        {
+            "training": [
+                (_RETURN, "        if max(lengths) < 64:\n            return ids, «None»\n" + _RETURN),
+            ]
+        },
+    ),
+    Example(
         "a test that the padding passes",
         {"training": [(_RETURN, "        return ids, «ids >= 0»\n")]},
         also=("OSC134",),
@@ -236,6 +247,18 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "none for one prompt, or where all are as long",
+        {
+            "training": [
+                (
+                    _RETURN,
+                    "        if len(rows) < 2 or min(lengths) == max(lengths):\n            return ids, None\n"
+                    + _RETURN,
+                ),
+            ]
+        },
+    ),
     Example("from the lengths"),
     Example(
         "compared with the padding",

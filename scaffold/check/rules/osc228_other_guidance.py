@@ -15,10 +15,18 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.dataflow import origin, unpacked_at
+from scaffold.check.model.dataflow import unpacked_at
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_formula import METHOD, SCALE, Formula
-from scaffold.check.model.guidance_gates import gate_comparisons, is_inverted, is_made_of, may_mix, plain_scale
+from scaffold.check.model.guidance_gates import (
+    gate_comparisons,
+    is_inverted,
+    may_mix,
+    plain_scale,
+    selected_wrongly,
+    tests_turned_round,
+)
+from scaffold.check.model.guidance_renorm import other_renorms
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sde import sampling_calls
@@ -33,6 +41,12 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "guide as the rollout does: without + scale * (with - without), where low < sigma <= high"
 _GUIDED = 'guided = unconditional + guidance["cfg_text_scale"] * (velocity - unconditional)'
 _WHERE = "velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)"
+_RENORM = (
+    "\n            target = torch.linalg.vector_norm(velocity, dim=-1, keepdim=True)"
+    "\n            norm = torch.linalg.vector_norm(guided, dim=-1, keepdim=True)"
+    "\n            guided = guided * {}"
+)
+_RENORMS = 'renorms = ["global"]\nrenorm_type = "cfg_renorm_type"\nepsilon = 1e-08\n'
 _SPEC = """[upstream]
 version = "0.27.0rc1"
 
@@ -70,32 +84,14 @@ def check(package: Package) -> Hits:
             for node in function.file.index.nodes(ast.BinOp, function.node):
                 if function.file in package.files and may_mix(function, node):
                     yield from _weights(package, formula, function, node)
-        yield from _switched(method, formula)
+        for test in tests_turned_round(method, formula.negative):
+            yield Hit(method.file, test, "the branch without the prompt runs where no guidance is asked for")
     if not any(True for _ in sampling_calls(side)):
         return
     for function in side.functions:
         if function.file in package.files:
             yield from _gates(side, function, package)
-
-
-def _switched(method: FunctionModel, formula: Formula) -> Hits:
-    """Look for a branch without the prompt that only runs where the scale asks for no guidance."""
-    for node in method.file.index.nodes(ast.If, method.node):
-        test = node.test
-        if not (
-            isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Eq))
-        ):
-            continue
-        scaled = "scale" in ast.unparse(test.left) and method.file.value(test.comparators[0]) in (1, 1.0)
-        runs = [
-            item.value
-            for statement in node.body
-            for call in method.file.index.nodes(ast.Call, statement)
-            for item in call.keywords
-            if item.arg is None
-        ]
-        if scaled and any(isinstance(value, ast.Name) and value.id == formula.negative for value in runs):
-            yield Hit(method.file, test, "the branch without the prompt runs where no guidance is asked for")
+    yield from (Hit(function.file, node, text) for function, node, text in other_renorms(package, side))
 
 
 def _weights(package: Package, formula: Formula, function: FunctionModel, node: ast.BinOp) -> Hits:
@@ -139,17 +135,14 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
         return
     rule = (recorded(package, "cfg", "interval_rule") or "").replace(" ", "")
     strict = {"low": "lo<sigma" in rule, "high": "sigma<hi" in rule} if rule else None
+    open_ends: list[ast.AST] = []
     for node in index.nodes(ast.Compare, function.node):
         for end, op, where in gate_comparisons(node, ends):
             wrong_way = isinstance(op, (ast.Lt, ast.LtE)) if end == "low" else isinstance(op, (ast.Gt, ast.GtE))
             if wrong_way and not is_inverted(function, node):
                 yield Hit(function.file, where, f"the noise level is compared with the {end} end the wrong way round")
             elif strict is not None and isinstance(op, (ast.Lt, ast.Gt)) != strict[end] and not wrong_way:
-                yield Hit(
-                    function.file,
-                    where,
-                    f"the rollout's pipeline guides where {recorded(package, 'cfg', 'interval_rule')}",
-                )
+                open_ends.append(where)
         joined = index.parent(node)
         if (
             any(True for _ in gate_comparisons(node, ends))
@@ -165,30 +158,17 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
             right = [isinstance(op, (ast.Gt, ast.GtE)) == (end == "low") for end, op, _ in both]
             if joined.left is node and len(right) == 2 and all(right):
                 yield Hit(function.file, joined, "this holds at every noise level: both ends have to be kept to")
+    if open_ends:
+        above = index.parent(open_ends[0])
+        joint = len(open_ends) > 1 and above is not None and index.contains(above, open_ends[1])
+        text = f"the rollout's pipeline guides where {recorded(package, 'cfg', 'interval_rule')}"
+        yield Hit(function.file, above if joint and above is not None else open_ends[0], text)
     if not any(name.id in ends and isinstance(name.ctx, ast.Load) for name in index.nodes(ast.Name, function.node)):
         first = next(name for name in index.nodes(ast.Name, function.node) if name.id in ends)
         yield Hit(function.file, first, "the interval is read, and no noise level is compared with it")
     for call in function.calls:
         if function.file.qualified(call.func) == "torch.where" and len(call.args) == 3:
-            yield from _selected(side, function, call, ends)
-
-
-def _selected(side: Side, function: FunctionModel, call: ast.Call, ends: dict[str, str]) -> Hits:
-    """Look which of the two velocities ``torch.where`` takes inside of the interval."""
-    gate = origin(side, function, call.args[0])
-    compared = [
-        n
-        for around, _, n in gate.nodes
-        if isinstance(n, ast.Compare) and around == function and any(True for _ in gate_comparisons(n, ends))
-    ]
-    turned = any(isinstance(n, ast.UnaryOp) and isinstance(n.op, (ast.Invert, ast.Not)) for _, _, n in gate.nodes)
-    turned = turned or any(is_inverted(function, node) for node in compared)
-    if not compared or turned:
-        return
-    inside, outside = call.args[1], call.args[2]
-    if isinstance(inside, ast.Name) and isinstance(outside, ast.Name) and inside.id != outside.id:
-        if is_made_of(function, outside, inside.id) and not is_made_of(function, inside, outside.id):
-            yield Hit(function.file, call, f"{inside.id} is taken inside of the interval, {outside.id} outside")
+            yield from (Hit(function.file, call, text) for text in selected_wrongly(side, function, call, ends))
 
 
 FAILING = (
@@ -235,8 +215,22 @@ FAILING = (
     Example(
         "closed at the other end",
         {
-            "training": [("((sigma > low) & (sigma <= high)).view", "((«sigma >= low») & («sigma < high»)).view")],
+            "training": [("((sigma > low) & (sigma <= high)).view", "(«(sigma >= low) & (sigma < high)»).view")],
             "spec": _SPEC,
+        },
+    ),
+    Example(
+        "a factor above one",
+        {
+            "training": [(_GUIDED, _GUIDED + _RENORM.format("«(target / (norm + 1e-8)).clamp(min=0.0)»"))],
+            "spec": _SPEC + _RENORMS,
+        },
+    ),
+    Example(
+        "another number against division by zero",
+        {
+            "training": [(_GUIDED, _GUIDED + _RENORM.format("(target / (norm + «1e-3»)).clamp(0.0, 1.0)"))],
+            "spec": _SPEC + _RENORMS,
         },
     ),
     Example(
@@ -262,6 +256,22 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a factor as the pipeline's",
+        {
+            "training": [(_GUIDED, _GUIDED + _RENORM.format("torch.clamp(target / (norm + 1e-8), min=0.0, max=1.0)"))],
+            "spec": _SPEC + _RENORMS,
+        },
+    ),
+    Example(
+        "limited in two steps",
+        {
+            "training": [
+                (_GUIDED, _GUIDED + _RENORM.format("(target / (norm + 1e-8)).clamp_min(0.0).clamp_max(1.0)")),
+            ],
+            "spec": _SPEC + _RENORMS,
+        },
+    ),
     Example("as the pipeline does"),
     Example("with the facts recorded", {"spec": _SPEC}),
     Example(

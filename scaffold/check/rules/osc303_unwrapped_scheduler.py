@@ -71,7 +71,10 @@ def _judge(package: Package, item: Replacement) -> Hits:
     file = item.function.file
     called_with = recorded_list(package, "upstream", "step_arguments")
     count = len(called_with) if called_with is not None else None
-    if item.function.file.project.class_of(file, item.value) is not None:
+    name = item.value.attr if isinstance(item.value, ast.Attribute) else ""
+    if item.taken is not None and name in item.taken.methods:
+        yield Hit(file, item.value, f"{name}() of {item.taken.name} is assigned, and it is no scheduler")
+    elif item.function.file.project.class_of(file, item.value) is not None:
         yield Hit(file, item.value, f"{ast.unparse(item.value)} is a class, not an instance of it")
     elif item.made is not None and item.made.startswith("diffusers."):
         yield Hit(file, item.value, f"{item.made.rpartition('.')[2]} of diffusers takes no SDE steps")
@@ -163,6 +166,26 @@ FAILING = (
         {"rollout": [("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter»")]},
     ),
     Example(
+        "what is inside of the wrapper",
+        {"rollout": [("= _ToySchedulerAdapter()", "= «_ToySchedulerAdapter().inner»")], "spec": _SPEC},
+    ),
+    Example(
+        "what is inside of a wrapper that is kept",
+        {
+            "rollout": [
+                (
+                    "self.scheduler = _ToySchedulerAdapter()",
+                    "self.recorder = _ToySchedulerAdapter()\n        self.scheduler = «self.recorder.inner»",
+                )
+            ],
+            "spec": _SPEC,
+        },
+    ),
+    Example(
+        "the wrapper's method",
+        {"rollout": [("= _ToySchedulerAdapter()", "= «_ToySchedulerAdapter().step»")]},
+    ),
+    Example(
         "a tuple",
         {
             "rollout": [
@@ -248,6 +271,18 @@ FAILING = (
 )
 PASSING = (
     Example("a wrapper"),
+    Example(
+        "a wrapper that is kept under another name too",
+        {
+            "rollout": [
+                (
+                    "self.scheduler = _ToySchedulerAdapter()",
+                    "recorder = _ToySchedulerAdapter()\n        self.recorder = recorder\n        self.scheduler = recorder",
+                )
+            ],
+            "spec": _SPEC,
+        },
+    ),
     Example("a wrapper that takes what the pipeline gives", {"spec": _SPEC}),
     Example("verl-omni's scheduler", base="diffusers"),
 )

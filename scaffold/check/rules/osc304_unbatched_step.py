@@ -14,6 +14,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.arms import arms
+from scaffold.check.model.batch_dimensions import KEEPING, in_front
 from scaffold.check.model.dataflow import arguments, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -29,7 +31,6 @@ CHECKLIST = ("R4",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "step on (1, tokens, channels): put a batch dimension on velocity and latents, take it off the result"
 _TENSORS = ("model_output", "sample")
-_KEEPING = {"float", "to", "clone", "detach", "contiguous", "double", "type", "cpu"}
 
 
 def check(package: Package) -> Hits:
@@ -50,28 +51,41 @@ def check(package: Package) -> Hits:
                     value,
                     f"{name} has no batch dimension, so that each token gets a log-prob of its own",
                 )
-        yield from _kept(side, function, call, batched)
+        if True in batched:
+            yield from _kept(function, call)
 
 
-def _kept(side: Side, function: FunctionModel, call: ast.Call, batched: list[bool | None]) -> Hits:
-    """Look for a result that goes back with the batch dimension that was put on."""
-    if not batched or any(item is not True for item in batched) or _unbatched_result(function, call):
-        return
+def _kept(function: FunctionModel, call: ast.Call) -> Hits:
+    """Look for latents that go back with other dimensions than the pipeline gave."""
+    given = [sampling_argument(call, name) for name in _TENSORS]
+    counts = {in_front(function, value) if value is not None else None for value in given}
+    put_on = counts.pop() if len(counts) == 1 else None
     statement = function.file.index.parent(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-    for item in function.returns if isinstance(first, ast.Name) else ():
+    if not put_on or put_on < 0 or not isinstance(first, ast.Name):
+        return
+    for item in function.returns:
         value = item.value
         values = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else [value]
-        for part in values:
-            if isinstance(part, ast.Name) and isinstance(first, ast.Name) and part.id == first.id:
-                yield Hit(function.file, part, "the pipeline gets latents with the batch dimension that was put on")
+        values = value.elts[:1] if isinstance(value, ast.Tuple) else values
+        for written, part in [arm for value in values if value is not None for arm in arms(function, value)]:
+            left = in_front(function, part, first)
+            if left is None:
+                continue
+            if left + put_on > 0:
+                yield Hit(function.file, written, "the pipeline gets latents with the batch dimension that was put on")
+            elif left + put_on < 0:
+                yield Hit(function.file, written, "the pipeline gets latents with a dimension less than it gave")
 
 
 def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -> bool | None:
     """Whether a tensor gets a batch dimension: True, False where it goes through as it came, None if not plain."""
     if depth > 12:
         return None
+    if isinstance(value, ast.IfExp):
+        either = {_batched(side, function, part, depth + 1) for part in (value.body, value.orelse)}
+        return False if False in either and True in either else either.pop() if len(either) == 1 else None
     if isinstance(value, ast.Subscript):
         parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
         first = parts[0] if parts else None
@@ -100,7 +114,7 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
             return True
         if name in ("reshape", "view"):
             return True if value.args and function.file.value(value.args[0]) == 1 else None
-        return _batched(side, function, value.func.value, depth + 1) if name in _KEEPING else None
+        return _batched(side, function, value.func.value, depth + 1) if name in KEEPING else None
     if not isinstance(value, ast.Name):
         return None
     found: set[bool | None] = set()
@@ -149,6 +163,35 @@ _RETURN = "return _StepOutput(prev_sample[0], None if log_prob is None else log_
 _SPEC = '[upstream]\nversion = "0.27.0rc1"\nsample_rank = 2\n'
 FAILING = (
     Example("left on the result", {"rollout": [(_RETURN, "return _StepOutput(«prev_sample», log_prob)")]}),
+    Example(
+        "left on the latents alone",
+        {"rollout": [(_RETURN, _RETURN.replace("prev_sample[0]", "«prev_sample»"))]},
+    ),
+    Example(
+        "left on in one arm",
+        {"rollout": [(_RETURN, _RETURN.replace("prev_sample[0]", "prev_sample[0] if inside else «prev_sample»"))]},
+    ),
+    Example(
+        "left on, behind a name",
+        {
+            "rollout": [
+                (_RETURN, "result = prev_sample.float()\n        " + _RETURN.replace("prev_sample[0]", "«result»"))
+            ]
+        },
+    ),
+    Example(
+        "another dimension is taken off",
+        {"rollout": [(_RETURN, _RETURN.replace("prev_sample[0]", "«prev_sample[..., 0]»"))]},
+    ),
+    Example(
+        "put on only in the window",
+        {
+            "rollout": [
+                (_SAMPLE, "sample = sample.float()[None] if inside else sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
     Example("the velocity", {"rollout": [(_OUTPUT, "model_output=«model_output.float()»,")]}),
     Example(
         "the latents",
@@ -197,6 +240,14 @@ PASSING = (
     Example(
         "and another one behind it",
         {"rollout": [(_OUTPUT, "model_output=model_output.float()[None][:, None],")]},
+    ),
+    Example(
+        "taken off by squeeze",
+        {
+            "rollout": [
+                (_RETURN, "latents = prev_sample.squeeze(0)\n        " + _RETURN.replace("prev_sample[0]", "latents"))
+            ]
+        },
     ),
     Example(
         "unsqueeze",

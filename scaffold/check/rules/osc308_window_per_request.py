@@ -58,8 +58,8 @@ def check(package: Package) -> Hits:
                 yield Hit(function.file, call, f"the SDE window is drawn {why}")
         for node in function.file.index.nodes(ast.BinOp, function.node):
             if isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
-                if of_request(origin(side, function, node.left)) and _about_window(
-                    function, origin(side, function, node.right).words
+                if of_request(origin(side, function, node.left)) and (
+                    _about_window(function, origin(side, function, node.right).words) or _becomes_window(function, node)
                 ):
                     yield Hit(
                         function.file,
@@ -108,7 +108,7 @@ def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
     return any(_about_window(function, origin(side, function, value).words) for value in given)
 
 
-def _becomes_window(function: FunctionModel, call: ast.Call) -> bool:
+def _becomes_window(function: FunctionModel, call: ast.expr) -> bool:
     """Whether what is drawn ends in a name, a keyword or a key of the window, in the same function."""
     index = function.file.index
 
@@ -160,6 +160,18 @@ FAILING = (
                     "SCHEDULE_SHIFT = 3.0\nDRAWS = iter(range(1000))\n",
                 ),
                 (_DRAW, '«random.Random(int(os.environ["LOCAL_RANK"]) + next(DRAWS)).randint(low, latest)»'),
+            ]
+        },
+    ),
+    Example(
+        "the remainder of the request's seed, in the place of the window that was drawn",
+        {
+            "rollout": [
+                (
+                    "        self.scheduler.begin(\n",
+                    "        if params.seed is not None and window:\n            first = «params.seed % 5»\n"
+                    "            window = (first, first + 2)\n        self.scheduler.begin(\n",
+                )
             ]
         },
     ),

@@ -70,6 +70,8 @@ def _points(package: Package, training: Side) -> Hits:
                 continue
             number = argument(call, "steps", 2) or argument(call, "num", 2)
             points = step_count(training, function, number) if number is not None else None
+            if points is not None and points.function not in (None, function) and points.function.cls is not None:
+                continue  # an adapter asks for more: the schedule itself is right
             if number is not None and points is not None and points.offset - 1 != _EVALUATIONS[steps]:
                 made = f"n{points.offset - 1:+d}" if points.offset != 1 else "n"
                 place = points.node if points.node is not None and points.function is function else number

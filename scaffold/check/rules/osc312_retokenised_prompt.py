@@ -15,10 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import dotted
+from scaffold.check.model.calls import attribute_name, dotted, keyword
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.settled import settled
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -30,12 +31,26 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "encode the decoded text again and raise where the ids differ"
 _DECODING = {"decode", "batch_decode", "convert_tokens_to_string"}
 _ENCODING = {"encode", "encode_plus", "batch_encode_plus", "__call__", "convert_tokens_to_ids"}
+_SEEKING = {
+    "removeprefix",
+    "removesuffix",
+    "partition",
+    "rpartition",
+    "split",
+    "rsplit",
+    "startswith",
+    "endswith",
+    "find",
+    "index",
+}
 _SAME = {"equal", "array_equal", "allclose"}
 
 
 def check(package: Package) -> Hits:
     """Look for decoded prompts, and for a comparison that refuses those that do not come back."""
     side = side_of(package, "rollout")
+    for function in side.functions:
+        yield from _markers(package, side, function)
     if any(_compares(side, function) for function in side.functions):
         return
     for function in side.functions:
@@ -46,6 +61,35 @@ def check(package: Package) -> Hits:
                     call,
                     "the prompt is decoded here, and nothing compares what it is encoded to with the ids",
                 )
+
+
+def _markers(package: Package, side: Side, function: FunctionModel) -> Hits:
+    """Look for special tokens that are left out of the text and looked for in it."""
+    for call in function.calls:
+        skip = keyword(call, "skip_special_tokens") if _of_tokenizer(call, _DECODING) else None
+        if skip is None or settled(function.file, skip, package.files) is not True:
+            continue
+        if not _is_prompt(side, function, call) or function.file not in package.files:
+            continue
+        sought = sorted(_sought(function))
+        if sought:
+            text = f"special tokens are left out of the text here, and {sought[0]!r} is looked for in it"
+            yield Hit(function.file, skip, text, "decode with skip_special_tokens=False")
+
+
+def _sought(function: FunctionModel) -> set[str]:
+    """Return the special tokens that a function looks for in a text."""
+    index = function.file.index
+    found: set[str] = set()
+    given = [item for call in function.calls if attribute_name(call) in _SEEKING for item in call.args]
+    given += [
+        node.left for node in index.nodes(ast.Compare, function.node) if isinstance(node.ops[0], (ast.In, ast.NotIn))
+    ]
+    for item in given:
+        value = function.file.value(item)
+        if isinstance(value, str) and value.startswith("<") and ">" in value:
+            found.add(value)
+    return found
 
 
 def _of_tokenizer(call: ast.Call, names: set[str]) -> bool:
@@ -117,6 +161,22 @@ FAILING = (
         },
     ),
     Example(
+        "without the tokens that are looked for",
+        {"rollout": [(_DECODE, _DECODE.replace("False", "«True»"))]},
+    ),
+    Example(
+        "without them where nobody says otherwise",
+        {
+            "rollout": [
+                (_DECODE, _DECODE.replace("False", "«skip»")),
+                (
+                    "def _decode_prompt(self, token_ids) -> str:",
+                    "def _decode_prompt(self, token_ids, skip=True) -> str:",
+                ),
+            ]
+        },
+    ),
+    Example(
         "decoded in forward",
         {
             "rollout": [
@@ -130,6 +190,15 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "without special tokens that nobody looks for",
+        {
+            "rollout": [
+                (_DECODE, _DECODE.replace("False", "True")),
+                ('decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()', "decoded.strip()"),
+            ]
+        },
+    ),
     Example("the text is encoded again and compared"),
     Example(
         "compared in a helper",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.follow import follow
+from scaffold.check.model.arms import arms
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -35,12 +35,14 @@ def check(package: Package) -> Hits:
         if method is None or method.is_abstract or _is_generator(method):
             continue
         for statement in method.returns:
-            value = None if statement.value is None else follow(method.file, statement.value)
-            if value is None or (isinstance(value, ast.Constant) and value.value is None):
-                yield Hit(method.file, statement, f"{adapter.name}.load_weights() returns None here")
-            elif _made_up(method, value):
-                text = f"{adapter.name}.load_weights() returns names that do not come from what was loaded"
-                yield Hit(method.file, statement.value or statement, text)
+            given = statement.value if statement.value is not None else ast.Constant(value=None)
+            for written, value in arms(method, given):
+                if isinstance(value, ast.Constant) and value.value is None:
+                    where = statement if written is given else written
+                    yield Hit(method.file, where, f"{adapter.name}.load_weights() returns None here")
+                elif _made_up(method, value):
+                    text = f"{adapter.name}.load_weights() returns names that do not come from what was loaded"
+                    yield Hit(method.file, written, text)
         if _falls_off(method.node.body):
             yield Hit(
                 method.file, method.node, f"{adapter.name}.load_weights() can end without returning the names it loaded"
@@ -120,6 +122,17 @@ FAILING = (
     Example(
         "the result is dropped",
         {"rollout": [(_HEAD + _BODY, _HEAD.replace("load_weights", "«load_weights»") + _BODY.replace("return ", ""))]},
+    ),
+    Example(
+        "nothing in one arm",
+        {
+            "rollout": [
+                (
+                    _BODY,
+                    _BODY.replace("return ", "loaded = ") + "        return loaded if self.training else «None»\n",
+                )
+            ]
+        },
     ),
     Example(
         "one path returns nothing",

@@ -22,6 +22,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_defaults import shared_tables
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.recorded_facts import recorded_tables
 from scaffold.check.model.scopes import Binding
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -40,6 +41,7 @@ def check(package: Package) -> Hits:
     if not training.functions or not rollout.functions:
         return
     yield from _misnamed(package, [training, rollout])
+    yield from _unread(package)
     for file, name, _ in shared_tables(package):
         if not _used(training, file, name) or _used(rollout, file, name):
             continue
@@ -51,6 +53,16 @@ def check(package: Package) -> Hits:
                     method.node,
                     f"training applies {name}, and {adapter.name}.forward() never passes it on",
                 )
+
+
+def _unread(package: Package) -> Hits:
+    """Look for settings under a name that the pipeline does not read, in the place of one that it reads."""
+    names = {str(table.get("name")) for table in recorded_tables(package, "cfg", "parameters")}
+    for file, _, node in shared_tables(package):
+        keys = {k.value: k for k in node.keys if isinstance(k, ast.Constant)} if isinstance(node, ast.Dict) else {}
+        strange, lacking = [key for key in keys if key not in names], sorted(names - keys.keys())
+        if names & keys.keys() and strange and lacking:
+            yield Hit(file, keys[strange[0]], f"the pipeline reads no {strange[0]!r}; it reads {lacking[0]!r}")
 
 
 def _misnamed(package: Package, sides: list[Side]) -> Hits:
@@ -143,6 +155,14 @@ _UPDATE = "        extra_args.update(resolve_guidance({name: extra_args.get(name
 _FORWARD = [("    def forward(self, req", "    def «forward»(self, req")]
 _SECTION = "getattr(model_config.pipeline, name, None)"
 FAILING = (
+    Example(
+        "a name that the pipeline does not read",
+        {
+            "common": [('"cfg_interval": (0.0, 1.0)}', '«"cfg_range"»: (0.0, 1.0), "cfg_scale": 1.0}')],
+            "training": [('low, high = guidance["cfg_interval"]', 'low, high = guidance["cfg_range"]')],
+            "spec": '[cfg]\nparameters = [{ name = "cfg_text_scale" }, { name = "cfg_interval" }]\n',
+        },
+    ),
     Example(
         "a key that no table has",
         {"training": [('low, high = guidance["cfg_interval"]', 'low, high = guidance[«"cfg_intervals"»]')]},

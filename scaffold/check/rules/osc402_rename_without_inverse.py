@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
 
 from scaffold.check.example import Example
-from scaffold.check.model.key_tables import KeyTable, Rename, back_tables, key_tables, renamed
+from scaffold.check.example_keys import recorded_spec
+from scaffold.check.model.key_tables import Rename, back_tables, key_tables, renamed
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.table_loops import goes_back, joined_names, rows_in_order
+from scaffold.check.model.ways_back import wrong_ways_back
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC402"
@@ -48,8 +50,11 @@ def check(package: Package) -> Hits:
             sources.setdefault(row.source, row)
             if row.target is not None:
                 targets.setdefault(row.target, row)
-    yield from _other_tables(package)
-    yield from _loops_back(package)
+    told = [*_other_tables(package), *_loops_back(package)]
+    yield from told
+    # What a loop over the table gets wrong is said above, at its place.
+    for function, text in wrong_ways_back(package) if not told else ():
+        yield Hit(function.file, function.node, text, _ORDER)
 
 
 def _other_tables(package: Package) -> Hits:
@@ -74,10 +79,10 @@ def _loops_back(package: Package) -> Hits:
     for file in package.files:
         for node in file.index.nodes(ast.For):
             assert isinstance(node, ast.For)
-            name, rows = _ordered(file, node.iter, tables)
+            name, rows = rows_in_order(file, node.iter, tables)
             if rows is not None and isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2:
                 yield from _answers(file, node, any(row.source and row.source == row.target for row in rows))
-            back = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2 and _goes_back(node)
+            back = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2 and goes_back(node)
             if not back or rows is None:
                 continue
             for row in tables[name].rows:
@@ -115,7 +120,7 @@ def _answers(file: PythonFile, loop: ast.For, keeps: bool) -> Hits:
                 yield Hit(file, item, "a name that the row speaks of is given back as it is")
             elif cut is not None and cut[1] in (first, second) and cut[1] != asked.id:
                 yield Hit(file, item, f"the length of {cut[1]} is cut off a name that begins with {asked.id}")
-            elif keeps and item.value is not None and _joined(item.value) in ((first, name), (second, name)):
+            elif keeps and item.value is not None and joined_names(item.value) in ((first, name), (second, name)):
                 yield Hit(
                     file, item, f"the prefix that {name} begins with is not cut off before another one is put there"
                 )
@@ -133,67 +138,6 @@ def _answers(file: PythonFile, loop: ast.For, keeps: bool) -> Hits:
             yield Hit(
                 file, last, "a name that no row speaks of is passed on as it is", "raise a KeyError with the name"
             )
-
-
-def _joined(value: ast.expr) -> tuple[str, str] | None:
-    """Return the two names of ``a + b`` or ``f"{a}{b}"``."""
-    parts: list[ast.expr] = []
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        parts = [value.left, value.right]
-    elif isinstance(value, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in value.values]
-    names = [part.id for part in parts if isinstance(part, ast.Name)]
-    return (names[0], names[1]) if len(names) == len(parts) == 2 else None
-
-
-def _goes_back(loop: ast.For) -> bool:
-    """Whether the loop asks for the second of each pair and answers with the first."""
-    assert isinstance(loop.target, ast.Tuple)
-    first, second = (item.id if isinstance(item, ast.Name) else "" for item in loop.target.elts)
-    asked = any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "startswith"
-        and any(isinstance(item, ast.Name) and item.id == second for item in node.args)
-        for node in ast.walk(loop)
-    )
-    answers = [node.value for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value is not None]
-    return asked and any(isinstance(n, ast.Name) and n.id == first for value in answers for n in ast.walk(value))
-
-
-def _ordered(file: PythonFile, value: ast.expr, tables: dict[str, KeyTable]) -> tuple[str, Sequence[Rename] | None]:
-    """Return the table and its rows in the order in which a loop meets them; None where that is not plain."""
-    if isinstance(value, ast.Name):
-        return value.id, tables[value.id].rows if value.id in tables else None
-    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
-        name, rows = _ordered(file, value.value, tables)
-        parts = (value.slice.lower, value.slice.upper, value.slice.step)
-        values = [file.value(part) if part is not None else None for part in parts]
-        ends = [value for value in values if value is None or isinstance(value, int)]
-        plain = len(ends) == len(values) and ends[2] != 0
-        return name, rows[slice(*ends)] if rows is not None and plain else None
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or not value.args:
-        return "", None
-    name, rows = _ordered(file, value.args[0], tables)
-    if rows is None or value.func.id in ("list", "tuple", "iter"):
-        return name, rows
-    if value.func.id == "reversed":
-        return name, rows[::-1]
-    if value.func.id != "sorted":
-        return name, None
-    return name, _sorted(value, rows)
-
-
-def _sorted(call: ast.Call, rows: Sequence[Rename]) -> Sequence[Rename] | None:
-    """Return the rows as ``sorted`` gives them, by the length of one side; None for any other order."""
-    key = next((ast.unparse(item.value) for item in call.keywords if item.arg == "key"), "")
-    found = re.fullmatch(r"lambda (\w+): (-?)len\(\1\[([01])\]\)", key)
-    reverse = next((item.value for item in call.keywords if item.arg == "reverse"), ast.Constant(value=False))
-    if found is None or not isinstance(reverse, ast.Constant):
-        return None
-    side: Callable[[Rename], int] = lambda row: len((row.source, row.target or "")[int(found[3])])  # noqa: E731
-    longest_first = bool(found[2]) != bool(reverse.value)
-    return sorted(rows, key=lambda row: -side(row) if longest_first else side(row))
 
 
 FAILING: tuple[Example, ...] = (
@@ -260,7 +204,37 @@ TO_CHECKPOINT = (
 )
 """
 _IGNORED = 'IGNORED_KEYS = (("language_model.lm_head.", "predicts text"),)\n'
+_LOOP = (
+    "    for source, target in sorted(KEY_MAP, key=lambda rule: -len(rule[1])):\n"
+    "        if name.startswith(target):\n            return source + name[len(target) :]\n"
+)
+_DEF = "def to_checkpoint_key(name: str) -> str:\n"
 FAILING += (
+    Example(
+        "some prefixes are in no branch",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (_DEF, _DEF.replace("to_checkpoint_key", "«to_checkpoint_key»")),
+                (
+                    _LOOP,
+                    '    if name.startswith("layers."):\n        return "language_model.model." + name\n'
+                    "    for source, target in KEY_MAP:\n"
+                    "        if target and name.startswith(target):\n            return source + name[len(target) :]\n",
+                ),
+            ],
+        },
+    ),
+    Example(
+        "one prefix for all names",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (_DEF, _DEF.replace("to_checkpoint_key", "«to_checkpoint_key»")),
+                (_LOOP, '    if name:\n        return f"language_model.model.{name}"\n'),
+            ],
+        },
+    ),
     Example("the empty target is asked first", {"model": [(_SORTED, "«reversed(KEY_MAP)»")]}),
     Example("a part of the table", {"model": [(_SORTED, "«KEY_MAP[:2]»")]}),
     Example("the shortest target first", {"model": [(_SORTED, "«sorted(KEY_MAP, key=lambda rule: len(rule[1]))»")]}),
@@ -270,6 +244,35 @@ FAILING += (
     ),
 )
 PASSING = (
+    Example(
+        "by the first word",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (
+                    _LOOP,
+                    '    head, _, rest = name.partition(".")\n'
+                    '    own = {"time_embedder", "vae2llm", "llm2vae", "latent_pos_embed"}\n'
+                    '    if rest:\n        return name if head in own else "language_model.model." + name\n',
+                )
+            ],
+        },
+    ),
+    Example(
+        "by a dictionary",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (
+                    _LOOP,
+                    "    back = {target: source for source, target in KEY_MAP}\n"
+                    "    fitting = [target for target in back if name.startswith(target)]\n"
+                    "    if fitting:\n        target = max(fitting, key=len)\n"
+                    "        return back[target] + name.removeprefix(target)\n",
+                )
+            ],
+        },
+    ),
     Example(
         "cut off by removeprefix",
         {

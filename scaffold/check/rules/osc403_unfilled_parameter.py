@@ -11,19 +11,16 @@ belongs into a buffer that is not saved.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
-from scaffold.check.model.calls import argument
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.key_tables import folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.key_tables import RecordedKeys, Rename, folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.module_parameters import built_parameters
 from scaffold.check.model.module_paths import INDEX, module_paths
 from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.submodules import Submodule, submodules
+from scaffold.check.model.submodules import Submodule
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC403"
@@ -32,7 +29,6 @@ SEVERITY = "error"
 CHECKLIST = ("M6", "M7", "pitfall 22")
 APPLIES = Applies(non_diffusers=True)
 HELP = "correct the name in the module or in the key table; `omni-scaffold remap` shows the whole map"
-_DEEPEST = 12
 _RANGE = re.compile(r"\{[^{}]*\}")
 
 
@@ -49,7 +45,7 @@ def check(package: Package) -> Hits:
         if row is not None and row.target is not None:
             targets.append(row.target + key[len(row.source) :])
     filled = {folded(target) for target in targets}
-    parameters = list(_parameters(module, "", 0))
+    parameters = list(built_parameters(module))
     names = {folded(name) for name, _, _ in parameters}
     for table in ignores:
         for ignored in table.rows:
@@ -60,37 +56,30 @@ def check(package: Package) -> Hits:
                 text = f"keys that begin with {ignored.source!r} are ignored here, and fill parameters of the module"
                 yield Hit(table.file, ignored.source_node, text, "remove the row")
     reported: set[tuple[ClassModel, str]] = set()
+    lost: list[tuple[str, Submodule]] = []
+    wanted = {folded(target) for target in keys.kept.values()}
     for name, built, owner in parameters:
         numbered = any(part.isdigit() for part in name.split("."))
         there = any(_covers(target, name) for target in targets) if numbered else folded(name) in filled
-        if not there and (owner, built.name) not in reported:
-            reported.add((owner, built.name))
+        if there or (owner, built.name) in reported:
+            continue
+        reported.add((owner, built.name))
+        if folded(name) in wanted:
+            lost.append((name, built))
+        else:
             yield Hit(built.file, built.node, f"no key of the checkpoint becomes the parameter {name!r}")
+    # The checkpoint has keys for these: the table takes them elsewhere. A row that fits no key is dead-rename-rule's.
+    if len(lost) > 1 and any(_is_dead(row, keys) for table in tables for row in table.rows):
+        return
+    for name, built in lost[:1]:
+        others = f" and {len(lost) - 1} others" if len(lost) > 1 else ""
+        yield Hit(built.file, built.node, f"no key of the checkpoint becomes the parameter {name!r}{others}")
 
 
-def _parameters(cls: ClassModel, prefix: str, depth: int) -> Iterator[tuple[str, Submodule, ClassModel]]:
-    """Yield the parameters whose names are certain, with what builds them."""
-    for built in submodules(cls) if depth < _DEEPEST else ():
-        name = prefix + built.name + (f".{_index(built)}" if built.repeated else "")
-        if built.cls is not None:
-            yield from _parameters(built.cls, f"{name}.", depth + 1)
-        elif built.qualified in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
-            yield prefix + built.name, built, cls
-        elif built.qualified in ("torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Embedding", "torch.nn.RMSNorm"):
-            yield f"{name}.weight", built, cls
-            if built.qualified == "torch.nn.Linear" and _has_bias(built.file, built.call):
-                yield f"{name}.bias", built, cls
-
-
-def _index(built: Submodule) -> str:
-    """Return the place of an element where `nn.Sequential` lists it, else a mark that stands for any."""
-    index = built.file.index
-    around = index.parent(built.call)
-    if isinstance(around, ast.Call) and built.file.qualified(around.func) == "torch.nn.Sequential":
-        items = list(around.args)
-        if built.call in items and not any(isinstance(item, ast.Starred) for item in items):
-            return str(items.index(built.call))
-    return INDEX
+def _is_dead(row: Rename, keys: RecordedKeys) -> bool:
+    source = folded(row.source)
+    names = (folded(key) for key in (*keys.kept, *keys.dropped))
+    return not any(name.startswith(source) or source.startswith(name) for name in names)
 
 
 def _covers(pattern: str, name: str) -> bool:
@@ -106,11 +95,6 @@ def _covers(pattern: str, name: str) -> bool:
         if not one.isdigit() or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if end[-1].isdigit()):
             return False
     return True
-
-
-def _has_bias(file: PythonFile, call: ast.Call) -> bool:
-    bias = argument(call, "bias", 2)
-    return bias is None or file.value(bias) is True
 
 
 SPEC = recorded_spec()

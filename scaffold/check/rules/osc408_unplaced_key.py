@@ -14,6 +14,7 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.key_tables import Rename, folded, key_tables, recorded_keys, renamed
+from scaffold.check.model.module_parameters import built_parameters
 from scaffold.check.model.module_paths import module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -34,12 +35,17 @@ def check(package: Package) -> Hits:
     if keys is None or module is None or paths is None or not paths.complete:
         return
     known = {folded(name) for name in (*paths.modules, *paths.parameters)}
+    built = {folded(name): part for name, part, _ in built_parameters(module)}
     reported: set[Rename] = set()
     for key in keys.kept:
         row = renamed(tables, key)
         if row is None or row.target is None or row in reported:
             continue
         name = row.target + key[len(row.source) :]
+        weight = built.get(folded(name.removesuffix(".bias") + ".weight")) if name.endswith(".bias") else None
+        if weight is not None and folded(name) not in built and weight.qualified == "torch.nn.Linear":
+            yield Hit(weight.file, weight.node, f"the checkpoint has {key!r}, and this projection has no bias")
+            continue
         # The weight of a module is its last component; parameters of a class of the tree have their own names.
         if not {folded(name), folded(name.rpartition(".")[0])} & known:
             table = next(table for table in tables if row in table.rows)
@@ -52,7 +58,15 @@ _POS = "        self.latent_pos_embed = nn.Embedding(config.max_latent_size**2, 
 _ADD = "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n"
 _ROW = '    ("latent_pos_embed.", "latent_pos_embed."),\n'
 _MARK = (_ROW, _ROW.replace('("latent_pos_embed."', '(«"latent_pos_embed."»'))
+_GEN = "        self.q_proj_gen = nn.Linear(hidden, hidden)\n"
 FAILING = (
+    Example(
+        "a projection without the checkpoint's bias",
+        {
+            "spec": SPEC,
+            "model": [(_GEN, "        «self.q_proj_gen» = nn.Linear(hidden, hidden, bias=False)\n")],
+        },
+    ),
     Example("a part is missing", {"spec": SPEC, "model": [(_POS, ""), (_ADD, ""), _MARK]}, also=("OSC135",)),
     Example(
         "a row that leads elsewhere",

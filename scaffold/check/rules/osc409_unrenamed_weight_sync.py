@@ -15,11 +15,13 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
+from scaffold.check.model.ways_back import wrong_sent_names
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC409"
@@ -32,6 +34,13 @@ HELP = "give the actor's weights the checkpoint's names once, with the inverse o
 
 def check(package: Package) -> Hits:
     """Look for what ``load_weights`` makes of the names."""
+    told = list(_mapped(package))
+    yield from told
+    for function, text in wrong_sent_names(package) if not told else ():
+        yield Hit(function.file, function.node, text)
+
+
+def _mapped(package: Package) -> Hits:
     tables = [table for table in key_tables(package) if not table.ignores]
     renames = any(row.target is not None and row.source != row.target for table in tables for row in table.rows)
     if not renames:
@@ -96,7 +105,28 @@ def _direction(function: FunctionModel, tables: set[str]) -> str | None:
     return "forth" if "None" in annotation else None
 
 
+_RENAMED = '                name = to_checkpoint_key(name.removeprefix("transformer."))\n'
 FAILING = (
+    Example(
+        "another prefix is asked for",
+        {
+            "spec": recorded_spec(),
+            "rollout": [
+                ('if name.startswith("transformer."):', 'if name.startswith("model."):'),
+                ("def _checkpoint_names(", "def «_checkpoint_names»("),
+            ],
+        },
+    ),
+    Example(
+        "with the actor's prefix",
+        {
+            "spec": recorded_spec(),
+            "rollout": [
+                (_RENAMED, "                name = to_checkpoint_key(name)\n"),
+                ("def _checkpoint_names(", "def «_checkpoint_names»("),
+            ],
+        },
+    ),
     Example(
         "left as they are",
         {
@@ -135,5 +165,20 @@ FAILING = (
 )
 PASSING = (
     Example("renamed once"),
+    Example("renamed once, where the names are recorded", {"spec": recorded_spec()}),
+    Example(
+        "with the prefix of the engine's loader",
+        {
+            "spec": recorded_spec(),
+            "rollout": [(_RENAMED, _RENAMED.replace("name = to", 'name = "model." + to'))],
+        },
+    ),
+    Example(
+        "cut off in another way",
+        {
+            "spec": recorded_spec(),
+            "rollout": [(_RENAMED, '                name = to_checkpoint_key(name.partition(".")[2])\n')],
+        },
+    ),
     Example("of diffusers", base="diffusers"),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from scaffold.check.example import FILES, Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
+from scaffold.check.model.patch import PATCH
 from scaffold.check.model.project import REGISTRY
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -30,16 +31,19 @@ def check(package: Package) -> Hits:
     if registry is None and package.project.rendered:
         # What `new` wrote has a patch, and a package that is new has to be in it.
         text = f"the patch beside the package does not edit {REGISTRY}"
-        yield Hit(package.init or package.files[0], Span(1, 1, 1, 1), text, fixable=False)
+        patch = package.project.source(PATCH)
+        yield Hit(patch or package.init or package.files[0], Span(1, 1, 1, 1), text, fixable=False)
     if registry is None or not registry.known:
         return
     missing = registry.missing(package.name)
     if not missing:
         return
-    file = package.init or package.files[0]
+    # Of a rendered tree the patch is what has to change, of a checkout the registry, which all packages share.
+    partial = registry.file.partial
+    file = registry.file if partial else package.init or package.files[0]
     what = " and ".join([", ".join(missing[:-1]), missing[-1]] if len(missing) > 1 else missing)
-    fixable = not registry.file.partial
-    yield Hit(file, Span(1, 1, 1, 1), f"{REGISTRY} lacks {what}", fixable=fixable, data=(registry.file, package.name))
+    text = f"{REGISTRY} lacks {what}"
+    yield Hit(file, Span(1, 1, 1, 1), text, fixable=not partial, data=(registry.file, package.name))
 
 
 def fix(hit: Hit) -> dict[str, str]:
@@ -68,17 +72,15 @@ FAILING = (
         "no edit in the patch of a rendered tree",
         {
             "registry": None,
-            "init": _MARKED,
-            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
+            "verl_omni.patch": "«»--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
         },
     ),
     Example(
         "one edit is missing in the patch of a rendered tree",
         {
             "registry": None,
-            "init": _MARKED,
             "verl_omni.patch": "--- a/verl_omni/pipelines/__init__.py\n+++ b/verl_omni/pipelines/__init__.py\n"
-            "@@ -1,2 +1,3 @@\n from . import (\n+    toy_flow_grpo,\n     other,\n"
+            "@@ -1,2 +1,3 @@\n«» from . import (\n+    toy_flow_grpo,\n     other,\n"
             "@@ -4,1 +5,2 @@\n __all__ = []\n+__all__ += list(toy_flow_grpo.__all__)\n",
         },
     ),

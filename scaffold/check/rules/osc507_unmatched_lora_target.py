@@ -76,6 +76,11 @@ FAILING = (
     Example(
         "a name that is not there", {"launch": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")]}
     ),
+    Example("no target", {"e2e": [(_TARGETS, "«actor_rollout_ref.model.target_modules='[]'»")]}),
+    Example(
+        "a norm",
+        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('v_proj_gen', 'input_layernorm_gen')}»")]},
+    ),
     Example(
         "under another parent",
         {"e2e": [(_TARGETS, f"«{_TARGETS.replace('v_proj_gen', 'mlp.v_proj_gen')}»")]},

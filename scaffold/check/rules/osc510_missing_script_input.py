@@ -92,6 +92,17 @@ FAILING = (
         also=("OSC702",),
     ),
     Example(
+        "a data script that another one names",
+        {
+            "dummy": [
+                (
+                    'if __name__ == "__main__":',
+                    'SCRIPT = «"examples/flowgrpo_trainer/data_process/toy.py"»\n\nif __name__ == "__main__":',
+                )
+            ]
+        },
+    ),
+    Example(
         "a reward function that moved",
         {
             "launch": [

@@ -19,6 +19,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import integer
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.settled import settled
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC602"
@@ -71,7 +72,7 @@ def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str])
                 if given.slice.lower is None and not isinstance(given.slice.upper, ast.Constant):
                     yield Hit(file, given, f"{function.name}() cuts the text before it is encoded")
         for item in call.keywords:
-            value = file.value(item.value) if item.arg == "truncation" else False
+            value = settled(file, item.value, [file]) if item.arg == "truncation" else False
             if value is True or (isinstance(value, str) and value != "do_not_truncate"):
                 yield Hit(file, item.value, f"{function.name}() lets the tokenizer cut the prompt")
 
@@ -120,6 +121,21 @@ FAILING = (
                     _ENCODE,
                     "tokenizer.encode(text, add_special_tokens=False, truncation=«True», max_length=max_length)",
                 )
+            ]
+        },
+    ),
+    Example(
+        "cut by a parameter's default",
+        {
+            "data": [
+                (
+                    "text: str, max_length: int) -> list[int]:",
+                    "text: str, max_length: int, cut: bool = True) -> list[int]:",
+                ),
+                (
+                    _ENCODE,
+                    "tokenizer.encode(text, add_special_tokens=False, truncation=«cut», max_length=max_length)",
+                ),
             ]
         },
     ),

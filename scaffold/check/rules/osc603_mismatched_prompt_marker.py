@@ -12,7 +12,6 @@ Instead: use the markers of the pipeline on both sides.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
@@ -21,6 +20,7 @@ from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises,
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.prompt_markers import MARKER, own_tokens, taken_at_both_ends, taken_off
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Applies, Hit, Hits
@@ -30,7 +30,6 @@ NAME = "mismatched-prompt-marker"
 SEVERITY = "error"
 CHECKLIST = ("D2", "pitfall 31")
 APPLIES = Applies(non_diffusers=True)
-_MARKER = re.compile(r"<[^<>\s]{1,40}>")
 
 
 def check(package: Package) -> Hits:
@@ -49,7 +48,7 @@ def check(package: Package) -> Hits:
             yield from _changed(package, file, function)
             yield from _chats(package, file, function)
             if function.name in tokenisers and "tok" in function.name and _unmarked(package, file, tokenisers):
-                text = f"{function.name}() puts no markers around the prompt, the rollout adapter takes {_both(package)} off"
+                text = f"{function.name}() puts no markers around the prompt, the rollout adapter takes {taken_at_both_ends(package)} off"
                 yield Hit(file, function.node, text, "put the same markers around the prompt as the pipeline")
             if function.name in tokenisers:
                 yield from _specials(package, file, function)
@@ -73,8 +72,8 @@ def _changed(package: Package, file: PythonFile, function: FunctionModel) -> Hit
 def _crossed(package: Package, file: PythonFile, node: ast.List) -> Hits:
     """Look for an end marker at the beginning, and a begin marker at the end."""
     for at, method, other in ((0, "removeprefix", "removesuffix"), (-1, "removesuffix", "removeprefix")):
-        taken = {m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, method)}
-        wrong = {m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, other)} - taken
+        taken = {m for adapter in package.rollout_adapters for m in taken_off(adapter.file, method)}
+        wrong = {m for adapter in package.rollout_adapters for m in taken_off(adapter.file, other)} - taken
         item = node.elts[at]
         for given in item.args if isinstance(item, ast.Call) else ():
             if file.value(given) in wrong and taken:
@@ -86,8 +85,11 @@ def _lacking(package: Package, file: PythonFile, function: FunctionModel, tokeni
     """Look for lists of ids that get one of the two markers which the rollout adapter takes off."""
     for node in _marked_lists(file, function, tokenisers):
         yield from _crossed(package, file, node)
+        for item, own, text in own_tokens(package, node):
+            said = f"{own} of the tokenizer may be another token than {text!r}, which the pipeline puts there"
+            yield Hit(file, item, said, "look the token up by its text")
     for side, method in (("begin", "removeprefix"), ("end", "removesuffix")):
-        taken = {marker for adapter in package.rollout_adapters for marker in _taken_off(adapter.file, method)}
+        taken = {marker for adapter in package.rollout_adapters for marker in taken_off(adapter.file, method)}
         for node in _marked_lists(file, function, tokenisers):
             edge = node.elts[0 if side == "begin" else -1]
             others = [item for item in node.elts if item is not edge and not isinstance(item, ast.Starred)]
@@ -110,24 +112,7 @@ def _unmarked(package: Package, file: PythonFile, tokenisers: frozenset[str]) ->
         attribute_name(call) == "apply_chat_template" and holds_tokens(call, set())
         for call in file.index.nodes(ast.Call)
     )
-    return bool(_both(package)) and not (joined or lists or inserted or chats)
-
-
-def _both(package: Package) -> str:
-    """Return the markers that the rollout adapter takes off at both ends."""
-    found = [
-        sorted({m for adapter in package.rollout_adapters for m in _taken_off(adapter.file, method)})
-        for method in ("removeprefix", "removesuffix")
-    ]
-    return " and ".join(repr(marker) for one in found for marker in one) if all(found) else ""
-
-
-def _taken_off(file: PythonFile, method: str) -> Iterator[str]:
-    for call in file.index.nodes(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == method and len(call.args) == 1:
-            value = file.value(call.args[0])
-            if isinstance(value, str) and _MARKER.fullmatch(value):
-                yield value
+    return bool(taken_at_both_ends(package)) and not (joined or lists or inserted or chats)
 
 
 def _chats(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
@@ -151,7 +136,7 @@ def _rollout_markers(package: Package) -> Iterator[str]:
             continue
         for node in adapter.file.index.nodes(ast.Constant):
             if isinstance(node.value, str) and not _is_docstring(adapter.file, node):
-                yield from _MARKER.findall(node.value.replace("\\", ""))
+                yield from MARKER.findall(node.value.replace("\\", ""))
 
 
 def _is_docstring(file: PythonFile, node: ast.Constant) -> bool:
@@ -164,7 +149,7 @@ def _added(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]
         for item in node.elts:
             for given in item.args if isinstance(item, ast.Call) else ():
                 value = file.value(given)
-                if isinstance(value, str) and _MARKER.fullmatch(value):
+                if isinstance(value, str) and MARKER.fullmatch(value):
                     yield value, given
 
 
@@ -194,6 +179,18 @@ def _marked_lists(file: PythonFile, function: FunctionModel, tokenisers: frozens
 _END = 'END_TOKEN = "<|im_end|>"'
 _USE = "tokenizer.convert_tokens_to_ids(END_TOKEN)]"
 FAILING = (
+    Example(
+        "the tokenizer's own markers",
+        {
+            "data": [
+                (
+                    "    ids = [tokenizer.convert_tokens_to_ids(BEGIN_TOKEN), *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]\n",
+                    "    ids = [«tokenizer.bos_token_id», *ids, tokenizer.convert_tokens_to_ids(END_TOKEN)]\n",
+                )
+            ],
+            "spec": '[prompt]\nbegin = "bos"\n\n[tokens.bos]\ntext = "<|im_start|>"\n',
+        },
+    ),
     Example(
         "markers exchanged",
         {

@@ -13,6 +13,7 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.project import Project
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Hit, Hits
@@ -29,6 +30,7 @@ def check(project: Project) -> Hits:
     """Follow the runners through the scripts that they call."""
     runners = project.runners
     if not runners:
+        yield from _unhooked(project)
         return
     called: set[str] = set()
     pending: list[SourceFile] = list(runners)
@@ -45,6 +47,14 @@ def check(project: Project) -> Hits:
     for script in scripts:
         if script.path not in called:
             yield Hit(script, Span(1, 1, 1, 1), f"no runner calls {script.name}")
+
+
+def _unhooked(project: Project) -> Hits:
+    """Look at a rendered tree whose patch edits no runner, though the package records the one to edit."""
+    for package in project.packages if project.rendered else ():
+        runner = recorded(package, "target", "smoke_runner")
+        for script in package.e2e_scripts if runner is not None else ():
+            yield Hit(script, Span(1, 1, 1, 1), f"no runner calls {script.name}: the patch does not edit {runner}")
 
 
 def _code(file: SourceFile) -> str:
@@ -67,6 +77,18 @@ def _calls_unknown(runner: SourceFile) -> bool:
 _CALL = "    bash tests/special_e2e/run_flowgrpo_toy.sh\n"
 FAILING = (
     Example("no line in a runner", {"runner": [(_CALL, "    true\n")], "e2e": [("#!/usr", "«»#!/usr")]}),
+    Example(
+        "no edit of the runner in the patch of a rendered tree",
+        {
+            "registry": None,
+            "runner": None,
+            "tests/gpu_smoke/lib_gpu_smoke.sh": None,
+            "spec": '[target]\nsmoke_runner = "tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh"\n',
+            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
+            "e2e": [("#!/usr", "«»#!/usr")],
+        },
+        also=("OSC502",),
+    ),
     Example("only in a comment", {"runner": [(_CALL, "    true\n#" + _CALL)], "e2e": [("#!/usr", "«»#!/usr")]}),
 )
 PASSING = (
@@ -77,6 +99,16 @@ PASSING = (
             "runner": [(_CALL, "    bash tests/special_e2e/run_all.sh\n")],
             "tests/special_e2e/run_all.sh": "bash tests/special_e2e/run_flowgrpo_toy.sh\n",
         },
+    ),
+    Example(
+        "a rendered tree that records no runner",
+        {
+            "registry": None,
+            "runner": None,
+            "tests/gpu_smoke/lib_gpu_smoke.sh": None,
+            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
+        },
+        also=("OSC502",),
     ),
     Example("the runner goes through the folder", {"runner": [(_CALL, '    bash tests/special_e2e/"$name".sh\n')]}),
 )

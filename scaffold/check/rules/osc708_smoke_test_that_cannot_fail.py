@@ -88,6 +88,19 @@ FAILING = (
             "tests/special_e2e/build_toy.py": "print('a checkpoint')\n",
         },
     ),
+    Example(
+        "it goes on after a failure",
+        {
+            "e2e": [
+                ("#!/usr/bin/env bash\nset -xeuo pipefail\n", "«»#!/usr/bin/env bash\n"),
+                ('    "$@"\n', '    "$@"\necho done\n'),
+            ]
+        },
+    ),
+    Example(
+        "a failure is switched off",
+        {"e2e": [("#!/usr/bin/env bash\nset -xeuo pipefail\n", "«»#!/usr/bin/env bash\nset -xeuo pipefail\nset +e\n")]},
+    ),
     Example("hidden", {"e2e": [('    "$@"\n', '    "$@" «|| true»\n')]}),
     Example(
         "ended early",

@@ -99,6 +99,24 @@ def same(a: Value, b: Value) -> bool:
     return False
 
 
+def only_member(value: Value) -> Obj | None:
+    """The one object that an item of a list can be, whichever it is; lists in lists too."""
+    pending, found = [value], dict[int, Obj]()
+    for _ in range(16):
+        if not pending:
+            break
+        node = pending.pop()
+        if isinstance(node, Choice):
+            pending.extend(options(node))
+        elif isinstance(node, Item) and isinstance(node.base, Seq):
+            pending.extend(node.base.items)
+        elif isinstance(node, Obj):
+            found[id(node)] = node
+        else:
+            return None
+    return next(iter(found.values())) if len(found) == 1 and not pending else None
+
+
 def walk(value: Value, stop: set[int] | None = None) -> Iterator[Value]:
     """Yield a value and everything it was made from, each once; nodes in ``stop`` are not entered."""
     stack = [value]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.algebra import is_none, join, options
+from scaffold.inspect.program.algebra import is_none, join, only_member, options
 from scaffold.inspect.program.classes import ClassInfo, Method
 from scaffold.inspect.program.core import Core
+from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import (
+    Attr,
     Call,
     Choice,
     ClassRef,
     Conf,
+    Elem,
     External,
     Func,
+    Item,
     Map,
     ModuleRef,
     Obj,
     Param,
+    Seq,
     Slot,
     Super,
     Unknown,
@@ -54,6 +59,12 @@ class Attributes(Core):
             if len(real) <= 4 and all(isinstance(o, Obj) for o in real):
                 return join([self.get_attr(o, name, at) for o in real], None, at)
             return self.symbol_attr(base, name, at)
+        if isinstance(base, Item) and (member := only_member(base)) is not None:
+            return self._object_attr(member, name, at)
+        if isinstance(base, Elem) and isinstance(base.source, Seq) and len(base.source.items) == 1:
+            # Every entry of the list was made by one expression.
+            made = base.source.items[0]
+            return self.get_attr(made, name, at) if isinstance(made, Obj) else self.symbol_attr(base, name, at)
         if isinstance(base, Param) and base.root in ("od_config", "prompt"):
             return Param(base.root, f"{base.key}.{name}" if base.key else name, at=at)
         if isinstance(base, Call):
@@ -218,13 +229,21 @@ class Attributes(Core):
     def set_attr(self, base: Value, name: str, value: Value) -> None:
         for target in options(base)[:4]:
             if not isinstance(target, Obj):
+                if isinstance(target, Attr | Call):
+                    self.trace.writes.append(Write(target, name, value, value.at))
                 continue
             if target.root in ("sampling_params", "od_config"):
                 previous = target.attrs.get(name)
+                if previous is None and self.depth > target.depth:
+                    known = (target.root, name) in self.trace.reads
+                    previous = self._root_attr(target, name, value.at)
+                    if not known:
+                        self.trace.reads.pop((target.root, name), None)
                 if target.root == "sampling_params" and not (isinstance(value, Param) and value.key == name):
                     value = Param(target.root, name, value, at=value.at)
                 if self.depth > target.depth and previous is not None:
-                    value = join([value, previous])
+                    cond, truth = self.conditions[-1] if self.conditions else (None, True)
+                    value = join([value, previous] if truth else [previous, value], cond)
                 target.attrs[name] = value
                 continue
             self.ensure_ready(target)

@@ -151,15 +151,27 @@ class Calls(Library):
         known = self.builtin_method(receiver, name, args, kwargs, at)
         if known is not None:
             return known
-        if isinstance(receiver, Obj | ClassRef | Super) or not isinstance(receiver, Slot | Attr | Param):
+        if isinstance(receiver, Obj) and receiver.json_file is not None and self._is_inherited(receiver, name):
+            # What is called is a method of a class outside the source, no value of the configuration.
+            func: Value = self.symbol_attr(receiver, name, at)
+        elif isinstance(receiver, Obj | ClassRef | Super) or not isinstance(receiver, Slot | Attr | Param):
             func = self.get_attr(receiver, name, at)
         else:
             func = self.symbol_attr(receiver, name, at)
         if isinstance(receiver, ClassRef) and isinstance(func, Attr) and name.startswith("from_"):
             return self._from_file(receiver.cls, args, kwargs, at)
+        if isinstance(receiver, Super) and isinstance(func, External) and name.startswith("from_"):
+            if isinstance(receiver.obj, ClassRef):
+                return self._from_file(receiver.obj.cls, args, kwargs, at)
         if isinstance(func, Attr):
             return self.record_opaque(func, args, kwargs, at, receiver, name)
         return self.call(func, args, kwargs, at)
+
+    @staticmethod
+    def _is_inherited(obj: Obj, name: str) -> bool:
+        return name not in obj.attrs and not any(
+            name in c.methods or name in c.assigns or name in c.nested or name in c.fields for c in obj.cls.mro
+        )
 
     def _from_file(self, cls: ClassInfo, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
         """An inherited constructor that reads a configuration: attributes come from the file."""
@@ -215,6 +227,8 @@ class Calls(Library):
         if falls and returns:
             returns.append((NONE, None))
         if not returns:
+            if not falls and not self.constructing and not self.depth and len(self.stack) <= 2:
+                self.broken += 1
             return NONE if falls else Unknown("always raises", at=at)
         cond = returns[0][1] if len(returns) == 2 else None
         return join([value for value, _ in returns], cond, at)

@@ -31,6 +31,8 @@ from scaffold.inspect.program.values import (
 )
 
 MEDIA_KEY = "multi_modal_data"
+MODEL_OPTION = "model"
+"""The one option that every engine is given: where the weights are."""
 
 
 def decide(value: Value, depth: int = 0) -> bool | None:
@@ -42,9 +44,8 @@ def decide(value: Value, depth: int = 0) -> bool | None:
     if isinstance(value, Obj | Func | ClassRef | ModuleRef):
         return True
     if isinstance(value, Seq | Map):
-        if value.items:
-            return True
-        return False if value.exact else None
+        # What a condition or a loop puts in may not be there.
+        return bool(value.items) if value.exact else None
     if isinstance(value, Param):
         return _decide_param(value)
     if isinstance(value, Conf):
@@ -61,6 +62,8 @@ def decide(value: Value, depth: int = 0) -> bool | None:
 
 def _decide_param(value: Param) -> bool | None:
     known = default_of(value)
+    if value.root == "od_config" and value.key == MODEL_OPTION:
+        return True
     if value.root == "prompt":
         if value.key == "prompt" or not value.key:
             return True
@@ -143,6 +146,8 @@ def none_ness(value: Value, depth: int = 0) -> bool | None:
     if isinstance(value, Param):
         if value.root == "prompt" and not value.key.startswith(MEDIA_KEY):
             return False if value.key in ("", "prompt") else None
+        if value.root == "od_config" and value.key == MODEL_OPTION:
+            return False
         known = default_of(value)
         return None if known is MISSING else known is None
     if isinstance(value, Conf):
@@ -166,6 +171,21 @@ def absent_param(cond: Value) -> Param | None:
         if param.root in ("sampling_params", "extra_args") and default_of(param) is None:
             return param
     return None
+
+
+def rests_on_options(cond: Value) -> bool:
+    """Whether a condition asks for an option of the engine, such as where the model is."""
+    stack, seen = [cond], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Param) and node.root == "od_config":
+            return True
+        if isinstance(node, Op | Choice):
+            stack.extend(node.parts())
+    return False
 
 
 def makes_object(value: Call) -> bool:

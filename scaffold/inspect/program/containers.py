@@ -18,6 +18,7 @@ from scaffold.inspect.program.values import (
     Obj,
     Param,
     Seq,
+    Super,
     Value,
 )
 
@@ -46,6 +47,10 @@ IDENTITY_METHODS = frozenset(
 )
 
 
+MODULE_METHODS = frozenset(
+    ["to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "requires_grad_", "eval", "train"]
+)
+"""Methods of ``torch.nn.Module`` that return the module."""
 _STRING_EDITS = frozenset(
     ["replace", "removeprefix", "removesuffix", "lstrip", "rstrip", "strip", "split", "lower", "format"]
 )
@@ -80,10 +85,20 @@ class Containers(Loops):
             return self._dict_method(receiver, name, args, kwargs, at)
         if isinstance(receiver, Const) and isinstance(receiver.value, str):
             return self._string_method(receiver.value, name, args, at)
+        if name == "setdefault" and len(args) == 2 and isinstance(receiver, Param):
+            self.put_param(receiver, args[0], args[1])
+            return self._get(receiver, args, at)
         if name == "get" and args and isinstance(receiver, Param | Conf | Choice):
             found = self._get(receiver, args, at)
             if found is not None:
                 return found
+        if isinstance(receiver, Obj) and name in MODULE_METHODS and (receiver.cls.is_module or receiver.json_file):
+            # A module's own ``to`` is followed; the inherited one moves the module and returns it.
+            return receiver if receiver.cls.find_method(name) is None else None
+        if isinstance(receiver, Super):
+            held = receiver.obj
+            inherited = isinstance(held, Obj) and held.cls.find_method(name, after=receiver.owner) is None
+            return held if inherited and name in MODULE_METHODS else None
         if isinstance(receiver, Obj | ClassRef | External | Func):
             return None
         if name in IDENTITY_METHODS:

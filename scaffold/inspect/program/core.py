@@ -59,6 +59,9 @@ class Core:
         self.graph = ModuleGraph(source)
         self.with_media = False
         self.with_everything = False
+        self.constructing = False
+        self.broken = 0
+        """How many functions that the entry calls itself always raise."""
         self.classes = Classes(self)
         self.trace = Trace()
         self.steps = 0
@@ -69,6 +72,7 @@ class Core:
         self.branch_marks: list[int] = []
         self.stack: list[Frame] = []
         self.failures: list[Exception] = []
+        self.put_in: dict[tuple[str, str], Value] = {}
         self._globals: dict[tuple[str, str], Value] = {}
         self._attrs: dict[tuple[int, str], Attr] = {}
         self._items: dict[tuple[int, object], Item] = {}

@@ -6,13 +6,17 @@ from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.attributes import Attributes
 from scaffold.inspect.program.conditions import MEDIA_KEY
+from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import (
     NONE,
+    Attr,
     Call,
     Choice,
     Conf,
     Const,
+    Elem,
     Func,
+    Index,
     Map,
     Obj,
     Param,
@@ -61,6 +65,8 @@ class Items(Attributes):
         if isinstance(key, Const) and isinstance(key.value, int) and base.exact:
             if -len(base.items) <= key.value < len(base.items):
                 return base.items[key.value]
+        if isinstance(key, Elem | Index) and base.exact and len(base.items) == 1:
+            return base.items[0]
         if isinstance(key, Slice) and base.exact:
             bounds = [b.value if isinstance(b, Const) else None for b in (key.lower, key.upper, key.step)]
             if all(b is None or isinstance(b, Const) for b in (key.lower, key.upper, key.step)):
@@ -86,12 +92,21 @@ class Items(Attributes):
         else:
             return self.symbol_item(base, Const(key), at)
         self.trace.reads.setdefault((root, name), at)
+        default = self.put_in.get((root, name), default)
         if self.with_everything and (default is None or is_none(default)):
             return Param(root, name, at=at)
         return Param(root, name, default if default is not None else NONE, at=at)
 
+    def put_param(self, base: Param, key: Value, value: Value) -> None:
+        """Remember what the pipeline itself puts under a key of the extra arguments, as that key's default."""
+        if (base.root, base.key) == ("sampling_params", "extra_args"):
+            if isinstance(key, Const) and isinstance(key.value, str):
+                self.put_in[("extra_args", key.value)] = value
+
     def set_item(self, base: Value, key: Value, value: Value) -> None:
         for target in options(base)[:4]:
+            if isinstance(target, Param):
+                self.put_param(target, key, value)
             weak = self.depth > getattr(target, "depth", 0) or isinstance(base, Choice)
             if isinstance(target, Map):
                 if isinstance(key, Const) and _hashable(key.value):
@@ -107,6 +122,8 @@ class Items(Attributes):
                 else:
                     target.exact = False
                     target.items.append(value)
+            elif isinstance(target, Attr) and isinstance(key, Const) and isinstance(key.value, str):
+                self.trace.writes.append(Write(target, key.value, value, value.at, item=True))
             elif isinstance(target, Call) and target is not value:
                 # A tensor written in place is made of what is written, too.
                 target.writes.append(value)

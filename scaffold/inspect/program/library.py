@@ -222,6 +222,11 @@ class Library(Containers):
                 return Seq("list", [Const(i) for i in turns], at=at)
         return None
 
+    def _builtin_next(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
+        if args and isinstance(args[0], Seq) and args[0].exact and args[0].kind == "list":
+            return args[0].items[0] if args[0].items else (args[1] if len(args) == 2 else None)
+        return None
+
     def _builtin_reversed(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         known = self.iterate(args[0]) if args else None
         return Seq("list", known[::-1], at=at) if known is not None else None

@@ -25,6 +25,8 @@ def alternatives(cond: Value) -> list[Value]:
     """The parts of a condition that ``and`` and ``or`` put together."""
     if isinstance(cond, Op) and cond.op in ("or", "and"):
         return [a for part in cond.args for a in alternatives(part)]
+    if isinstance(cond, Call) and cond.name == "any" and len(cond.args) == 1 and isinstance(cond.args[0], Seq):
+        return [a for part in cond.args[0].items for a in alternatives(part)]
     return [cond]
 
 
@@ -51,7 +53,7 @@ def tested(cond: Value) -> list[str]:
 
 
 def _is_name(value: Value) -> bool:
-    return not isinstance(value, External | Map)
+    return not isinstance(value, External | Map) and not (isinstance(value, Param) and not value.key)
 
 
 def certain_skip(program: Program, skip: Skip) -> list[tuple[str, str]]:

@@ -9,7 +9,6 @@ from typing import Any, Final
 from scaffold.inspect.program.values import (
     Attr,
     Call,
-    Carried,
     Choice,
     Conf,
     Const,
@@ -65,11 +64,18 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": round,
     "maximum": max,
     "minimum": min,
+    "power": math.pow,
+    "clip": lambda value, low, high: min(max(value, low), high),
     "len": len,
 }
 
 
+_CONSTANTS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi, "math.e": math.e}
 _CONVERSIONS = frozenset(("tensor", "as_tensor", "from_numpy", "array", "asarray", "enumerate"))
+
+
+_CASTS = frozenset(("astype", "copy", "clone", "item"))
+"""Methods that leave the numbers as they are."""
 
 
 def fold(op: str, args: list[Any]) -> Any:
@@ -113,7 +119,12 @@ def engine_value(value: Value | None) -> Any:
     return _plain(value, engine, 0, frozenset(), {})
 
 
-def number(value: Value | None, known: Mapping[int, float]) -> float | None:
+def plain(value: Value | None, known: Mapping[int, Any] | None = None) -> Any:
+    """The plain value behind ``value``, with values given for some nodes by ``id`` and defaults for the rest."""
+    return _plain(value, lambda symbol: symbol.default, 0, frozenset(), known or {})
+
+
+def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
     """Evaluate ``value`` with numbers given for some nodes by ``id`` and defaults for the rest."""
     result = _plain(value, lambda symbol: symbol.default, 0, frozenset(), known)
     return float(result) if isinstance(result, int | float) and not isinstance(result, bool) else None
@@ -124,7 +135,7 @@ def _plain(
     default: Callable[[Param | Conf], Value | None],
     depth: int,
     open_nodes: frozenset[int],
-    known: Mapping[int, float],
+    known: Mapping[int, Any],
 ) -> Any:
     if value is None or depth > 40 or id(value) in open_nodes:
         return MISSING
@@ -172,6 +183,8 @@ def _plain(
         name = value.func.path.rpartition(".")[2] if isinstance(value.func, External) else ""
         if known and name in _CONVERSIONS and value.args:
             return inner(value.args[0])
+        if known and isinstance(value.func, Attr) and value.func.name in _CASTS:
+            return inner(value.func.base)
         function = _FUNCTIONS.get(name)
         args = [inner(a) for a in value.args]
         if function is None or value.kwargs or not args or any(a is MISSING for a in args):
@@ -180,10 +193,8 @@ def _plain(
             return function(*args)
         except (TypeError, ValueError, ArithmeticError):
             return MISSING
-    if isinstance(value, Carried) and value.final is None:
-        return MISSING
-    if isinstance(value, Attr):
-        return MISSING
+    if isinstance(value, External):
+        return _CONSTANTS.get(value.path, MISSING)
     return MISSING
 
 

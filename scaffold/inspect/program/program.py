@@ -128,8 +128,24 @@ class Program(Requests):
             found = self.annotated_class(argument.annotation, owner.module)
             if argument.arg == "od_config" or (found is not None and found.is_dataclass):
                 kwargs[argument.arg] = self.make_options(argument.annotation, owner.module, at)
-        self.call(Func(node, owner.module, owner, self.pipeline), [], kwargs, at)
+        self.constructing = True
+        try:
+            self.call(Func(node, owner.module, owner, self.pipeline), [], kwargs, at)
+            self._fill_by_loader()
+        finally:
+            self.constructing = False
         self._open_slots()
+
+    def _fill_by_loader(self) -> None:
+        """Execute ``load_weights`` where it, and not the constructor, makes the pipeline's components."""
+        found = self.cls.find_method("load_weights")
+        if found is None:
+            return
+        targets = [t for n in ast.walk(found[1]) if isinstance(n, ast.Assign) for t in n.targets]
+        made = {t.attr for t in targets if isinstance(t, ast.Attribute) and getattr(t.value, "id", None) == "self"}
+        if made - set(self.pipeline.attrs):
+            given = {a.arg: Param("weights", "") for a in found[1].args.args[1:2]}
+            self.invoke(self.pipeline, "load_weights", dict(given))
 
     def _open_slots(self) -> None:
         """What the constructor leaves empty may be filled by whoever holds the pipeline."""

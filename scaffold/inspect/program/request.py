@@ -11,6 +11,8 @@ from scaffold.inspect.program.modules import ModuleInfo
 from scaffold.inspect.program.values import ClassRef, Func, Obj, Param, Seq, Value
 
 SAMPLING_FIELD = "sampling_params"
+REQUEST_MODULE = "vllm_omni.diffusion.request"
+BATCH_MODULE = "vllm_omni.diffusion.worker.request_batch"
 
 
 class Requests(Calls):
@@ -50,7 +52,33 @@ class Requests(Calls):
     def make_request(self, annotation: ast.expr | None, module: ModuleInfo, at: Evidence) -> Value:
         """The pipeline's request parameter, after what its class fills in."""
         cls = self.annotated_class(annotation, module)
-        return self._request(cls, at) if cls is not None else Param("request", "", at=at)
+        if cls is None and annotation is None:
+            cls = self._request_class()
+        return self._request(self._handed_over(cls), at) if cls is not None else Param("request", "", at=at)
+
+    def _request_class(self) -> ClassInfo | None:
+        """The request's class, where a pipeline does not say what it takes."""
+        module = self.graph.find(REQUEST_MODULE)
+        for node in module.definitions.values() if module is not None else ():
+            if module is not None and isinstance(node, ast.ClassDef):
+                cls = self.classes.get(node, module)
+                if cls.is_dataclass and SAMPLING_FIELD in cls.annotations:
+                    return cls
+        return None
+
+    def _handed_over(self, cls: ClassInfo) -> ClassInfo:
+        """What the runner hands a pipeline: a batch of requests, where a version has one, whatever is annotated."""
+        if cls.find_method("prompts") is not None or "prompts" in {name for _, name, _ in cls.all_fields()}:
+            return cls
+        module = self.graph.find(BATCH_MODULE)
+        for node in module.definitions.values() if module is not None else ():
+            if module is None or not isinstance(node, ast.ClassDef):
+                continue
+            batch = self.classes.get(node, module)
+            annotated = batch.find_annotation("requests")
+            if annotated is not None and self.annotated_class(annotated[1], annotated[0].module) is cls:
+                return batch
+        return cls
 
     def _request(self, cls: ClassInfo, at: Evidence) -> Value:
         obj = Obj(cls, ready=True, at=at)

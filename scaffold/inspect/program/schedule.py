@@ -69,6 +69,10 @@ class Counter:
                 return None
             total = left.plus(right, 1 if value.op == "+" else -1)
             return Linear(total.factor, total.offset, (value.at, *total.places))
+        if isinstance(value, Op) and value.op == "or":
+            # What stands behind a number of steps is taken where none is asked for.
+            asked = self.scalar(value.args[0], depth + 1)
+            return asked if asked is not None and asked.factor else None
         if isinstance(value, Choice):
             return self._agreed(value, depth, self.scalar)
         if isinstance(value, Call) and value.name == "len" and value.args:
@@ -92,6 +96,8 @@ class Counter:
                     return chosen
         found = [count(o, depth + 1) for o in options(value)]
         known = [f for f in found if f is not None]
+        if _asks_for_none(value) and len(known) == len(found):
+            known = [f for f in known if f.factor] or known
         if known and all((k.factor, k.offset) == (known[0].factor, known[0].offset) for k in known):
             first: Linear = known[0]
             return first
@@ -185,6 +191,14 @@ class Counter:
                 if count is not None:
                     return Linear(count.factor, count.offset + (value.name == "sigmas"), (record.at, *count.places))
         return None
+
+
+def _asks_for_none(value: Choice) -> bool:
+    """Whether the condition only asks whether one of the options is given at all."""
+    cond = value.cond
+    if not (isinstance(cond, Op) and cond.op in ("is", "isnot") and isinstance(cond.args[1], Const)):
+        return False
+    return cond.args[1].value is None and any(o is cond.args[0] for o in value.options)
 
 
 def _one(value: Value) -> Linear | None:

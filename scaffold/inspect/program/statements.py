@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.comprehensions import Comprehensions
-from scaffold.inspect.program.conditions import absent_param
+from scaffold.inspect.program.conditions import absent_param, rests_on_options
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.inspect.program.trace import Skip
@@ -120,7 +120,8 @@ class Statements(Comprehensions):
         value = self.evaluate(node.value, frame) if node.value is not None else Const(None)
         cond = self.conditions[-1][0] if self.conditions else None
         frame.returns.append((value, cond))
-        self._note_skip(node, frame)
+        if isinstance(value, Const) and not isinstance(value.value, str):
+            self._note_skip(node, frame)
         return False
 
     def _run_Raise(self, node: ast.Raise, frame: Frame) -> bool:
@@ -146,6 +147,10 @@ class Statements(Comprehensions):
     def _run_If(self, node: ast.If, frame: Frame) -> bool:
         cond = self.evaluate(node.test, frame)
         truth = self.decide(cond)
+        if truth is not None and _raises(node.body if truth else node.orelse):
+            if self.constructing or rests_on_options(cond):
+                # No engine runs with options and files that its pipeline refuses.
+                truth = not truth
         if truth is not None:
             param = absent_param(cond)
             kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
@@ -262,6 +267,10 @@ def replace_env(env: Env, other: Env) -> None:
         values = dict(other)
         env.clear()
         env.update(values)
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Raise)
 
 
 def _is_carried(value: Value) -> bool:

@@ -73,6 +73,17 @@ class Skip:
     calls: int
 
 
+@dataclass(eq=False)
+class Write:
+    """An attribute or an item that was assigned to something that is not read, such as an object of a library."""
+
+    base: Value
+    name: str
+    value: Value
+    at: Evidence | None
+    item: bool = False
+
+
 @dataclass
 class Trace:
     calls: list[CallRecord] = field(default_factory=list)
@@ -81,5 +92,6 @@ class Trace:
     reads: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
     edits: list[StringEdit] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
     raises: int = 0
     followed: dict[int, Func] = field(default_factory=dict)

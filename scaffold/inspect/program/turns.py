@@ -32,6 +32,7 @@ SHAPE_METHODS = frozenset(
         "unflatten",
         "movedim",
         "chunk",
+        "unbind",
     ]
 )
 _JOINS = frozenset(("cat", "stack", "concat", "concatenate"))

@@ -89,6 +89,12 @@ def unwrap(value: Value) -> Value:
             value = value.args[1] if any(isinstance(n, Call) for n in walk(value.args[1])) else value.args[0]
         elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
             value = inner
+        elif isinstance(value, Call) and value.name == "where" and len(value.args) == 3:
+            # Some entries keep what they were, as those of a conditioning frame do.
+            kept = [a for a in value.args[1:] if not isinstance(a, Carried)]
+            if len(kept) != 1:
+                break
+            value = kept[0]
         elif isinstance(value, Choice):
             calls = [unwrap(o) for o in value.options]
             value = next((c for c in calls if isinstance(c, Call | Op)), value.options[0])

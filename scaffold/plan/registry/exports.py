@@ -26,7 +26,10 @@ def add(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
 
 
 def remove(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
-    """Take the line out; where it was the first, the next one becomes it."""
+    """Take the line out; where it was the first, the next one becomes it.
+
+    Comments above the line pass to the next statement; see `comments_above` for those of the last one.
+    """
     exports = [index for index, statement in enumerate(body) if _is_export(statement)]
     for position, index in enumerate(exports):
         statement = body[index]
@@ -39,8 +42,18 @@ def remove(body: Sequence[Statement], package: str, path: str) -> list[Statement
         if following and not isinstance(sole(statement), cst.AugAssign):
             offset = following[0] - index - 1
             rest[offset] = _as_first(rest[offset], statement)
+        elif rest and any(line.comment for line in statement.leading_lines):
+            rest[0] = rest[0].with_changes(leading_lines=[*statement.leading_lines, *rest[0].leading_lines])
         return [*body[:index], *rest]
     return list(body)
+
+
+def comments_above(body: Sequence[Statement], package: str) -> list[cst.EmptyLine]:
+    """Return the lines above the package's export where it is the last statement and comments are among them."""
+    if not body or not _is_export(body[-1]) or not _mentions(body[-1], package):
+        return []
+    lines = list(body[-1].leading_lines)
+    return lines if any(line.comment for line in lines) else []
 
 
 def _mentions(statement: Statement, package: str) -> bool:

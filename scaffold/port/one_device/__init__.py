@@ -2,8 +2,10 @@
 
 A module has any of ``CALLS`` (last name of a function of the engine to the literal it returns), ``VALUES`` (name to
 literal), ``FIRST_ARGUMENT`` (functions that return their first argument there), ``METHODS`` (name of an object to the
-literals that its methods return) and ``ASSUMED`` (those of the above that are true of training only as long as nobody
-asks for what the engine can do besides; the port lists where they were used).
+literals that its methods return), ``ATTRIBUTES`` (functions to the literals of attributes of what they return),
+``LIBRARY`` (functions to the class of a library that they make an object of), ``DEVICES`` (functions that return the
+device) and ``ASSUMED`` (those of the above that are true of training only as long as nobody asks for what the engine
+can do besides; the port lists where they were used).
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ def table(name: str) -> dict[str, str]:
 def methods_of(name: str) -> dict[str, str]:
     """Return the answers of an object's methods."""
     return {key: text for module in _modules() for key, text in getattr(module, "METHODS", {}).get(name, {}).items()}
+
+
+@cache
+def attributes_of(name: str) -> dict[str, str]:
+    """Return the answers of attributes of what a function returns."""
+    return {key: text for module in _modules() for key, text in getattr(module, "ATTRIBUTES", {}).get(name, {}).items()}
 
 
 @cache

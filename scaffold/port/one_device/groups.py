@@ -28,3 +28,7 @@ FIRST_ARGUMENT = (
     "sp_shard",
     "sp_gather",
 )
+# Attributes of what functions return.
+ATTRIBUTES = {
+    "get_pp_group": {"is_first_rank": "True", "is_last_rank": "True", "world_size": "1", "rank_in_group": "0"}
+}

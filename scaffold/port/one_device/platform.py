@@ -4,10 +4,16 @@ _NONE = dict.fromkeys(
     ("is_npu", "is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_xpu", "is_musa", "is_cpu", "is_tpu"), "False"
 )
 METHODS = {
-    "current_omni_platform": {**_NONE, "supports_float64": "True"},
+    "current_omni_platform": {
+        **_NONE,
+        "supports_float64": "True",
+        "reset_diffusion_fused_moe_forward_context": "None",
+    },
     "current_platform": {**_NONE, "supports_float64": "True"},
 }
 CALLS = {"_fused_cuda_supported": "False"}
 VALUES = {"HAS_TRITON": "False", "flash_attn_varlen_func": "None", "flash_attn_func": "None"}
 # Packages of kernels: what imports them where they are has a plain branch for where they are not.
 ABSENT = ("flash_attn", "mindiesd", "aiter", "sageattention", "flash_attn_interface", "fa3_fwd_interface", "torch_npu")
+# Functions that return the one device.
+DEVICES = ("get_local_device",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.render.long_lines import break_long_lines
 from scaffold.render.rendered import RenderedFile
 
 SUFFIXES = (".py",)
@@ -32,6 +34,8 @@ known-first-party = ["verl_omni"]
 # Unsorted and unused imports are mended; an undefined or doubly defined name would be a broken package.
 MENDED = "I,F401"
 FATAL = "F811,F821,F822,F823"
+WIDTH = 120
+ALLOWED_LONG = re.compile(r"^# ruff: noqa: .*\bE501\b", re.MULTILINE)
 
 
 def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, RenderedFile]:
@@ -53,10 +57,24 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
         mend = ["--select", f"{MENDED},{FATAL}", "--fix", "--fixable", MENDED, "--output-format", "json"]
         _raise_on_findings(_ruff(["check", *common, *mend, str(root)], root, allowed=(0, 1)), files, root)
         _ruff(["format", *common, "--quiet", str(root)], root, allowed=(0,))
+        if _break_long_lines(sorted(files), root):
+            _ruff(["format", *common, "--quiet", str(root)], root, allowed=(0,))
         finished = {path: replace(f, content=(root / path).read_text(encoding="utf-8")) for path, f in files.items()}
     for path, file in finished.items():
         _parse(path, file)
     return finished
+
+
+def _break_long_lines(paths: Sequence[str], root: Path) -> bool:
+    """Break what the formatter leaves too long, unless the file says that it may be; tell whether there was any."""
+    changed = False
+    for path in paths:
+        text = (root / path).read_text(encoding="utf-8")
+        broken = text if ALLOWED_LONG.search(text) else break_long_lines(text, WIDTH)
+        if broken != text:
+            (root / path).write_text(broken, encoding="utf-8", newline="\n")
+            changed = True
+    return changed
 
 
 def ruff_binary() -> str:

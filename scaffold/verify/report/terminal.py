@@ -26,7 +26,7 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         report: what ``verify`` found.
         console: where to; stdout by default.
     """
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, emoji=False)
 
     def text(value: object, style: str = "") -> Text:
         # A terminal that is not UTF-8 gets an escape instead of an error.

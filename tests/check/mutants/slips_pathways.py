@@ -152,7 +152,7 @@ MUTANTS = [
     slip(
         "number of layers written down",
         ("M7", "M8"),
-        "403 408",
+        "114 403 408",
         f"{MODULE}.__init__",
         "range(config.num_hidden_layers)",
         "range(28)",

@@ -1,0 +1,99 @@
+"""The renormalisation of guided velocities, compared with what ``scaffold.toml`` records of the pipeline's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.model.calls import argument
+from scaffold.check.model.dataflow import reaching
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded, recorded_list
+from scaffold.check.model.sides import Side
+
+_SECTION = "cfg"
+
+
+def other_renorms(package: Package, side: Side) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
+    """Yield where training limits, guards or names a renormalisation in another way, with what is wrong.
+
+    The pipelines that have one scale by ``(norm of conditional / (norm of guided + epsilon))``, clamped to
+    ``[renorm_min, 1]``.
+    """
+    names = recorded_list(package, _SECTION, "renorms")
+    if not names:
+        return
+    epsilon = recorded(package, _SECTION, "epsilon")
+    kind = recorded(package, _SECTION, "renorm_type")
+    for function in side.functions:
+        if function.file not in package.files:
+            continue
+        for quotient in function.file.index.nodes(ast.BinOp, function.node):
+            if isinstance(quotient.op, ast.Div) and _is_norm(function, quotient.left):
+                yield from _limits(function, quotient)
+                yield from _guard(function, quotient, float(epsilon) if epsilon is not None else None)
+        for node in function.file.index.nodes(ast.Compare, function.node):
+            text = node.comparators[0]
+            if isinstance(node.ops[0], ast.Eq) and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                if text.value not in names and kind is not None and _reads(function, node.left, kind):
+                    yield function, text, f"the pipeline has no renormalisation {text.value!r}: {', '.join(names)}"
+
+
+def _is_norm(function: FunctionModel, expr: ast.expr) -> bool:
+    """Whether an expression is a norm: a call that says so, or a name for one."""
+    if isinstance(expr, ast.Name):
+        values = [binding.value for binding in reaching(function, expr)]
+        return bool(values) and all(value is not None and _is_norm(function, value) for value in values)
+    name = function.file.qualified(expr.func) or ast.unparse(expr.func) if isinstance(expr, ast.Call) else ""
+    return name.rpartition(".")[2] in ("norm", "vector_norm")
+
+
+def _limits(function: FunctionModel, quotient: ast.BinOp) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
+    """Look at the call that limits a factor."""
+    index = function.file.index
+    above = index.parent(quotient)
+    call = index.parent(above) if isinstance(above, ast.Attribute) else above
+    name = above.attr if isinstance(above, ast.Attribute) else function.file.qualified(getattr(call, "func", quotient))
+    if not isinstance(call, ast.Call) or name not in ("clamp", "clip", "clamp_min", "torch.clamp", "torch.clip"):
+        return
+    after = index.parent(call)
+    if isinstance(after, ast.Attribute) and after.attr in ("clamp_max", "clamp", "clip", "minimum"):
+        return
+    behind = 0 if isinstance(above, ast.Attribute) else 1
+    most = argument(call, "max", behind + 1)
+    value = function.file.value(most) if most is not None else None
+    if most is None or value is None:
+        yield function, call, "this factor may be above one, the pipeline's is not"
+    elif isinstance(value, (int, float)) and value != 1.0:
+        yield function, most, f"this factor may be {value}, the pipeline's is one at most"
+
+
+def _guard(
+    function: FunctionModel, quotient: ast.BinOp, epsilon: float | None
+) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
+    """Look at the number that keeps the quotient from dividing by zero."""
+    below = quotient.right
+    if epsilon is None or not isinstance(below, ast.BinOp) or not isinstance(below.op, ast.Add):
+        return
+    for number in (below.left, below.right):
+        value = function.file.value(number)
+        if isinstance(value, (int, float)) and value != epsilon:
+            yield function, number, f"{value:g} is added here, the pipeline adds {epsilon:g}"
+
+
+def _reads(function: FunctionModel, expr: ast.expr, key: str) -> bool:
+    """Whether an expression is the entry of that name in something."""
+    if isinstance(expr, ast.Name):
+        for binding in reaching(function, expr):
+            value = binding.value
+            parent = function.file.index.parent(binding.node)
+            statement = function.file.index.parent(parent) if isinstance(parent, ast.Tuple) else None
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
+                assert isinstance(parent, ast.Tuple)
+                at = next((i for i, item in enumerate(parent.elts) if item is binding.node), -1)
+                value = statement.value.elts[at] if 0 <= at < len(statement.value.elts) else None
+            if value is not None and _reads(function, value, key):
+                return True
+        return False
+    return isinstance(expr, ast.Subscript) and function.file.value(expr.slice) == key

@@ -1,0 +1,46 @@
+"""Operations on strings and containers that are worked out from the text of a function."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+TEXT = {
+    *("startswith", "endswith", "removeprefix", "removesuffix", "replace", "partition", "rpartition", "split"),
+    *("rsplit", "join", "strip", "lstrip", "rstrip", "lower", "count", "find", "isdigit"),
+}
+TABLE = {"items", "keys", "values", "get"}
+BUILT_IN: dict[str, Callable[..., Any]] = {
+    "len": len,
+    "any": any,
+    "all": all,
+    "dict": dict,
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "str": str,
+    "enumerate": enumerate,
+    "zip": zip,
+    "max": max,
+    "min": min,
+    "sorted": sorted,
+    "bool": bool,
+    "frozenset": frozenset,
+    "reversed": lambda values: list(values)[::-1],
+    "next": lambda values, *default: next(iter(values), *default),
+}
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Sub: operator.sub}
+COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}

@@ -1,0 +1,170 @@
+"""The features of the noise level are not those that the checkpoint was trained with.
+
+The time embedder is a small network over cosines and sines of the noise level. With the two halves exchanged, with
+another longest period, or with the level scaled by a thousand, it is asked about a time it never saw: the velocity is
+wrong at every step, by an amount that looks like a badly trained model.
+
+    torch.cat((angles.sin(), angles.cos()), dim=-1)          # the model's features begin with the cosines
+
+Instead: compute the features as the upstream pipeline does; ``scaffold.toml`` records order, period and scale.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded, recorded_list
+from scaffold.check.model.sides import side_of
+from scaffold.check.model.values import UNKNOWN
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC139"
+NAME = "other-timestep-features"
+SEVERITY = "error"
+CHECKLIST = ("M7",)
+APPLIES = Applies(non_diffusers=True)
+HELP = "compute the features as the upstream pipeline does"
+_SECTION = "architecture"
+_TIMES = ("timestep", "timesteps", "sigma", "sigmas", "t", "time", "noise_level")
+
+
+def check(package: Package) -> Hits:
+    """Look at functions that make cosines and sines of a noise level."""
+    order = recorded_list(package, _SECTION, "timestep_order")
+    period, scale = (_number(package, key) for key in ("timestep_max_period", "timestep_scale"))
+    if order is None and period is None and scale is None:
+        return
+    functions = [*package.forward_functions, *side_of(package, "training").functions]
+    for function in dict.fromkeys(functions):
+        halves = list(_halves(function)) if function.file in package.files and _about_time(function) else []
+        if not halves:
+            continue
+        for call, kinds in halves:
+            if order is not None and sorted(kinds) == sorted(order) and kinds != order:
+                text = f"{kinds[0]} comes first here, {order[0]} in the model's features"
+                yield Hit(function.file, call, text)
+        yield from _periods(function, period)
+        yield from _scales(function, scale)
+
+
+def _number(package: Package, key: str) -> float | None:
+    text = recorded(package, _SECTION, key)
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _about_time(function: FunctionModel) -> bool:
+    return any(name in _TIMES for name in function.parameters) and (
+        "time" in function.name or "sinus" in function.name or "freq" in function.name or function.name == "forward"
+    )
+
+
+def _halves(function: FunctionModel) -> Iterator[tuple[ast.Call, list[str]]]:
+    """Yield the places where cosines and sines are joined, with their order."""
+    for call in function.calls:
+        joins = function.file.qualified(call.func) in ("torch.cat", "torch.concat", "torch.stack")
+        parts = call.args[0] if joins and call.args else None
+        if isinstance(parts, (ast.Tuple, ast.List)) and len(parts.elts) == 2:
+            kinds = [_kind(part) for part in parts.elts]
+            found = [kind for kind in kinds if kind is not None]
+            if sorted(found) == ["cos", "sin"]:
+                yield call, found
+
+
+def _kind(part: ast.expr) -> str | None:
+    name = part.func.attr if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
+    return name if name in ("cos", "sin") else None
+
+
+def _periods(function: FunctionModel, period: float | None) -> Hits:
+    """Look at the number whose logarithm, or powers, the frequencies are made of."""
+    if period is None:
+        return
+    given = [
+        call.args[0]
+        for call in function.calls
+        if function.file.qualified(call.func) in ("math.log", "numpy.log") and call.args
+    ]
+    given += [node.left for node in function.file.index.nodes(ast.BinOp, function.node) if isinstance(node.op, ast.Pow)]
+    for node in given:
+        value = _value(function, node)
+        if value is not None and value > 1.0 and value != period:
+            yield Hit(
+                function.file, node, f"the longest period is {value:g} here and {period:g} in the model's features"
+            )
+
+
+def _value(function: FunctionModel, node: ast.expr) -> float | None:
+    value = function.file.value(node)
+    if value is UNKNOWN and isinstance(node, ast.Name):
+        default = function.default(node.id)
+        value = function.file.value(default) if default is not None else UNKNOWN
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _scales(function: FunctionModel, scale: float | None) -> Hits:
+    """Look for a number that the noise level is multiplied with."""
+    if scale is None:
+        return
+    for node in function.file.index.nodes(ast.BinOp, function.node):
+        for number, other in ((node.left, node.right), (node.right, node.left)):
+            value = _value(function, number) if isinstance(node.op, ast.Mult) else None
+            if value in (None, scale) or not _is_time(function, other):
+                continue
+            yield Hit(function.file, node, f"the noise level is multiplied with {value:g}, in the model with {scale:g}")
+
+
+def _is_time(function: FunctionModel, expr: ast.expr) -> bool:
+    """Whether an expression is the noise level itself, converted or with more dimensions."""
+    while isinstance(expr, (ast.Call, ast.Subscript, ast.Attribute)):
+        if isinstance(expr, ast.Call) and not isinstance(expr.func, ast.Attribute):
+            return False
+        expr = expr.func if isinstance(expr, ast.Call) else expr.value
+    return isinstance(expr, ast.Name) and expr.id in _TIMES and expr.id in function.parameters
+
+
+_SPEC = """[architecture]
+timestep_order = ["cos", "sin"]
+timestep_max_period = 10000.0
+timestep_scale = 1.0
+"""
+_MAKE = """\
+def timestep_features(timestep: Tensor) -> Tensor:
+    rates = torch.exp(-math.log({period}) * torch.arange(8, device=timestep.device) / 8)
+    angles = {angles}
+    return {joined}
+
+
+class TimestepEmbedder("""
+_BASE = {"period": "10000.0", "angles": "timestep.float()[:, None] * rates"}
+_ORDER = "torch.cat((angles.cos(), angles.sin()), dim=-1)"
+
+
+def _example(title: str, **parts: str) -> Example:
+    made = _MAKE.format(**{**_BASE, "joined": _ORDER, **parts})
+    changes = [
+        ("class TimestepEmbedder(", made),
+        ("nn.Linear(1, hidden_size)", "nn.Linear(16, hidden_size)"),
+        ("self.mlp(timestep[:, None])", "self.mlp(timestep_features(timestep))"),
+        ("import json\n", "import json\nimport math\n"),
+    ]
+    return Example(title, {"spec": _SPEC, "model": changes})
+
+
+FAILING = (
+    _example("the sines first", joined="«torch.cat((angles.sin(), angles.cos()), dim=-1)»"),
+    _example("another period", period="«1000.0»"),
+    _example("a thousand times the noise level", angles="«1000.0 * timestep.float()[:, None]» * rates"),
+)
+PASSING = (
+    _example("as recorded"),
+    _example("multiplied with one", angles="(timestep * 1.0)[:, None] * rates"),
+    _example("functions of torch", joined="torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)"),
+    Example("nothing is recorded"),
+)

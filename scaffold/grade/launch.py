@@ -1,0 +1,133 @@
+"""Sections of a partial package's spec that its scripts are made of: what is trained, on what, with which settings.
+
+What the facts do not give has no value; a script then asks for it by a variable that must be set.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from scaffold.grade.established import Established
+from scaffold.spec.section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scaffold.port import Port
+
+VISUAL = ("image", "video")
+_PLAIN = re.compile(r"\w+(\.\w+)*", re.ASCII)
+# What the agent loop of verl-omni sends with a prompt: chat messages, and the images and videos in them.
+_SENT = frozenset({"image"})
+
+
+def launch_sections(
+    section_of: Callable[[str], Section], facts: Established, port: Port | None, reached: bool
+) -> Iterator[Section]:
+    """Yield the sections ``media``, ``deploy``, ``lora``, ``recipe``.
+
+    Args:
+        section_of: makes an empty `Section` of a name.
+        facts: what is established.
+        port: the ported denoiser; None where there is none.
+        reached: whether the rollout adapter knows where the engine keeps the denoiser.
+    """
+    for name, fill in (("media", _media), ("deploy", _deploy), ("recipe", _recipe)):
+        section = section_of(name)
+        fill(section, facts)
+        yield section
+    section = section_of("lora")
+    _lora(section, port, reached)
+    yield section
+
+
+def _media(section: Section, facts: Established) -> None:
+    """``ocr``: whether prompts alone make it and a reader of pictures can score it; ``lacks``: what must come along."""
+    kind = section.fact("kind", "detail.media.kind")
+    prompts, origin = section.known("answers.prompt.kind")
+    inputs = section.fact("inputs", "detail.media.inputs") or []
+    lacks = [name for name in inputs if name not in _SENT]
+    keys = [key for key in facts.value("answers.prompt.extra_args") or [] if _PLAIN.fullmatch(key)]
+    lacks += [key for key in keys if any(other.startswith(f"{key}.") for other in keys)]
+    if kind == "action" and not lacks:
+        lacks = ["observations of the robot"]
+    section.put("lacks", lacks, origin)
+    told = bool(prompts) or not facts.value("answers.prompt.prompt_keys")
+    section.put("ocr", kind in VISUAL and not lacks and told, origin)
+
+
+def _deploy(section: Section, facts: Established) -> None:
+    """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``."""
+    topologies, origin = section.known("detail.engine.topologies")
+    topologies = [entry for entry in topologies or [] if _harmless(entry)]
+    alone = [entry for entry in topologies or [] if not entry["before"]]
+    if alone:
+        section.put("pipeline", alone[0]["name"], origin)
+        settings, place = section.known("detail.engine.deploy_settings")
+        for key, value in (settings or {}).items():
+            if value:
+                section.put(key, value, place)
+    elif topologies:
+        section.put("behind", topologies[0]["name"], origin)
+        section.put("stages", topologies[0]["before"], origin)
+        section.put("file", topologies[0]["file"], origin)
+    elif section.says("detail.engine.class_by_config", True):
+        section.put("needed", False, section.known("detail.engine.class_by_config")[1])
+    else:
+        option = section.fact("option", "detail.engine.class_option")
+        if option is not None:
+            section.put("needed", False, section.provenance["deploy.option"])
+
+
+def _harmless(topology: dict[str, Any]) -> bool:
+    """Whether the names of a topology may stand in a script."""
+    texts = [topology["name"], topology["file"].removesuffix(".yaml"), *topology["before"]]
+    return all(re.fullmatch(r"[\w.-]+", text, re.ASCII) for text in texts)
+
+
+def _recipe(section: Section, facts: Established) -> None:
+    """The published recipe's values; sizes and steps are the pipeline's own, where they are known."""
+    from scaffold.spec.sections import recipe
+
+    recipe.fill(section)
+    sizes, origin = section.known("detail.request.sizes")
+    sizes = sizes or {}
+    visual = facts.value("detail.media.kind") in VISUAL
+    for name in ("height", "width"):
+        section.put(name, sizes.get(name), origin)
+    steps = section.put("num_inference_steps", sizes.get("num_inference_steps"), origin)
+    section.put("validation_steps", steps, origin)
+    frames = sizes.get("num_frames")
+    # The request's own default is one frame, which no video has.
+    section.put("num_frames", frames if frames != 1 else None, origin)
+    section.put("sized", visual or bool({"height", "width"} & set(sizes)), origin)
+    section.put("framed", facts.value("detail.media.kind") == "video", origin)
+    size, (low, high) = section.values["sde_window_size"], section.values["sde_window_range"]
+    if steps is not None and steps < 2 * high:
+        section.put("sde_window_range", [low, max(steps // 2, size)], "the first half of the steps")
+
+
+def _lora(section: Section, port: Port | None, reached: bool) -> None:
+    """Linear layers inside the layers; without lists of layers nothing is collected layer by layer."""
+    from scaffold.port.counts import layer_counts
+    from scaffold.port.linears import find_layout
+
+    layout = find_layout(port.source, port.entry, port.layer_classes) if port is not None else None
+    origin = "the ported module"
+    section.put("targets", list(layout.targets) if layout else [], origin)
+    # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.
+    lists = layout.lists if layout and layout.targets else ()
+    section.put("layer_prefixes", [f"{name}." for name in lists], origin)
+    counts = layer_counts(port.source, port.entry) if port is not None else ()
+    section.put("layer_counts", list(counts), origin)
+    section.preset("rank", 64)
+    section.preset("alpha", 128)
+    section.put("trainable", [], origin)
+    if not section.before["target"].get("lora_hook"):
+        section.put(
+            "sync", "none", f"contract profile {section.sources.profile.name}, which has no hook for LoRA updates"
+        )
+    else:
+        section.put("sync", "fold" if reached else "missing", f"contract profile {section.sources.profile.name}")
+    section.put("placeholder", "spare", "default of omni-scaffold")

@@ -1,0 +1,115 @@
+"""Whether training can load the checkpoint as the pipeline does, and where the pipeline keeps its denoiser."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from scaffold.grade.established import Established
+from scaffold.inspect.program.modules import ModuleGraph
+from scaffold.upstream import UpstreamSource
+
+LOADER = "load_weights"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What is known about weights.
+
+    Attributes:
+        attribute: the pipeline's attribute that holds the denoiser; empty where that is unknown.
+        established: whether the ported code builds the denoiser and places every weight as the pipeline does.
+    """
+
+    attribute: str = ""
+    established: bool = False
+
+    def section(self) -> dict[str, Any]:
+        """Return the section of the spec."""
+        return {"attribute": self.attribute, "established": self.established}
+
+
+def find_loading(facts: Established, source: UpstreamSource) -> Loading:
+    """Return what is established of a pipeline.
+
+    The pipeline's own loader must hand names and tensors to the denoiser as the checkpoint has them, but for the
+    attribute's name in front: what the denoiser then does with them is in the port.
+    """
+    port = facts.port
+    if port is None or port.kept is None:
+        return Loading()
+    known = bool(port.builder)
+    if known and port.streamed:
+        known = _names_pass(facts, port.kept.attribute, port.loader_lines) and _tensors_pass(facts, source)
+    return Loading(port.kept.attribute, known)
+
+
+def _names_pass(facts: Established, attribute: str, lines: tuple[tuple[str, int, int], ...]) -> bool:
+    """Tell whether nothing renames or skips the denoiser's weights before its own loader does."""
+    if facts.value("detail.checkpoint.loader_location") is None:
+        return False
+    prefix = f"{attribute}."
+    pipeline = facts.report.upstream.module.replace(".", "/") + ".py"
+    own = {file for file, _, _ in lines} - {pipeline}
+    for rule in facts.value("detail.checkpoint.rules") or []:
+        place = str(rule["file"]), int(rule["line"] or 0)
+        if place[0] in own or any(place[0] == file and first <= place[1] <= last for file, first, last in lines):
+            continue
+        start = str(rule["from"])
+        if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
+            return False
+    return True
+
+
+def _tensors_pass(facts: Established, source: UpstreamSource) -> bool:
+    """Tell whether the pipeline's loader, and what it calls in its module, hands tensors on as they are."""
+    file, _, line = str(facts.value("detail.checkpoint.loader_location")).rpartition(":")
+    if not source.exists(file):
+        return False
+    tree = source.tree(file)
+    start = next(
+        (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == LOADER and n.lineno == int(line)),
+        None,
+    )
+    return start is not None and all(_hands_on(node) for node in _reached(ModuleGraph(source), file, start))
+
+
+def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
+    """Yield a function and those that it calls by a name that its module binds."""
+    from scaffold.port.names import Defined, resolve
+
+    module = file.removesuffix(".py").replace("/", ".")
+    pending, seen = [(module, start)], set()
+    while pending:
+        where, node = pending.pop()
+        yield node
+        for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
+            assert isinstance(call.func, ast.Name)
+            origin = resolve(graph, where, call.func.id)
+            if isinstance(origin, Defined) and origin not in seen:
+                seen.add(origin)
+                info = graph.find(origin.module)
+                found = info.definitions.get(origin.name) if info is not None else None
+                if isinstance(found, ast.FunctionDef):
+                    pending.append((origin.module, found))
+
+
+def _hands_on(node: ast.FunctionDef) -> bool:
+    """Tell whether pairs of name and tensor leave a function as they come."""
+    for inner in ast.walk(node):
+        pair: ast.expr | None = None
+        if isinstance(inner, ast.Yield):
+            pair = inner.value
+        elif isinstance(inner, ast.GeneratorExp | ast.ListComp):
+            pair = inner.elt
+        if isinstance(pair, ast.Tuple) and not all(isinstance(part, ast.Name) for part in pair.elts):
+            return False
+        if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
+            names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
+            for changed in ast.walk(inner):
+                if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
+                    if changed not in inner.target.elts:
+                        return False
+    return True

@@ -1,0 +1,109 @@
+"""Steps and direction of a loop that computes its time from the number of the turn, or carries it along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from scaffold.inspect import held_schedule, schedule
+from scaffold.inspect.denoiser import find_denoiser
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import depends, options
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, spread
+from scaffold.inspect.program.values import Value
+
+ORDER = 8
+KEYS = ("detail.schedule.turn_times",)
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``turn_times`` is ``i / n``, ``1 - i / n`` or ``1 - i / n, summed``: what the model is told in turn ``i``.
+
+    Only what the questions about schedules leave open is answered besides: steps, direction and a shift of 1.
+    """
+    loop = program.denoising
+    if loop is None or loop.step is not None:
+        return {}
+    facts: dict[str, Fact] = {}
+    for value in candidates(program, loop):
+        places = [value.at, loop.loop.at]
+        found = [
+            f for o in options(spread(value) or value) if (f := _by_number(o, loop, places) or _by_sum(o, loop, places))
+        ]
+        if found:
+            facts = found[0]
+            break
+    known = {**schedule.answers(program), **held_schedule.answers(program)}
+    return {k: f for k, f in facts.items() if k not in known or known[k].confidence == "unknown"}
+
+
+def candidates(program: Program, loop: Denoising) -> Iterator[Value]:
+    """What may be the time: the denoiser's argument, what the loop's condition asks, what calls of a turn are given."""
+    found = find_denoiser(program)
+    if found is not None and found.time_name is not None:
+        given = found.record.bound or found.record.kwargs
+        if found.time_name in given:
+            yield given[found.time_name]
+    for variable in loop.loop.carried.values():
+        if loop.loop.source is not None and depends(loop.loop.source, variable):
+            yield variable
+    for record in program.trace.calls:
+        if record.loops[-1:] == (loop.number,) and record.method in ("full", "tensor"):
+            yield record.result
+
+
+def _by_number(value: Value, loop: Denoising, places: list[Evidence | None]) -> dict[str, Fact]:
+    runs = [counted(value, loop, n, g) for n in PROBES for g in GUESSES]
+    if any(r is None for r in runs):
+        return {}
+    ways = {_way(r) for r in runs if r is not None}
+    if len(ways) != 1 or None in ways:
+        return {}
+    facts = {"answers.scheduler.direction": fact(ways.pop(), places)}
+    forms = {_form(counted(value, loop, n, g), n) for n in PROBES for g in GUESSES}
+    if len(forms) == 1 and None not in forms:
+        facts["detail.schedule.turn_times"] = fact(forms.pop(), places)
+        facts["answers.scheduler.shift"] = fact(1.0, places)
+    return facts
+
+
+def _by_sum(value: Value, loop: Denoising, places: list[Evidence | None]) -> dict[str, Fact]:
+    runs = [carried_times(value, loop, n) for n in PROBES]
+    found = [(n, r) for n, r in zip(PROBES, runs, strict=True) if r is not None]
+    if len(found) != len(runs):
+        return {}
+    ways = {_way(list(r.times)) for _, r in found}
+    if len(ways) != 1 or None in ways:
+        return {}
+    facts = {"answers.scheduler.direction": fact(ways.pop(), places)}
+    beside = {(r.turns or 0) - n for n, r in found}
+    if len(beside) == 1:
+        offset = beside.pop()
+        facts["answers.scheduler.steps"] = fact("n" if offset == 0 else f"n{offset:+d}", places)
+    forms = {_form(list(r.times), n) for n, r in found}
+    if len(forms) == 1 and None not in forms:
+        facts["detail.schedule.turn_times"] = fact(f"{forms.pop()}, summed", places)
+        facts["answers.scheduler.shift"] = fact(1.0, places)
+    return facts
+
+
+def _way(times: list[float]) -> str | None:
+    if all(a > b for a, b in pairwise(times)):
+        return "descending"
+    if all(a < b for a, b in pairwise(times)):
+        return "ascending"
+    return None
+
+
+def _form(times: list[float] | None, steps: int) -> str | None:
+    if times is None or len(times) != steps:
+        return None
+    for name, wanted in (
+        ("i / n", [i / steps for i in range(steps)]),
+        ("1 - i / n", [1 - i / steps for i in range(steps)]),
+    ):
+        if all(abs(a - b) < 1e-9 for a, b in zip(times, wanted, strict=True)):
+            return name
+    return None

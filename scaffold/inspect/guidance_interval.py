@@ -1,0 +1,103 @@
+"""When guidance is applied: the bounds that a turn's time is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.guidance import combine_region, has_number, plain_parts, scale_param
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.turns import is_entry, is_turn
+from scaffold.inspect.program.values import Call, Choice, Const, Index, Item, Op, Seq, Value
+
+
+def find_interval(program: Program, loop: Denoising, region: list[Value], guided: set[int]) -> dict[str, Fact]:
+    """The bounds that a turn's time is compared with before guidance is applied."""
+    low: tuple[Value, str] | None = None
+    high: tuple[Value, str] | None = None
+    kinds: set[str] = set()
+    for test in program.trace.tests:
+        if loop.number not in test.loops:
+            continue
+        for node, number in _test_parts(test.cond, loop.number):
+            if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
+                continue
+            left, right = node.args
+            op = node.op
+            if _tested(right, number) and not _tested(left, number):
+                left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
+            kind = _tested(left, number)
+            if kind is None or not has_number(right) or kinds - {kind}:
+                continue
+            kinds.add(kind)
+            if op in (">", ">=") and low is None:
+                low = (right, op)
+            elif op in ("<", "<=") and high is None:
+                high = (right, op)
+    if low is None and high is None:
+        if any(_is_switched(node, loop.number, guided) for node in region):
+            return {}
+        return {"answers.cfg.interval": fact(None, [loop.loop.at])}
+    bounds = [default_of(b[0]) if b is not None else None for b in (low, high)]
+    places = [b[0].at for b in (low, high) if b is not None]
+    if low is None or high is None:
+        return {"answers.cfg.interval": Fact(None, tuple(p for p in places if p), "unknown")}
+    given = [p for b in (low, high) if (p := scale_param(b[0])) is not None]
+    params = {p.key for p in given}
+    places = [*(p.at for p in given), *places]
+    facts = {
+        "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, int | float)], places),
+        "detail.cfg.interval_rule": fact(
+            f"lo {'<' if low[1] == '>' else '<='} {kinds.pop()} {high[1]} hi", [low[0].at, high[0].at]
+        ),
+    }
+    if len(params) == 1:
+        facts["detail.cfg.interval_parameter"] = fact(params.pop(), places)
+    return facts
+
+
+def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int]]:
+    """What a condition is made of, each with the loop whose turn it speaks of.
+
+    An entry of a list by the number of the turn was decided before, in the loop that filled the list.
+    """
+    stack, seen = [(cond, loop)], set[int]()
+    while stack:
+        node, number = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node, number
+        if isinstance(node, Item) and isinstance(node.base, Seq) and is_entry(node, number):
+            stack += [(item, filled) for item, filled in reversed(node.base.appends)]
+        elif isinstance(node, Call) and node.name in ("all", "any"):
+            stack += [(p, number) for a in reversed(node.args) for p in reversed(a.parts() or [a])]
+        elif isinstance(node, Op | Choice | Item):
+            stack += [(part, number) for part in reversed(node.parts())]
+
+
+def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:
+    """Whether the turn decides, in a way that was not understood, if a prediction is guided."""
+    if not isinstance(node, Choice) or node.cond is None:
+        return False
+    if len({any(id(n) in guided for n in combine_region(o)) for o in node.options}) == 1:
+        return False
+    return any(is_entry(p, loop) or (isinstance(p, Index) and p.loop == loop) for p in plain_parts(node.cond))
+
+
+def _tested(value: Value, loop: int) -> str | None:
+    """What of a turn a condition tests: its time, or the share of the steps that are done."""
+    for option in options(value):
+        if isinstance(option, Op) and option.op == "/" and len(option.args) == 2 and _counts(option.args[0], loop):
+            return "step fraction"
+    return "sigma" if is_turn(value, loop) else None
+
+
+def _counts(value: Value, loop: int) -> bool:
+    """The number of the turn, or one more or less."""
+    if isinstance(value, Op) and value.op in ("+", "-"):
+        return any(_counts(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
+    return isinstance(value, Index) and value.loop == loop

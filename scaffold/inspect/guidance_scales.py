@@ -1,0 +1,76 @@
+"""The scales of guidance: the request's settings that they are taken from, and their values when nobody sets any."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.guidance import Guidance, plain_parts, scale_param
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.values import Choice, Op, Param, Value
+
+Scales = dict[str, tuple[object, Evidence | None]]
+"""Default and place by name."""
+
+
+def find_scales(found: list[Guidance]) -> Scales:
+    """Each scale of the combinations under its setting's name."""
+    scales: Scales = {}
+    for guidance in found:
+        for param in named_scales(guidance.scale):
+            default = _effective(guidance.scale, param)
+            scales.setdefault(param.key.rpartition(".")[2], (default, param.at))
+    return scales
+
+
+def named_scales(scale: Value) -> list[Param]:
+    """The parameters that a scale is taken from, one before the other; else the one that it is computed from."""
+    found: list[Param] = []
+    stack, seen = [scale], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Param):
+            if scale_param(node) is node:
+                found.append(node)
+            stack.extend(p for p in (node.default,) if p is not None)
+        elif isinstance(node, Choice) or (isinstance(node, Op) and node.op in ("or", "and")):
+            stack.extend(reversed(node.parts()))
+    if found:
+        return found
+    computed = [n for n in plain_parts(scale) if isinstance(n, Param) and scale_param(n) is n]
+    return computed[:1] if len({n.key for n in computed}) == 1 else []
+
+
+def behind(scale: Value) -> list[Value]:
+    """What a scale is computed from, and the defaults of its parameter."""
+    nodes = plain_parts(scale)
+    param = scale_param(scale)
+    while param is not None and param.default is not None:
+        inner = plain_parts(param.default)
+        nodes += inner
+        param = next((n for n in inner if isinstance(n, Param)), None)
+    return nodes
+
+
+def _effective(scale: Value, param: Param) -> object:
+    """The scale's value when nobody sets it; gating by time is not counted. None where it is not known."""
+    found = _defaults(scale, param)
+    return found.pop() if len(found) == 1 else None
+
+
+def _defaults(node: Value, param: Param) -> set[int | float | None]:
+    """The numbers that ``node`` may be by default, of the ways that lead to the parameter."""
+    computed = isinstance(node, Op) and node.op in ("+", "-", "*", "/")
+    known = MISSING if computed else default_of(node)
+    if isinstance(known, int | float):
+        return {known}
+    if isinstance(node, Choice) and node.cond is not None and len(node.options) == 2:
+        truth = default_of(node.cond)
+        if truth is not MISSING:
+            return _defaults(node.options[0 if truth else 1], param)
+    if isinstance(node, Choice | Op):
+        kept = [o for o in node.parts() if any(n is param for n in plain_parts(o))]
+        if kept or isinstance(node, Choice):
+            return {value for o in kept or node.parts() for value in _defaults(o, param)}
+    return {None}

@@ -1,0 +1,115 @@
+"""What the pipeline makes: an image, a video, sound, or a robot's actions; and what it takes beside text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.errors import ScaffoldError
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.request_settings import parameters
+from scaffold.inspect.topology import answers as topology_answers
+from scaffold.inspect.vae import answers as vae_answers
+
+ORDER = 17
+KEYS = ("detail.media.kind", "detail.media.inputs")
+_METADATA = "vllm_omni/diffusion/model_metadata.py"
+_FIELD = "final_output_type"
+_KINDS = {"image": "image", "video": "video", "audio": "audio", "action": "action", "actions": "action"}
+# Autoencoders of diffusers that know one picture at a time.
+_OF_IMAGES = frozenset({"AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderDC"})
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``kind``: the first that says so of the engine's table, the class, a topology, the result, what is decoded."""
+    facts = {KEYS[1]: _inputs(program)}
+    kinds = (entry for found in _SOURCES for entry in found(program) if entry[0] in _KINDS)
+    kind, place, sure = next(kinds, (None, None, False))
+    if kind is not None:
+        facts[KEYS[0]] = fact(_KINDS[kind], [place], "certain" if sure else "likely")
+    return facts
+
+
+def _inputs(program: Program) -> Fact:
+    """``image``, ``audio`` where the class says that it takes them."""
+    taken, places = [], []
+    for name in ("image", "audio"):
+        found = program.cls.find_assign(f"support_{name}_input")
+        if found is not None and isinstance(found[1], ast.Constant) and found[1].value is True:
+            taken.append(name)
+            places.append(program.place(found[0], found[1]))
+    return fact(taken, places or [program.place(program.cls)])
+
+
+Found = Iterator[tuple[str, Evidence | None, bool]]
+
+
+def _declared(program: Program) -> Found:
+    """The entry of the engine's table of models, by registry key or class."""
+    names = {*program.target.registry_keys, program.cls.name}
+    for node in ast.walk(_metadata(program)):
+        if not isinstance(node, ast.Dict):
+            continue
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value in names and isinstance(value, ast.Call):
+                for keyword in value.keywords:
+                    if keyword.arg == _FIELD and isinstance(keyword.value, ast.Constant):
+                        yield str(keyword.value.value), Evidence(_METADATA, keyword.value.lineno), True
+
+
+def _metadata(program: Program) -> ast.AST:
+    try:
+        return program.source.tree(_METADATA) if program.source.exists(_METADATA) else ast.Module([], [])
+    except ScaffoldError:
+        return ast.Module([], [])
+
+
+def _sound(program: Program) -> Found:
+    found = program.cls.find_assign("support_audio_output")
+    if found is not None and isinstance(found[1], ast.Constant) and found[1].value is True:
+        yield "audio", program.place(found[0], found[1]), True
+
+
+def _of_topology(program: Program) -> Found:
+    known = topology_answers(program).get("detail.engine.topologies")
+    if known is not None:
+        outputs = {topology["output"] for topology in known.value}
+        if len(outputs) == 1:
+            yield str(outputs.pop()), known.evidence[0], True
+
+
+def _of_result(program: Program) -> Found:
+    """``output={"actions": …}`` of the result that a method of the class returns."""
+    for owner in program.cls.mro:
+        for node in ast.walk(owner.node):
+            if not isinstance(node, ast.Call):
+                continue
+            for keyword in node.keywords:
+                if keyword.arg == "output" and isinstance(keyword.value, ast.Dict) and _holds_actions(keyword.value):
+                    yield "actions", program.place(owner, node), True
+
+
+def _holds_actions(value: ast.Dict) -> bool:
+    keys = (key for node in ast.walk(value) if isinstance(node, ast.Dict) for key in node.keys)
+    return any(isinstance(key, ast.Constant) and key.value == "actions" for key in keys)
+
+
+def _of_settings(program: Program) -> Found:
+    """Without a word of the engine's: an autoencoder for pictures, or a number of frames that is asked for."""
+    vae = vae_answers(program).get("answers.vae.class")
+    if vae is not None and vae.value in _OF_IMAGES:
+        yield "image", vae.evidence[-1], False
+    for given in parameters(program):
+        if given.root == "sampling_params" and given.key == "num_frames":
+            yield "video", given.at, False
+
+
+def _by_default(program: Program) -> Found:
+    """What the engine takes a model for that its table does not name; older tables have no such column."""
+    for node in ast.walk(_metadata(program)):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == _FIELD:
+            yield "image", Evidence(_METADATA, node.lineno), False
+
+
+_SOURCES = (_declared, _sound, _of_topology, _of_result, _of_settings, _by_default)

@@ -1,0 +1,200 @@
+"""The scheduler object that a loop's step asks: which class it is, how it was made, how its schedule was asked for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.inspect.known_schedulers import KnownScheduler, find
+from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.classes import ClassInfo
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.program import Program
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.values import Attr, Call, External, Func, Obj, Op, Param, Slot, Value
+
+LOADERS = ("from_pretrained", "from_config")
+REGISTERS = "register_modules"
+"""The method of diffusers' pipelines that makes attributes of its keyword arguments."""
+
+
+@dataclass(eq=False)
+class HeldScheduler:
+    """One scheduler.
+
+    Attributes:
+        made: the values that it may be: one construction, or one from a file and one without.
+        receiver: what the step is called on.
+        path: dotted path of the class.
+        cls: the class, where it is one of the source.
+        known: what is known of it, where it, or the base that makes its schedule and its steps, is diffusers'.
+        asked: the call of ``set_timesteps`` on the default path.
+        alone: whether no other path asks for something else.
+    """
+
+    made: list[Value]
+    receiver: Value
+    path: str
+    cls: ClassInfo | None
+    known: KnownScheduler | None
+    asked: CallRecord | None
+    alone: bool = True
+
+
+def held_scheduler(program: Program) -> HeldScheduler | None:
+    """Return the scheduler of the denoising loop, found once; None where it is not known which object it is."""
+    if "held_scheduler" not in program.notes:
+        program.notes["held_scheduler"] = _find(program)
+    found = program.notes["held_scheduler"]
+    return found if isinstance(found, HeldScheduler) else None
+
+
+def _find(program: Program) -> HeldScheduler | None:
+    loop = program.denoising
+    if loop is None or loop.step is None:
+        return None
+    func = loop.step.func
+    receiver = func.base if isinstance(func, Attr) else func.bound if isinstance(func, Func) else None
+    if receiver is None:
+        return None
+    made = [v for o in _held(program, receiver) for v in _constructions(program, o) if not is_none(v)]
+    paths = {path for v in made if (path := _path(v)) is not None}
+    if not made or len(paths) != 1 or any(_path(v) is None for v in made):
+        return None
+    path = paths.pop()
+    cls = made[0].cls if isinstance(made[0], Obj) else None
+    known = find(path) if cls is None else _known_base(cls)
+    calls = _calls(program, receiver)
+    return HeldScheduler(made, receiver, path, cls, known, _asked(program, calls), len({_asks(r) for r in calls}) <= 1)
+
+
+def _held(program: Program, receiver: Value) -> list[Value]:
+    """What the receiver may be: a step that is followed names one object of those that its attribute may hold."""
+    name = program.attribute_of(receiver)
+    whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
+    return [o for o in options(whole) if not isinstance(o, Slot)] or options(receiver)
+
+
+def _constructions(program: Program, held: Value) -> list[Value]:
+    """What an attribute stands for that was left symbolic: a registered module, or one that a loader sets later."""
+    if not isinstance(held, Attr) or not isinstance(held.base, Obj):
+        return [] if isinstance(held, Slot) else [held]
+    for record in program.trace.calls:
+        if record.method == REGISTERS and record.receiver is held.base and held.name in record.kwargs:
+            return options(record.kwargs[held.name])
+    for method in _assigning(held.base.cls, held.name):
+        twin = Obj(held.base.cls, attrs=dict(held.base.attrs), ready=True, root=held.base.root, at=held.base.at)
+        with apart(program):
+            program.invoke(twin, method, {})
+        if held.name in twin.attrs:
+            return options(twin.attrs[held.name])
+    return [held]
+
+
+def _assigning(cls: ClassInfo, name: str) -> Iterator[str]:
+    """The methods that give an attribute its value."""
+    for owner in cls.mro:
+        for method, node in owner.methods.items():
+            for found in ast.walk(node):
+                if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store) and found.attr == name:
+                    yield method
+                    break
+
+
+class apart:
+    """Executes something beside the main run: what it leaves in the trace is taken out again."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def __enter__(self) -> None:
+        trace = self._program.trace
+        self._state = (len(trace.calls), len(trace.tests), len(trace.edits), len(trace.skips), set(trace.loops))
+
+    def __exit__(self, *raised: object) -> None:
+        trace = self._program.trace
+        calls, tests, edits, skips, loops = self._state
+        del trace.calls[calls:], trace.tests[tests:], trace.edits[edits:], trace.skips[skips:]
+        for number in set(trace.loops) - loops:
+            del trace.loops[number]
+
+
+def _path(value: Value) -> str | None:
+    if isinstance(value, Obj):
+        return f"{value.cls.module.name}.{value.cls.name}"
+    if isinstance(value, Call):
+        func = value.func
+        if isinstance(func, Attr) and func.name in LOADERS:
+            func = func.base
+        if isinstance(func, External):
+            package, _, last = func.path.rpartition(".")
+            path = package if last in LOADERS else func.path
+            return path if path.rpartition(".")[2][:1].isupper() else None
+    return None
+
+
+def _known_base(cls: ClassInfo) -> KnownScheduler | None:
+    """The class of diffusers that makes schedule and steps of one derived from it."""
+    own = {name for c in cls.mro for name in c.methods}
+    if own & {"__init__", "set_timesteps", "step", "time_shift"}:
+        return None
+    found = [known for c in cls.mro for base in c.external_bases if (known := find(base)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _calls(program: Program, receiver: Value) -> list[CallRecord]:
+    """The calls of ``set_timesteps`` on the object that nothing known speaks against."""
+    found = [r for r in program.trace.calls if r.method == "set_timesteps" and _same(_receiver(r), receiver)]
+    return [r for r in found if _default_path(r, ())]
+
+
+def _asked(program: Program, calls: list[CallRecord]) -> CallRecord | None:
+    """The call that is made before the loop; where nothing decides between two calls, they must ask the same."""
+    loop = program.denoising
+    assert loop is not None
+    calls = [r for r in calls if _default_path(r, loop.loop.conditions)]
+    return calls[-1] if calls and len({_asks(r) for r in calls}) == 1 else None
+
+
+def _asks(record: CallRecord) -> tuple[object, ...]:
+    """What a call gives, as far as two calls are compared: the names, and plain values."""
+    given = {str(place): value for place, value in enumerate(record.args)} | record.kwargs
+    return tuple(
+        (name, "" if (known := default_of(value)) is MISSING else repr(known))
+        for name, value in sorted(given.items())
+        if name != "device"
+    )
+
+
+def _receiver(record: CallRecord) -> Value | None:
+    if record.receiver is not None:
+        return record.receiver
+    return record.func.base if isinstance(record.func, Attr) else None
+
+
+def _same(one: Value | None, other: Value) -> bool:
+    return one is not None and any(a is b for a in options(one) for b in options(other))
+
+
+def _default_path(record: CallRecord, loop: tuple[tuple[Value, bool], ...]) -> bool:
+    """Whether nothing that is known speaks against the call, and it stands on the loop's side of each condition."""
+    sides = {id(cond): truth for cond, truth in loop}
+    for cond, truth in record.conditions:
+        if sides.get(id(cond), truth) is not truth:
+            return False
+        known = default_of(cond)
+        if known is MISSING:
+            known = _never_none(cond)
+        if known is not MISSING and bool(known) is not truth:
+            return False
+    return True
+
+
+def _never_none(cond: Value) -> object:
+    """Truth of a comparison with None of what has a default that is a call's result or a sum."""
+    if isinstance(cond, Op) and cond.op in ("is", "isnot") and len(cond.args) == 2 and is_none(cond.args[1]):
+        asked = cond.args[0]
+        if isinstance(asked, Param) and isinstance(asked.default, Call | Op):
+            return cond.op == "isnot"
+    return MISSING

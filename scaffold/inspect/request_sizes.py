@@ -1,0 +1,29 @@
+"""Sizes of the result and the count of steps, where the request gives none."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.request_settings import parameters
+
+ORDER = 15
+KEYS = ("detail.request.sizes",)
+SIZES = ("height", "width", "num_frames", "num_inference_steps")
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``{name: default}`` of the settings in ``SIZES`` that the pipeline reads; None where the default is unknown."""
+    found: dict[str, set[int | None]] = {}
+    places: dict[str, Evidence | None] = {}
+    for given in parameters(program):
+        if given.root != "sampling_params" or given.key not in SIZES:
+            continue
+        known = default_of(given.default) if given.default is not None else None
+        if known is None:
+            found.setdefault(given.key, set())  # filled in behind this place
+        else:
+            found.setdefault(given.key, set()).add(known if type(known) is int and known is not MISSING else None)
+        places.setdefault(given.key, given.at)
+    sizes = {name: next(iter(values)) if len(values) == 1 else None for name, values in sorted(found.items())}
+    return {KEYS[0]: fact(sizes, places.values())} if sizes else {}

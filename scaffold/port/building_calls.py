@@ -1,0 +1,125 @@
+"""Calls in a pipeline's constructor as training makes them: no placement, no quantisation, sources as plain values."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.port.names import Defined, Scope
+from scaffold.port.own_names import name_of
+from scaffold.port.slicing import UnclearError
+
+SOURCES = "weights_sources"
+_PLACING = ("to", "eval", "requires_grad_", "cuda", "train")
+_DROPPED = ("quant_config", "prefix")
+
+
+class Maker(ast.NodeTransformer):
+    """Rewrites the statements that make the denoiser and say where its weights are."""
+
+    def __init__(self, scope: Scope, attribute: str, denoiser: Defined) -> None:
+        self.scope, self.held, self.denoiser = scope, f"self.{attribute}", denoiser
+        self.streamed = False
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
+        sources = self._folder(node)
+        found = self.generic_visit(node)
+        assert isinstance(found, ast.Assign)
+        if ast.unparse(found.targets[0]) == self.held and ast.unparse(found.value) == self.held:
+            return ast.Pass()  # it was moved, no more
+        return [found, *sources]
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """``self.denoiser.load_state_dict(weights)``: weights that the pipeline reads by itself."""
+        call = node.value
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"{self.held}.load_state_dict" and call.args:
+            given = self.visit(call.args[0])
+            assert isinstance(given, ast.expr)
+            return self._sources(given)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """A checkpoint lies in a folder: what only fetches one is left out."""
+        if ast.unparse(node.test).startswith("not os.path.") and not node.orelse and len(node.body) == 1:
+            asked = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
+            first = node.body[0]
+            if isinstance(asked, ast.Call) and asked.args and isinstance(first, ast.Assign):
+                if ast.unparse(asked.args[0]) == ast.unparse(first.targets[0]) and "download" in ast.unparse(first):
+                    return ast.Pass()
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _PLACING:
+            inner = node.func.value
+            if isinstance(inner, ast.Call) or ast.unparse(inner) == self.held:
+                found = self.visit(inner)
+                assert isinstance(found, ast.AST)
+                return found
+        self.generic_visit(node)
+        if ast.unparse(node.func).rpartition(".")[2] == "ComponentSource":
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            if "prefix" not in given:
+                raise UnclearError("prefix")
+            self.streamed = True
+            none = ast.Constant(None)
+            parts = [given.get("subfolder", none), given["prefix"], given.get("allow_patterns_overrides", none)]
+            return ast.Tuple(parts, ast.Load())
+        if isinstance(node.func, ast.Name) and self.scope.origin(node.func.id) == self.denoiser:
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in _DROPPED]
+        elif self._reads_folder(node):
+            assert isinstance(node.func, ast.Attribute)
+            owner, model = ast.unparse(node.func.value), ast.unparse(node.args[0])
+            text = f"{owner}.from_config({owner}.load_config({model}, subfolder={_folder_of(node)}))"
+            return ast.parse(text, mode="eval").body
+        return node
+
+    def _reads_folder(self, node: ast.expr) -> bool:
+        """Tell whether this is ``Class.from_pretrained(model, subfolder=…)`` of diffusers."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return False
+        owner = node.func.value
+        return (
+            node.func.attr == "from_pretrained"
+            and isinstance(owner, ast.Name)
+            and self.scope.origin(owner.id) == self.denoiser
+        )
+
+    def _folder(self, node: ast.Assign) -> list[ast.stmt]:
+        """Return the sources of a denoiser that comes with its weights."""
+        made = node.value if ast.unparse(node.targets[0]) == self.held else None
+        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _PLACING:
+            made = made.func.value
+        if not isinstance(made, ast.Call) or not self._reads_folder(made):
+            return []
+        prefix = self.held.removeprefix("self.") + "."
+        return [self._sources(ast.parse(f"[({_folder_of(made)}, {prefix!r}, None)]", mode="eval").body)]
+
+    @staticmethod
+    def _sources(value: ast.expr) -> ast.Assign:
+        return ast.Assign([ast.parse(f"self.{SOURCES}", mode="eval").body], value)
+
+
+def _folder_of(node: ast.Call) -> str:
+    folder = next((keyword.value for keyword in node.keywords if keyword.arg == "subfolder"), None)
+    if len(node.args) != 1 or folder is None:
+        raise UnclearError("from_pretrained")
+    return ast.unparse(folder)
+
+
+class Plain(ast.NodeTransformer):
+    """Turns attributes of ``self`` into local names."""
+
+    def __init__(self, spelled: dict[str, str]) -> None:
+        self.spelled = spelled
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        name = name_of(node)
+        if name is not None and name.startswith("self."):
+            if name not in self.spelled:
+                raise UnclearError(name)
+            return ast.copy_location(ast.Name(self.spelled[name], node.ctx), node)
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.Pass()
+        return self.generic_visit(ast.Assign([node.target], node.value))

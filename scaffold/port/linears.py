@@ -1,0 +1,167 @@
+"""Where a ported module keeps its layers, and which linear layers LoRA can name in them; read from its text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+ANY = "*"  # stands for an index or a key that only the configuration knows
+_LISTS = ("ModuleList", "Sequential", "ModuleDict")
+_DEPTH = 12
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of modules, from the denoiser's.
+
+    Attributes:
+        lists: dotted names of the lists that hold layers, in the order of the text.
+        targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists.
+    """
+
+    lists: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layout:
+    """Return lists of layers and LoRA targets of a ported module.
+
+    Args:
+        source: text of the module.
+        entry: class of the denoiser in it.
+        layer_classes: classes that FSDP wraps.
+    """
+    reader = _Reader(source)
+    lists: dict[str, None] = {}
+    inside: dict[tuple[str, ...], None] = {}
+    outside: set[tuple[str, ...]] = set()
+    for path, linear, holder in reader.walk(entry, frozenset(layer_classes)):
+        if holder is not None:
+            lists[".".join(path[:holder])] = None
+        if linear:
+            if holder is None:
+                outside.add(path)
+            else:
+                inside[path[holder + 1 :]] = None
+    targets = (_shortest(path, outside) for path in inside)
+    return Layout(tuple(lists), tuple(dict.fromkeys(target for target in targets if target is not None)))
+
+
+def _shortest(path: tuple[str, ...], outside: set[tuple[str, ...]]) -> str | None:
+    """Return the shortest end of a name that ends no name outside; None where an unknown index is in the way."""
+    for length in range(1, len(path) + 1):
+        end = path[-length:]
+        if ANY in end:
+            return None
+        if end[0].isdigit() or any(_fits(other[-length:], end) for other in outside):
+            continue
+        return ".".join(end)
+    return None
+
+
+def _fits(name: tuple[str, ...], end: tuple[str, ...]) -> bool:
+    return len(name) == len(end) and all(a in (b, ANY) for a, b in zip(name, end, strict=True))
+
+
+@dataclass(frozen=True)
+class _Child:
+    path: tuple[str, ...]
+    name: str  # class of the text, or "Linear"
+    listed: bool
+
+
+class _Reader:
+    """Follows ``self.name = Class(…)`` from class to class."""
+
+    def __init__(self, source: str) -> None:
+        tree = ast.parse(source)
+        self.classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+    def walk(
+        self, name: str, layers: frozenset[str], path: tuple[str, ...] = (), holder: int | None = None, depth: int = 0
+    ) -> Iterator[tuple[tuple[str, ...], bool, int | None]]:
+        """Yield path, whether it is a linear layer, and the length of the path of the list of layers around it."""
+        if depth > _DEPTH:
+            return
+        for child in self.children(name):
+            below = (*path, *child.path)
+            inner = holder
+            if inner is None and child.listed and child.name in layers:
+                inner = len(below) - 1
+                yield below, False, inner
+            if child.name == "Linear":
+                yield below, True, inner
+            else:
+                yield from self.walk(child.name, layers, below, inner, depth + 1)
+
+    def children(self, name: str) -> Iterator[_Child]:
+        """Yield the modules that an object of a class holds, those of its bases first."""
+        node = self.classes.get(name)
+        if node is None:
+            return
+        for base in node.bases:
+            if isinstance(base, ast.Name) and base.id != name:
+                yield from self.children(base.id)
+        for found in ast.walk(node):
+            if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
+                targets = found.targets if isinstance(found, ast.Assign) else [found.target]
+                for target in targets:
+                    if _is_own(target):
+                        yield from self._held((target.attr,), found.value, False)
+            elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute):
+                yield from self._called(node, found, found.func)
+
+    def _called(self, node: ast.ClassDef, call: ast.Call, func: ast.Attribute) -> Iterator[_Child]:
+        """``self.layers.append(Layer())``, and ``super().__init__(Layer() for …)`` of a list."""
+        if func.attr == "append" and _is_own(func.value) and len(call.args) == 1:
+            yield from self._held((func.value.attr, ANY), call.args[0], True)
+        above = isinstance(func.value, ast.Call) and getattr(func.value.func, "id", "") == "super"
+        if above and func.attr == "__init__" and any(_last(base) in _LISTS for base in node.bases):
+            for argument in call.args:
+                yield from self._items((), argument)
+
+    def _held(self, path: tuple[str, ...], value: ast.expr, listed: bool) -> Iterator[_Child]:
+        if isinstance(value, ast.IfExp):
+            yield from self._held(path, value.body, listed)
+            yield from self._held(path, value.orelse, listed)
+            return
+        if not isinstance(value, ast.Call):
+            return
+        name = _last(value.func)
+        if name == "Linear" or self._is_linear(name):
+            yield _Child(path, "Linear", listed)
+        elif name in self.classes:
+            yield _Child(path, name, listed)
+        elif name == "Sequential":
+            for index, argument in enumerate(value.args):
+                yield from self._held((*path, str(index)), argument, True)
+        elif name in _LISTS:
+            for argument in value.args:
+                yield from self._items(path, argument)
+
+    def _items(self, path: tuple[str, ...], value: ast.expr) -> Iterator[_Child]:
+        if isinstance(value, ast.List | ast.Tuple):
+            for index, item in enumerate(value.elts):
+                yield from self._held((*path, str(index)), item, True)
+        elif isinstance(value, ast.ListComp | ast.GeneratorExp):
+            yield from self._held((*path, ANY), value.elt, True)
+        elif isinstance(value, ast.Dict):
+            for key, item in zip(value.keys, value.values, strict=True):
+                known = isinstance(key, ast.Constant) and isinstance(key.value, str)
+                yield from self._held((*path, key.value if known else ANY), item, True)  # type: ignore[union-attr]
+        elif isinstance(value, ast.DictComp):
+            yield from self._held((*path, ANY), value.value, True)
+
+    def _is_linear(self, name: str) -> bool:
+        node = self.classes.get(name)
+        return node is not None and any(_last(base) == "Linear" for base in node.bases)
+
+
+def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -1,0 +1,174 @@
+"""The statements of a class's methods that wanted attributes depend on."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scaffold.inspect.program.modules import ModuleInfo
+from scaffold.port.own_names import assigned_by, assigned_in, name_of, names_read
+
+CONFIG = "od_config"
+_DEPTH = 6
+
+
+class UnclearError(Exception):
+    """The statements cannot be followed."""
+
+
+@dataclass
+class Owner:
+    """A class and the module that it stands in."""
+
+    info: ModuleInfo
+    node: ast.ClassDef
+
+
+@dataclass
+class _Slice:
+    """Statements that lead to what is wanted, in reverse."""
+
+    wanted: set[str]
+    kept: list[ast.stmt] = field(default_factory=list)
+
+
+def methods_named(owners: Sequence[Owner], name: str) -> Iterator[tuple[Owner, ast.FunctionDef]]:
+    """Yield the methods of a name, in the order of lookup."""
+    for owner in owners:
+        for node in owner.node.body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                yield owner, node
+
+
+class Follower:
+    """Collects, from the end backwards, the statements that wanted names depend on; ``made`` is what they make."""
+
+    def __init__(self, owners: Sequence[Owner], made: str) -> None:
+        self.owners, self.made = owners, made
+        self.depth = 0
+
+    def method(self, node: ast.FunctionDef, wanted: set[str]) -> list[ast.stmt]:
+        """Return the statements of a method; its parameters but ``od_config`` and ``prefix`` are not followed.
+
+        Raises:
+            UnclearError: something that is wanted is not made by plain statements.
+        """
+        part = _Slice(set(wanted))
+        self._block(_without_returns(node.body), part)
+        parameters = {arg.arg for arg in (*node.args.args, *node.args.kwonlyargs)}
+        for name in sorted(part.wanted & parameters - {CONFIG}):
+            if name == "prefix":
+                part.kept.append(ast.parse('prefix = ""').body[0])
+            elif name != "self":
+                raise UnclearError(name)
+        missing = {name for name in part.wanted if name.startswith("self.")} - set(wanted)
+        if missing - assigned_by(part.kept):
+            raise UnclearError(", ".join(sorted(missing)))
+        return [*_imports(node), *part.kept[::-1]]
+
+    def _block(self, statements: Sequence[ast.stmt], part: _Slice) -> None:
+        for statement in reversed(statements):
+            self._statement(statement, part)
+
+    def _statement(self, node: ast.stmt, part: _Slice) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [name_of(target) for target in targets]
+            if any(name_of(target) is None and assigned_in(target) & part.wanted for target in targets):
+                raise UnclearError("several names at once")
+            if set(names) & part.wanted and node.value is not None:
+                part.kept.append(node)
+                part.wanted |= names_read(node.value)
+        elif isinstance(node, ast.If):
+            body, orelse = _Slice(set(part.wanted)), _Slice(set(part.wanted))
+            self._block(node.body, body)
+            self._block(node.orelse, orelse)
+            if body.kept or orelse.kept:
+                part.kept.append(ast.If(node.test, body.kept[::-1] or [ast.Pass()], orelse.kept[::-1]))
+                part.wanted |= body.wanted | orelse.wanted | names_read(node.test)
+        elif isinstance(node, ast.With | ast.Try | ast.For | ast.While | ast.Match):
+            if assigned_by([node]) & part.wanted:
+                raise UnclearError(type(node).__name__)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._call(node.value, part)
+
+    def _call(self, node: ast.Call, part: _Slice) -> None:
+        """Follow ``self.method(…)`` where the method makes something wanted.
+
+        A method of something wanted may change it and is kept; what is done to the denoiser itself is not understood.
+        """
+        changed = name_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        if changed == self.made or any(name_of(given) == self.made for given in node.args):
+            raise UnclearError(ast.unparse(node))
+        if changed in part.wanted:
+            part.kept.append(ast.Expr(node))
+            part.wanted |= names_read(node)
+            return
+        name = name_of(node.func) or ""
+        found = next(methods_named(self.owners, name.removeprefix("self.")), None) if name.startswith("self.") else None
+        if found is None or self.depth > _DEPTH:
+            return
+        _, method = found
+        if not assigned_by(method.body) & {wanted for wanted in part.wanted if wanted.startswith("self.")}:
+            return
+        self.depth += 1
+        inner = _Slice({wanted for wanted in part.wanted if wanted.startswith("self.")})
+        self._block(_without_returns(_own_names(method, name.removeprefix("self.").lstrip("_"))), inner)
+        inner.kept += _imports(method)
+        self.depth -= 1
+        start = name.removeprefix("self.").lstrip("_") + "_"
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        for index, parameter in enumerate(method.args.args[1:]):
+            given = node.args[index] if index < len(node.args) else named.get(parameter.arg)
+            if start + parameter.arg in inner.wanted:
+                if given is None:
+                    raise UnclearError(parameter.arg)
+                target = ast.Name(start + parameter.arg, ast.Store())
+                inner.kept.append(ast.Assign([target], given))
+                inner.wanted |= names_read(given)
+        part.kept += inner.kept
+        part.wanted |= inner.wanted
+
+
+def _own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
+    """Return a method's statements with its local names apart from those of its caller."""
+    local = {arg.arg for arg in method.args.args[1:]} | {
+        node.id for node in ast.walk(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+    class Renamer(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.copy_location(ast.Name(f"{start}_{node.id}", node.ctx), node) if node.id in local else node
+
+    return [Renamer().visit(copy.deepcopy(statement)) for statement in method.body]
+
+
+def _imports(method: ast.FunctionDef) -> list[ast.stmt]:
+    return [node for node in ast.walk(method) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _without_returns(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return a block whose rest stands below ``if not …`` where ``if …: return`` stood.
+
+    Raises:
+        UnclearError: it returns elsewhere.
+    """
+    found: list[ast.stmt] = []
+    for index, node in enumerate(statements):
+        if isinstance(node, ast.Return):
+            return found
+        if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Return):
+            rest = _without_returns(statements[index + 1 :])
+            return [*found, ast.If(_negated(node.test), rest or [ast.Pass()], [])]
+        if any(isinstance(inner, ast.Return) for inner in ast.walk(node)):
+            raise UnclearError("return")
+        found.append(node)
+    return found
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot):
+        return ast.Compare(test.left, [ast.IsNot() if isinstance(test.ops[0], ast.Is) else ast.Is()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)

@@ -1,0 +1,222 @@
+"""Runs a rendered partial package in the loop of the real pipeline, and trains on what it recorded.
+
+Runs inside an environment of the real vllm-omni: ``python loop_worker.py TASK.json``. Only the text encoder and the VAE
+of the pipeline are stand-ins, given by the case; the loop, the scheduler and the denoiser are vllm-omni's. The result
+is one line of JSON a task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+STEPS = 5
+
+
+def main(tasks: list[dict[str, Any]]) -> None:
+    sys.path[:0] = [tasks[0]["root"], tasks[0]["helpers"]]
+    import equality_worker
+
+    from scaffold.verify.rollout.engine_side import settings, sources
+
+    settings.before_imports()
+    os.environ.setdefault("LOCAL_RANK", "0")
+    os.environ["OMNI_SCAFFOLD_KIT_PROFILE"] = tasks[0]["profile"]
+    with equality_worker.engine():
+        sys.meta_path.append(equality_worker.Absent())
+        sources.install_kit(Path(tasks[0]["kit"]))
+        for task in tasks:
+            for name in [name for name in sys.modules if f"{name}.".startswith(task["package"] + ".")]:
+                del sys.modules[name]  # another copy of the package was here before
+            sources.install_package(Path(task["tree"]), task["package"])
+            try:
+                found = Bench(task, equality_worker, sources).measure()
+            except Exception as error:  # the other cases go on
+                found = {"error": f"{type(error).__name__}: {error}", "at": traceback.format_exc().splitlines()[-8:]}
+            print("RESULT " + json.dumps({"name": task["name"], **found}), flush=True)
+
+
+class Bench:
+    """One package, its pipeline and its training module, all with the same weights."""
+
+    def __init__(self, task: dict[str, Any], helpers: Any, sources: Any) -> None:
+        import torch
+
+        torch.manual_seed(0)
+        self.folder = tempfile.mkdtemp(dir=task["tree"])
+        self.case = helpers.load(Path(task["cases"]) / f"{task['case']}.py", f"loop_{task['case']}")
+        tiny = helpers.load(Path(task["denoisers"]) / f"{self.case.DENOISER}.py", f"denoiser_{task['case']}")
+        adapters = sources.load_adapters(task["package"])
+        self.training, self.rollout = adapters.training, adapters.rollout
+        self.upstream = next(c for c in self.rollout.__mro__ if c.__module__.startswith("vllm_omni."))
+        package = importlib.import_module(task["package"])
+        self.common = importlib.import_module(f"{package.__name__}.common")
+        self.model = importlib.import_module(f"{package.__name__}.{task['model']}_model")
+        denoisers = importlib.import_module(tiny.MODULE)
+        getattr(tiny, "prepare", lambda _: None)(denoisers)
+        arguments = getattr(self.case, "arguments", tiny.arguments)
+        positional, named = arguments("real")
+        self.denoiser = getattr(denoisers, tiny.CLASS)(*positional, **named)
+        positional, named = arguments("port")
+        module = getattr(self.model, task["module"])
+        self.module = module(*positional, **named)
+        helpers.randomise(self.denoiser)
+        helpers.copy_weights(self.denoiser, self.module, task["fused"])
+        helpers.finish_loading(self.denoiser)
+        self.dtype = getattr(torch, task.get("dtype", "float32"))
+        self.case.DTYPE = self.dtype
+        self.denoiser.to(self.dtype).eval()
+        self.module.to(self.dtype).train()
+        self._fill(package, task)
+
+    def _fill(self, package: Any, task: dict[str, Any]) -> None:
+        """Write, as a person would, what the package leaves open and the case knows."""
+        for key, (name, value) in getattr(self.case, "OPEN", {}).items():
+            if key not in task["missing"]:
+                continue
+            name = name.replace("MODEL", task["model"])
+            for module in list(sys.modules.values()):
+                if module is not None and getattr(module, "__name__", "").startswith(package.__name__):
+                    if hasattr(module, name):
+                        setattr(module, name, value)
+
+    def pipeline(self, cls: Any) -> Any:
+        """An instance whose parts are the case's instead of a checkpoint's."""
+        import torch
+
+        def init(pipeline: Any, **_: Any) -> None:
+            torch.nn.Module.__init__(pipeline)
+            pipeline.od_config = SimpleNamespace(model=self.folder, dtype=self.dtype, quantization_config=None)
+            pipeline.device = torch.device("cpu")
+            self.case.attach(pipeline, self.denoiser)
+            if hasattr(getattr(pipeline, "scheduler", None), "save_config"):
+                pipeline.scheduler.save_config(Path(self.folder) / "scheduler")
+
+        before = self.upstream.__init__
+        self.upstream.__init__ = init
+        try:
+            return cls(od_config=None)
+        finally:
+            self.upstream.__init__ = before
+
+    def generate(self, cls: Any, length: int, **extra: Any) -> tuple[Any, Any]:
+        """Output of one request with a prompt of so many tokens, and the latents that the VAE got."""
+        import torch
+
+        pipeline = self.pipeline(cls)
+        self.case.prompt(pipeline, length)
+        decoded: list[Any] = []
+        self.case.on_decode(pipeline, decoded.append)
+        params = importlib.import_module("vllm_omni.inputs.data").OmniDiffusionSamplingParams(
+            num_inference_steps=STEPS,
+            generator=torch.Generator().manual_seed(7),
+            extra_args={"generator": torch.Generator().manual_seed(11), **extra},
+            **self.case.SAMPLING,
+        )
+        requests = importlib.import_module("vllm_omni.diffusion.request")
+        batches = importlib.import_module("vllm_omni.diffusion.worker.request_batch")
+        asked = getattr(self.case, "request", lambda _: {"prompt": "a prompt"})(pipeline)
+        request = requests.OmniDiffusionRequest(prompt=asked, sampling_params=params, request_id="one")
+        with torch.inference_mode() if getattr(self.case, "INFERENCE", False) else torch.no_grad():
+            output = pipeline(batches.DiffusionRequestBatch(requests=[request]))
+        return output, decoded[-1].detach().float().clone()
+
+    def measure(self) -> dict[str, Any]:
+        """Differences, each of which is near zero where the package is right."""
+        import torch
+
+        scale = self.common.resolve_guidance({})
+        _, plain = self.generate(self.upstream, 6, **scale)
+        _, still = self.generate(self.rollout, 6, noise_level=0.0)
+        found: dict[str, Any] = {"without_noise": relative(still, plain), "euler": getattr(self.case, "EULER", True)}
+        lengths = (6, 4)
+        for name, extra in {
+            "whole": {"noise_level": 0.7},
+            "window": {"noise_level": 0.7, "sde_window_size": 2, "sde_window_range": [1, 4]},
+            "cps": {"noise_level": 0.7, "sde_type": "cps"},
+        }.items():
+            outputs = [self.generate(self.rollout, length, **extra)[0] for length in lengths]
+            found[name] = self._train(outputs, extra)
+        found["steps_differ"] = relative(still, self.generate(self.rollout, 6, noise_level=0.7)[1])
+        found["finite"] = bool(torch.isfinite(still).all())
+        return found
+
+    def _train(self, outputs: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
+        """Make the recorded steps again in training, all samples in one micro-batch."""
+        import torch
+        from tensordict import TensorDict
+        from tensordict.tensorclass import NonTensorData, NonTensorStack
+
+        latents = torch.cat([o.trajectory_latents for o in outputs])
+        times = torch.cat([o.trajectory_timesteps for o in outputs])
+        recorded = torch.cat([o.trajectory_log_probs for o in outputs])
+        calls = [o.output["metadata"]["rl"]["denoiser_calls"] for o in outputs]
+        batch = TensorDict({"all_latents": latents, "all_timesteps": times}, batch_size=len(outputs))
+        batch["denoiser_calls"] = NonTensorStack.from_list([NonTensorData(value) for value in calls])
+        config = SimpleNamespace(
+            pipeline=SimpleNamespace(num_inference_steps=STEPS, height=self.case.SAMPLING["height"],
+                                     width=self.case.SAMPLING["width"],
+                                     guidance_scale=self.case.SAMPLING.get("guidance_scale")),
+            algo=SimpleNamespace(noise_level=extra["noise_level"], sde_type=extra.get("sde_type", "sde")),
+            local_path=self.folder,
+        )  # fmt: skip
+        scheduler = self.training.build_scheduler(config)
+        log_probs, formula, gradients = [], [], 0
+        for step in range(times.shape[1]):
+            inputs, negative = self.training.prepare_model_inputs(
+                self.module, config, latents, times, None, None, None, None, batch, step
+            )
+            self.module.zero_grad()
+            log_prob, mean, *_ = self.training.forward_and_sample_previous_step(
+                self.module, scheduler, config, inputs, negative, batch, step
+            )
+            log_prob.sum().backward()
+            gradients += sum(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in self.module.parameters())
+            log_probs.append(log_prob.detach())
+            formula.append(self._formula(scheduler, latents, times, mean.detach(), step, config.algo))
+        ours, theirs = torch.stack(log_probs, dim=1), torch.stack(formula, dim=1)
+        return {
+            "shape": list(latents.shape),
+            "bytes": [len(value) for value in calls],
+            "log_prob": float((ours - recorded).abs().max()),
+            "formula": float((theirs - recorded).abs().max()),
+            "finite": bool(torch.isfinite(recorded).all()),
+            "gradients": gradients,
+        }
+
+    def _formula(self, scheduler: Any, latents: Any, times: Any, mean: Any, step: int, algo: Any) -> Any:
+        """Log-prob of the recorded step from the mean, written out: Gaussian without its constants, or minus square."""
+        squared = (latents[:, step + 1] - mean).flatten(1) ** 2
+        if algo.sde_type == "cps":
+            return -squared.mean(dim=1)
+        sigmas = scheduler.sigmas
+        values = []
+        for row, sigma in zip(squared, times[:, step], strict=True):
+            index = int((sigmas - sigma).abs().argmin())
+            level = float(sigmas[index])
+            denominator = 1 - (float(sigmas[1]) if level == 1 else level)
+            deviation = algo.noise_level * math.sqrt(level / denominator)
+            variance = deviation**2 * (level - float(sigmas[index + 1]))
+            values.append(-(row / (2 * variance)).mean())
+        import torch
+
+        return torch.stack(values)
+
+
+def relative(a: Any, b: Any) -> float:
+    """Largest difference over the largest value."""
+    return float((a - b).abs().max() / b.abs().max().clamp_min(1e-12))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,103 @@
+"""Loading counts as established only where the pipeline's own loader leaves names and tensors of the denoiser alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scaffold.grade.established import Established
+from scaffold.grade.loading import find_loading
+from scaffold.port import Kept, Port
+from scaffold.upstream.source import FolderSource
+
+FILE = "vllm_omni/diffusion/models/small/pipeline.py"
+MODEL = "vllm_omni/diffusion/models/small/model.py"
+PLAIN = """
+def track(weights):
+    for name, weight in weights:
+        yield name, weight
+
+
+class Pipeline:
+    def load_weights(self, weights):
+        return AutoWeightsLoader(self).load_weights(track(weights), mapper=self.mapper)
+"""
+
+
+def rule(op: str, how: str, source: str, target: str | None, file: str = FILE, line: int = 1) -> dict[str, Any]:
+    return {"op": op, "how": how, "from": source, "to": target, "shard": None, "file": file, "line": line}
+
+
+def loading(tmp_path: Path, text: str, rules: list[dict[str, Any]], **port: Any) -> tuple[str, bool]:
+    path = tmp_path / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    line = next(number for number, part in enumerate(text.splitlines(), 1) if "def load_weights" in part)
+    values = {"detail.checkpoint.loader_location": f"{FILE}:{line}", "detail.checkpoint.rules": rules}
+    unknown = SimpleNamespace(confidence="unknown", value=None)
+    report: Any = SimpleNamespace(
+        fact=lambda key: SimpleNamespace(confidence="certain", value=values[key]) if key in values else unknown,
+        upstream=SimpleNamespace(module="vllm_omni.diffusion.models.small.pipeline"),
+    )
+    given = {
+        "kept": Kept("vllm_omni.diffusion.models.small.pipeline", "Pipeline", "transformer"),
+        "builder": "build_denoiser",
+        "streamed": True,
+        "loader_lines": ((MODEL, 10, 20),),
+    }
+    made = Port("", "Model", (), (), (), (), **{**given, **port})
+    found = find_loading(Established(report, made), FolderSource(tmp_path, "9.9.9", "9.9.9"))
+    return found.attribute, found.established
+
+
+def test_rules_of_the_denoiser_and_of_other_components_are_no_matter(tmp_path: Path) -> None:
+    rules = [
+        rule("rename", "contains", ".old.", ".new.", MODEL, 12),
+        rule("stacked", "contains", ".to_q.", ".to_qkv.", MODEL, 3),
+        rule("rename", "prefix", "encoder.model.", "encoder."),
+        rule("skip", "prefix", "lm_head.", None),
+    ]
+    assert loading(tmp_path, PLAIN, rules) == ("transformer", True)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        rule("rename", "contains", ".old.", ".new."),
+        rule("rename", "prefix", "transformer.old.", "transformer.new."),
+        rule("rename", "prefix", "trans", "transformer."),
+        rule("rename", "prefix", "", "transformer."),
+        rule("skip", "prefix", "transformer.extra.", None),
+        rule("skip", "suffix", ".scale", None),
+    ],
+)
+def test_a_rule_that_may_touch_the_denoiser(tmp_path: Path, found: dict[str, Any]) -> None:
+    assert loading(tmp_path, PLAIN, [found]) == ("transformer", False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("yield name, weight", "yield name, weight.t()"),
+        ("yield name, weight", "yield 'transformer.' + name, weight"),
+        ("        yield name", "        weight = weight.float()\n        yield name"),
+        ("load_weights(track(weights)", "load_weights(((n, w.t()) for n, w in weights)"),
+    ],
+)
+def test_a_loader_that_changes_what_it_hands_on(tmp_path: Path, old: str, new: str) -> None:
+    assert loading(tmp_path, PLAIN.replace(old, new), []) == ("transformer", False)
+
+
+def test_what_the_pipeline_loads_by_itself_passes_no_loader(tmp_path: Path) -> None:
+    assert loading(tmp_path, PLAIN.replace("yield name, weight", "yield name, -weight"), [], streamed=False) == (
+        "transformer",
+        True,
+    )
+
+
+def test_nothing_is_known_without_a_builder_or_a_place(tmp_path: Path) -> None:
+    assert loading(tmp_path, PLAIN, [], builder="") == ("transformer", False)
+    assert loading(tmp_path / "again", PLAIN, [], kept=None) == ("", False)

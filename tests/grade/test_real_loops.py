@@ -1,0 +1,192 @@
+"""Partial packages in the loops of the real pipelines: what the rollout records, training makes again.
+
+One process builds all pipelines at a tiny size with random weights; a case is a module of ``loops/``.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.grade import specify
+from scaffold.grade.models_page import model_name
+from scaffold.inspect import inspect_pipeline
+from scaffold.new import render_package
+from scaffold.render import derive_names
+from scaffold.resources import kit_root
+from scaffold.spec import SpecRequest
+from scaffold.target import default_profile
+from scaffold.upstream import locate
+from scaffold.verify.rollout.environment import find_environment
+from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+VERSION = "0.30.0"
+HERE = Path(__file__).resolve().parent
+CASES = sorted(path.stem for path in (HERE / "loops").glob("*.py"))
+HALF = ("anima", "omnigen2")
+ADAPTER, CALLS, COMMON = "vllm_omni_rollout_adapter.py", "denoiser_calls.py", "common.py"
+
+# Mistake: file, text, what takes its place, and what is said or measured then.
+MISTAKES = {
+    "guidance that is not the pipeline's": (
+        COMMON,
+        "unconditional + scale * (conditional - unconditional)",
+        "conditional + scale * (conditional - unconditional)",
+        "guide() does not make of them",
+    ),
+    "training with another scale": (
+        ADAPTER,
+        "self.sde_scheduler.calls.finish(self.sde_scheduler.guidance)",
+        'self.sde_scheduler.calls.finish({"guidance_scale": 3.0})',
+        "the rollout was guided with",
+    ),
+    "another schedule": (
+        ADAPTER,
+        "num_inference_steps=requested_steps,",
+        "num_inference_steps=requested_steps + 1,",
+        "schedules differ",
+    ),
+    "branches exchanged": (CALLS, "[0 if conditional else 1]", "[1 if conditional else 0]", None),
+    "the time of another step": (CALLS, "_given(content[step], 0, latents)", "_given(content[0], 0, latents)", None),
+    "latents that are not the recorded ones": (
+        ADAPTER,
+        "prev_sample.to(sample.dtype, copy=True)",
+        "2 * prev_sample.to(sample.dtype)",
+        "changes the latents",
+    ),
+}
+
+
+def task(case: str, folder: Path, *, dtype: str = "float32", mistake: str | None = None) -> dict[str, Any]:
+    """Render a case's package into a folder of its own and say how to run it."""
+    values = literals(HERE / "loops" / f"{case}.py")
+    source = locate(VERSION)
+    report = inspect_pipeline(source, values["PIPELINE"])
+    names = derive_names(model_name(values["PIPELINE"]))
+    graded = specify(SpecRequest(report, names, default_profile()), source)
+    assert graded.port is not None
+    files, spec = render_package(graded.spec, [], None, graded.port)
+    tree = folder / f"{case}-{dtype}-{mistake or 'whole'}".replace(" ", "-").replace("'", "")
+    for path, file in files.items():
+        if path.startswith("verl_omni/"):
+            text = file.content
+            if mistake is not None and path.endswith("/" + MISTAKES[mistake][0]):
+                _, before, after, _ = MISTAKES[mistake]
+                assert text.count(before) == 1, (mistake, text.count(before))
+                text = text.replace(before, after)
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_text(text, encoding="utf-8")
+    return {
+        "root": str(HERE.parents[1]),
+        "helpers": str(HERE.parent / "port"),
+        "kit": str(kit_root()),
+        "profile": "main",
+        "cases": str(HERE / "loops"),
+        "denoisers": str(HERE.parent / "port" / "cases"),
+        "case": case,
+        "name": mistake or case,
+        "dtype": dtype,
+        "tree": str(tree),
+        "package": f"verl_omni.pipelines.{spec.value('names.package')}",
+        "model": spec.value("names.model"),
+        "module": spec.value("names.module_class"),
+        "missing": [entry["key"] for entry in spec.value("grade.missing")],
+        "fused": [dataclasses.asdict(entry) for entry in graded.port.fused],
+    }
+
+
+def literals(path: Path) -> Mapping[str, Any]:
+    """Constants of a case, which imports what is not installed here."""
+    return {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id in ("PIPELINE", "EULER")
+    }
+
+
+def measured(tasks: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """Run tasks in one process of the environment; results by their names."""
+    environment = find_environment(VERSION)
+    if isinstance(environment, str):
+        pytest.skip(environment)
+    file = folder / "tasks.json"
+    file.write_text(json.dumps(tasks), encoding="utf-8")
+    found = subprocess.run(
+        [str(environment.python), str(HERE / "loop_worker.py"), str(file)],
+        env={**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **VARIABLES},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    lines = [line.removeprefix("RESULT ") for line in found.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, found.stderr[-2000:]
+    return {entry["name"]: entry for entry in map(json.loads, lines)}
+
+
+@cache
+def results(dtype: str) -> dict[str, dict[str, Any]]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = CASES if dtype == "float32" else HALF
+        return measured([task(case, Path(folder), dtype=dtype) for case in names], Path(folder))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_makes_the_recorded_steps_again(case: str) -> None:
+    found = results("float32")[case]
+    assert "error" not in found, f"{found.get('error')}\n" + "\n".join(found.get("at", []))
+    for name, steps in (("whole", 5), ("window", 2), ("cps", 5)):
+        run = found[name]
+        assert run["finite"], name
+        assert run["shape"][:2] == [2, steps + 1], name  # prompts of 6 and of 4 tokens in one micro-batch
+        assert run["log_prob"] <= 1e-6, name
+        assert run["formula"] <= 1e-6, name
+        assert run["gradients"] > 20 * steps, name
+    assert found["steps_differ"] > 0.1  # noise was added
+    if found["euler"]:
+        assert found["without_noise"] <= 1e-6
+    else:
+        assert 1e-3 < found["without_noise"] < 0.5  # a solver of higher order, which a stochastic step replaces
+
+
+@pytest.mark.parametrize("case", HALF)
+def test_log_probs_agree_in_half_precision(case: str) -> None:
+    """The pipeline rounds its latents and combines its branches in bfloat16; trajectory and velocity stay float32."""
+    found = results("bfloat16")[case]
+    assert "error" not in found, f"{found.get('error')}\n" + "\n".join(found.get("at", []))
+    assert max(found[name]["log_prob"] for name in ("whole", "window", "cps")) <= 1e-6
+    assert found["without_noise"] <= 0.05
+
+
+@cache
+def mistaken() -> dict[str, dict[str, Any]]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return measured([task("omnigen2", Path(folder), mistake=name) for name in MISTAKES], Path(folder))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_seen(mistake: str) -> None:
+    found = mistaken()[mistake]
+    said = MISTAKES[mistake][3]
+    if said is None:
+        assert "error" not in found, found
+        assert found["whole"]["log_prob"] > 1e-4
+    else:
+        assert said in found.get("error", ""), found

@@ -1,0 +1,167 @@
+"""denoiser_calls.py of a partial package: what is recorded comes back as it was, and what cannot is refused."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from scaffold.grade import specify
+from scaffold.inspect import inspect_pipeline
+from scaffold.new import render_package
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest
+from scaffold.target import default_profile
+from scaffold.upstream import locate
+
+pytestmark = pytest.mark.upstream
+GUIDANCE = {"guidance_scale": 3.0}
+
+
+@cache
+def source() -> str:
+    upstream = locate("0.30.0")
+    report = inspect_pipeline(upstream, "OmniGen2Pipeline")
+    graded = specify(SpecRequest(report, derive_names("omnigen2"), default_profile()), upstream)
+    files, _ = render_package(graded.spec, [], None, graded.port)
+    return next(file.content for path, file in files.items() if path.endswith("/denoiser_calls.py"))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    import sys
+
+    module = types.ModuleType("denoiser_calls")
+    monkeypatch.setitem(sys.modules, "denoiser_calls", module)  # dataclasses look their module up
+    exec(compile(source(), "denoiser_calls.py", "exec"), module.__dict__)
+    return module
+
+
+class Denoiser(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, hidden_states: Any, time: torch.Tensor, *, text: Any, extra: Any = None) -> tuple[torch.Tensor]:
+        hidden = torch.stack(hidden_states) if isinstance(hidden_states, list) else hidden_states
+        shift = sum(t.mean() for t in text.values())
+        return (self.weight * hidden * time.reshape(-1, *[1] * (hidden.ndim - 1)) + shift,)
+
+
+def guide(conditional: torch.Tensor, unconditional: torch.Tensor | None) -> torch.Tensor:
+    return conditional if unconditional is None else unconditional + 3.0 * (conditional - unconditional)
+
+
+def walk(calls: types.ModuleType, call: Callable[..., torch.Tensor], steps: int = 3) -> tuple[bytes, list[Any], Any]:
+    """Walk some steps; ``call`` calls the denoiser as a pipeline would and returns what it takes its step with."""
+    recorder, denoiser, latents = calls.CallRecorder(), Denoiser(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    seen = []
+    for step in range(steps):
+        with torch.no_grad():
+            velocity = call(denoiser, latents, step)
+        assert torch.allclose(recorder.step(latents, velocity, guide, keep=True), velocity, atol=1e-5)
+        seen.append((latents, velocity))
+        latents = latents - 0.1 * velocity
+    return recorder.finish(GUIDANCE), seen, denoiser
+
+
+def replayed(calls: types.ModuleType, content: bytes, latents: torch.Tensor, step: int, denoiser: Any) -> torch.Tensor:
+    both = [
+        calls.DenoiserCalls([content], latents, step, GUIDANCE, conditional=value).evaluate(denoiser, torch.float32)
+        for value in (True, False)
+    ]
+    return guide(*both)
+
+
+def text(length: int, seed: int) -> dict[str, torch.Tensor]:
+    return {"embeds": torch.randn(1, length, 64, generator=torch.Generator().manual_seed(seed))}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_calls_come_back_whichever_is_first(calls: types.ModuleType, order: tuple[int, int]) -> None:
+    given = [text(400, 1), text(3, 2)]
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        made = {i: denoiser(latents, torch.tensor([0.9 - 0.1 * step]), text=given[i])[0] for i in order}
+        return guide(made[0], made[1])
+
+    content, seen, denoiser = walk(calls, call)
+    for value in given:
+        value["embeds"].zero_()  # what the pipeline changes later is not what it gave
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+    assert len(content) < 1.5 * 400 * 64 * 4  # the prompt is kept once, not once a step
+
+
+def test_branches_evaluated_as_a_batch_come_back(calls: types.ModuleType) -> None:
+    prompt = text(5, 1)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        doubled = list(torch.cat([latents, latents]).unbind())
+        out = denoiser(doubled, torch.tensor([0.5, 0.25 + 0.1 * step]), text=prompt)[0]
+        return guide(out[1:], out[:1])
+
+    content, seen, denoiser = walk(calls, call)
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+
+
+def test_a_step_without_the_unconditional_branch_has_none(calls: types.ModuleType) -> None:
+    given = [text(4, 1), text(4, 2)]
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        time = torch.tensor([0.5])
+        made = [denoiser(latents, time, text=value)[0] for value in given[: 2 if step < 2 else 1]]
+        return guide(made[0], made[1] if len(made) > 1 else None)
+
+    content, seen, _ = walk(calls, call)
+    counts = [
+        len(calls.DenoiserCalls([content], latents, step, GUIDANCE, conditional=False))
+        for step, (latents, _) in enumerate(seen)
+    ]
+    assert counts == [1, 1, 0]
+
+
+def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: types.ModuleType) -> None:
+    content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.123456789]), text=text(2, 1), extra=7)[0])
+    given: list[dict[str, Any]] = []
+
+    def denoiser(**arguments: Any) -> torch.Tensor:
+        given.append(arguments)
+        return arguments["hidden_states"]
+
+    calls.DenoiserCalls([content], seen[0][0], 0, GUIDANCE).evaluate(denoiser, torch.bfloat16)
+    assert given[0]["hidden_states"].dtype == given[0]["text"]["embeds"].dtype == torch.bfloat16
+    assert given[0]["extra"] == 7
+
+
+def test_what_cannot_be_carried_is_named(calls: types.ModuleType) -> None:
+    class Cache:
+        pass
+
+    with pytest.raises(NotImplementedError, match="the denoiser's extra is a Cache"):
+        walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1), extra=Cache())[0])
+
+
+def test_another_velocity_than_training_computes_is_refused(calls: types.ModuleType) -> None:
+    with pytest.raises(RuntimeError, match=r"guide\(\) does not make of them"):
+        walk(calls, lambda d, x, _: 1.01 * d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+    with pytest.raises(RuntimeError, match="without calling its denoiser"):
+        walk(calls, lambda d, x, _: x)
+
+
+def test_calls_of_other_trajectories_are_refused(calls: types.ModuleType) -> None:
+    content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+    latents = seen[0][0]
+    with pytest.raises(ValueError, match="2 samples for 1 trajectories"):
+        calls.DenoiserCalls([content, content], latents, 0, GUIDANCE)
+    with pytest.raises(ValueError, match="step 3 is asked for"):
+        calls.DenoiserCalls([content], latents, 3, GUIDANCE)
+    with pytest.raises(ValueError, match="was guided with"):
+        calls.DenoiserCalls([content], latents, 0, {"guidance_scale": 2.0})

@@ -1,0 +1,91 @@
+"""Guidance and sign of rendered packages, computed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.grade.models_page import model_name
+from scaffold.grade.partial import build_partial
+from scaffold.grade.rendering import scheduler_text
+from scaffold.inspect import inspect_pipeline
+from scaffold.render import derive_names
+from scaffold.render.environment import environment, render_template
+from scaffold.resources import templates_root
+from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.target import default_profile
+from scaffold.upstream import locate
+
+pytestmark = pytest.mark.upstream
+FOLDER = "ported/verl_omni/pipelines/_package_"
+CHILD = """
+import importlib, json, sys, types
+import torch
+package = types.ModuleType("rendered")
+package.__path__ = [sys.argv[1]]
+sys.modules["rendered"] = package
+common = importlib.import_module("rendered.common")
+c, u = torch.tensor([[[3.0, 4.0], [1.0, 0.0]]] * 2), torch.tensor([[[1.0, 0.0], [1.0, 1.0]]] * 2)
+given = common.resolve_guidance(json.loads(sys.argv[2]))
+sigma = torch.tensor([0.9, 0.3])
+print(json.dumps({
+    "guided": common.guide(c, u, given, sigma=sigma, schedule=[0.9, 0.3]).tolist(),
+    "alone": common.guide(c, None, given, sigma=sigma, schedule=[0.9, 0.3]).tolist(),
+    "velocity": common.to_velocity(c).tolist(),
+}))
+"""
+C, U = [[3.0, 4.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]
+
+
+def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
+    source = locate("0.30.0")
+    request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
+    spec = IntegrationSpec.from_toml(build_partial(request, None, None, "no denoiser", source).to_toml())
+    root = templates_root()
+    context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
+    for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
+        text = render_template(environment(root), root, f"{FOLDER}/{template}.jinja", context)
+        (folder / target).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-c", CHILD, str(folder), json.dumps(overrides)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
+
+
+def mixed(weight_c: float, weight_u: float) -> list[list[float]]:
+    return [[weight_c * c + weight_u * u for c, u in zip(*rows, strict=True)] for rows in zip(C, U, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("key", "scale", "expected", "sign"),
+    [
+        ("OmniGen2Pipeline", 3.0, mixed(3.0, -2.0), -1),  # u + s (c - u)
+        ("AuKPipeline", 3.0, mixed(4.0, -3.0), -1),  # c + s (c - u)
+        ("WanS2VPipeline", 2.0, mixed(2.0, -1.0), 1),
+    ],
+)
+def test_a_pair(
+    tmp_path: Path, kit_environment: Callable[..., Any], key: str, scale: float, expected: list[Any], sign: int
+) -> None:
+    found = computed(tmp_path, key, {"guidance_scale": scale}, kit_environment())
+    assert found["guided"] == [expected, expected]
+    assert found["alone"] == [C, C]
+    assert found["velocity"] == [[[sign * value for value in row] for row in C]] * 2
+
+
+def test_an_interval_and_a_norm(tmp_path: Path, kit_environment: Callable[..., Any]) -> None:
+    """Outside of (0.4, 1] the conditional prediction stays; inside the guided one gets at most its norm."""
+    given = {"cfg_text_scale": 3.0, "cfg_img_scale": 1.0, "cfg_renorm_type": "global", "cfg_renorm_min": 0.0}
+    found = computed(tmp_path, "LancePipeline", given, kit_environment())
+    guided = mixed(3.0, -2.0)
+    norm, target = (sum(v * v for row in rows for v in row) ** 0.5 for rows in (guided, C))
+    expected = [[value * target / norm for value in row] for row in guided]
+    assert found["guided"][0] == [pytest.approx(row, rel=1e-5) for row in expected]
+    assert found["guided"][1] == C
+    assert found["velocity"] == [C, C]

@@ -1,0 +1,83 @@
+"""Schedules of real pipelines, written by hand from their sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scaffold.inspect import inspect_pipeline
+from scaffold.upstream import locate
+
+pytestmark = pytest.mark.upstream
+
+# key: evaluations, direction of the loop's times, shift (None: none, or one that follows the image), sign of the
+# output as d x / d sigma, dimensions of the sample, whether the shift follows the image.
+BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
+    "0.30.0": {
+        "MammothModa2DiTPipeline": ("n", "ascending", None, -1, 4, True),
+        "AuKPipeline": ("n", "ascending", None, -1, 3, None),
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 5, False),
+        # Its grid of eight distilled levels or its straight line: an option of the engine chooses.
+        "LongCatVideoAvatarPipeline": (None, "descending", None, -1, 5, None),
+        "BooguImagePipeline": ("n", "ascending", None, -1, 4, True),
+        "LancePipeline": ("n", "descending", 3.0, 1, 2, None),
+        # Its number of steps goes through a dictionary that a loop fills.
+        "MingImagePipeline": (None, "descending", None, -1, 4, None),
+        "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5, None),
+        # The output is negated, and with a time for each token so is the step.
+        "SanaWmPipeline": ("n", "descending", 9.8, 1, 5, False),
+        "InternVLAA1Pipeline": ("n", "descending", 1.0, 1, 3, None),
+        # As many turns as a setting says that is no request's.
+        "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3, None),
+        "Pi0Pipeline": ("n", "descending", 1.0, 1, 3, None),
+        "Pi05Pipeline": ("n", "descending", 1.0, 1, 3, None),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
+        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5, False),
+        "AnimaPipeline": ("n", "descending", 3.0, 1, 5, None),
+    },
+    "0.27.0rc1": {
+        # It carries one clip, and gives its step a batch of one.
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4, False),
+        "BooguImagePipeline": ("n", "ascending", None, -1, 4, True),
+        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5, False),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
+    },
+    "0.22.0": {
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4, False),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
+    },
+}
+FACTS = (
+    "answers.scheduler.steps",
+    "answers.scheduler.direction",
+    "answers.scheduler.shift",
+    "detail.prediction.sign",
+    "detail.scheduler.sample_rank",
+    "detail.schedule.follows_image",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "key"), [(version, key) for version, table in BY_HAND.items() for key in table], ids=str
+)
+def test_schedule(version: str, key: str) -> None:
+    report = inspect_pipeline(locate(version), key)
+    assert tuple(report.value(name) for name in FACTS) == BY_HAND[version][key]
+    for name, value in zip(FACTS, BY_HAND[version][key], strict=True):
+        assert (report.fact(name).confidence == "unknown") is (value is None), name
+        assert value is None or report.fact(name).evidence, name
+
+
+def test_a_class_of_the_source_is_not_the_one_of_diffusers() -> None:
+    report = inspect_pipeline(locate("0.30.0"), "OmniGen2Pipeline")
+    assert report.value("scheduler.class") == "FlowMatchEulerDiscreteScheduler"
+    assert report.value("detail.scheduler.origin")["kind"] == "source"
+    report = inspect_pipeline(locate("0.30.0"), "AnimaPipeline")
+    assert report.value("scheduler.class") == "FlowMatchEulerDiscreteScheduler"
+    assert report.value("detail.scheduler.origin") == {
+        "kind": "diffusers", "module": "diffusers", "class": "FlowMatchEulerDiscreteScheduler",
+    }  # fmt: skip

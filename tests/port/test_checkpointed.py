@@ -1,0 +1,126 @@
+"""Calls of layers in loops go through ``_checkpointed_call``: they run twice, and gradients stay what they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.port.conftest import HEAD, PortText, execute
+
+MODEL = (
+    HEAD
+    + """
+
+class Small(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.parts = nn.ModuleList([Small(), Small()])
+
+    def forward(self, x, scale, shift=0.0):
+        for part in self.parts:
+            x = part(x)
+        return self.linear(x) * scale + shift
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(2)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, 2.0, shift=1.0)
+        return x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        layers = []
+        for _ in range(3):
+            layers.append(Block())
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x):
+        x = self.inner(x)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, 0.5, **{"shift": index})
+        return x
+"""
+)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    model(torch.arange(8.0).reshape(2, 4) / 8).square().mean().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_layers_run_twice_and_gradients_stay(port_text: PortText) -> None:
+    port = port_text(MODEL)
+    module = execute(port)
+    assert port.checkpointed == ("Block",)
+    model, runs = module.Model(), []
+    for block in model.modules():
+        if isinstance(block, module.Block):
+            block.register_forward_pre_hook(lambda *_: runs.append(1))
+    plain = gradients(model)
+    assert len(runs) == 5
+    for inner in model.modules():
+        if isinstance(inner, module.CheckpointedLayers):
+            inner.gradient_checkpointing = True
+    runs.clear()
+    again = gradients(model)
+    assert len(runs) == 10
+    assert len(plain) == 10
+    assert plain.keys() == again.keys()
+    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    runs.clear()
+    with torch.no_grad():
+        model(torch.ones(1, 4))
+    assert len(runs) == 5  # nothing to recompute for
+
+
+def test_what_a_layer_is_made_of_is_left_alone(port_text: PortText) -> None:
+    source = port_text(MODEL).source
+    assert "x = part(x)" in source
+    assert source.count("self._checkpointed_call(") == 2
+
+
+def test_a_function_of_the_trainer_is_used(port_text: PortText) -> None:
+    model, seen = execute(port_text(MODEL)).Model(), []
+
+    def checkpoint(layer: object, *args: object, **options: object) -> object:
+        seen.append(options)
+        return layer(*args)  # type: ignore[operator]
+
+    model.gradient_checkpointing, model._gradient_checkpointing_func = True, checkpoint
+    gradients(model)
+    assert seen == [{"use_reentrant": False}] * 3  # those of the inner module are not switched on here
+
+
+@pytest.mark.parametrize(
+    "call", ["layer(x, 1.0, past_key_values=cache)", "self.layers[0](x, 1.0)"], ids=["growing cache", "by index"]
+)
+def test_what_cannot_be_recomputed_or_is_no_loop_stays(port_text: PortText, call: str) -> None:
+    text = MODEL.replace('x = layer(x, 0.5, **{"shift": index})', f"cache = x\n            x = {call}")
+    port = port_text(text.replace("x = block(x, 2.0, shift=1.0)", "x = x + 1"))
+    assert not port.checkpointed
+    assert "_checkpointed_call" not in port.source
+
+
+def test_a_class_and_its_base_share_the_call(port_text: PortText) -> None:
+    text = MODEL.replace("class Model(nn.Module):", "class Base(nn.Module):") + (
+        "\n\nclass Model(Base):\n    def forward(self, x):\n"
+        "        for layer in self.layers:\n            x = layer(x, 1.0)\n        return super().forward(x)\n"
+    )
+    module = execute(port_text(text))
+    assert module.Model.__mro__.count(module.CheckpointedLayers) == 1
+    assert module.Model()(torch.ones(1, 4)).shape == (1, 4)

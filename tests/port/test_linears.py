@@ -1,0 +1,74 @@
+"""Lists of layers and LoRA targets, read from the text of a ported module."""
+
+from __future__ import annotations
+
+from scaffold.port.counts import layer_counts
+from scaffold.port.linears import find_layout
+
+TEXT = """
+class Feed(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.proj = nn.Linear(dim, dim) if dim > 4 else UnbiasedLinear(dim, dim)
+
+
+class Layer(Base):
+    def __init__(self, dim):
+        super().__init__()
+        self.to_q = nn.Linear(dim, dim)
+        self.out = nn.ModuleList([nn.Linear(dim, dim)])
+        self.feed = Feed(dim)
+        self.experts = Experts(4, dim)
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(1, 1)
+
+
+class UnbiasedLinear(nn.Linear):
+    pass
+
+
+class Experts(nn.ModuleList):
+    def __init__(self, count, dim):
+        super().__init__(Feed(dim) for _ in range(count))
+
+
+class Inner(nn.Module):
+    def __init__(self, dim, count):
+        super().__init__()
+        self.blocks = nn.ModuleList([])
+        for _ in range(count):
+            self.blocks.append(Layer(dim))
+
+
+class Whole(nn.Module):
+    def __init__(self, dim: int = 8, num_layers: int = 30, depth=2, name="x"):
+        super().__init__()
+        self.inner = Inner(dim, depth)
+        self.layers = nn.ModuleList([Layer(dim) for _ in range(num_layers)])
+        self.head = Feed(dim)
+        self.gate = nn.Linear(1, 1)
+"""
+
+
+def test_lists_are_found_in_modules_inside_and_targets_do_not_reach_outside() -> None:
+    layout = find_layout(TEXT, "Whole", ("Layer",))
+    assert layout.lists == ("inner.blocks", "layers")
+    # `gate`, `net.0` and `proj` outside of the layers keep their full width only under longer names.
+    assert layout.targets == ("to_q", "out.0", "feed.net.0", "feed.net.2", "feed.proj")
+
+
+def test_without_layers_there_is_no_target() -> None:
+    layout = find_layout(TEXT, "Whole", ())
+    assert (layout.lists, layout.targets) == ((), ())
+
+
+def test_counts_of_layers_are_parameters_with_a_default() -> None:
+    assert layer_counts(TEXT, "Whole") == ("num_layers", "depth")
+    assert layer_counts(TEXT, "Inner") == ()
+    assert layer_counts(TEXT.replace('name="x"', "config=None"), "Whole") == ()
+    assert layer_counts(TEXT.replace("dim: int = 8", "dim: int"), "Whole") == ()

@@ -1,0 +1,126 @@
+"""Rendered packages load a checkpoint as vllm-omni does, write it back, and send weights that the engine places.
+
+One process builds and compares them all, in the real environment; a checkpoint is a module of ``checkpoints/``, which
+writes the checkpoint's names by hand and loads them with vllm-omni's own classes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.grade.models_page import model_name
+from scaffold.resources import kit_root
+from scaffold.verify.rollout.environment import find_environment
+from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+from tests.port.case import CASES, cases
+
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+VERSION = "0.30.0"
+ROOT = Path(__file__).resolve().parents[2]
+CHECKPOINTS = sorted(Path(__file__).with_name("checkpoints").glob("*.py"))
+LIMIT = 1e-5
+
+
+@cache
+def results() -> dict[str, dict[str, Any]]:
+    """Return what the worker says of every checkpoint."""
+    import tempfile
+
+    environment = find_environment(VERSION)
+    if isinstance(environment, str):
+        pytest.skip(environment)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        contract = folder / "contract"
+        contract.mkdir()
+        # Beside the real engine, so without the kit's stand-in for that.
+        for part in ("verl", "verl_omni", "omni_scaffold_kit"):
+            (contract / part).symlink_to(kit_root() / part)
+        tasks = [task(path, folder, contract) for path in CHECKPOINTS]
+        file = folder / "tasks.json"
+        file.write_text(json.dumps(tasks), encoding="utf-8")
+        found = subprocess.run(
+            [str(environment.python), str(Path(__file__).with_name("loading_worker.py")), str(file)],
+            env={**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **VARIABLES},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    lines = [line.removeprefix("RESULT ") for line in found.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, found.stderr[-2000:]
+    return {entry["case"]: entry for entry in map(json.loads, lines)}
+
+
+def task(path: Path, folder: Path, contract: Path) -> dict[str, Any]:
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        if node.targets[0].id in ("PIPELINE", "CASE")
+    }
+    case = next(entry for entry in cases() if entry.name == values["CASE"])
+    model = model_name(values["PIPELINE"])
+    out = folder / path.stem
+    arguments = ["new", model, "--pipeline", values["PIPELINE"], "--vllm-omni", VERSION, "--out", str(out)]
+    done = subprocess.run([sys.executable, "-m", "scaffold", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    package = out / "verl_omni" / "pipelines" / f"{model}_flow_grpo"
+    held = re.search(
+        r'^\[loading\]\nattribute = "(\w+)"', (package / "scaffold.toml").read_text(encoding="utf-8"), re.M
+    )
+    assert held is not None
+    return {
+        "attribute": held[1],
+        "root": str(ROOT),
+        "contract": str(contract),
+        "case": path.stem,
+        "case_file": str(CASES / f"{case.name}.py"),
+        "checkpoint_file": str(path),
+        "module": case.module,
+        "class": case.class_name,
+        "package": str(package),
+    }
+
+
+@pytest.fixture(params=[path.stem for path in CHECKPOINTS])
+def found(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the worker says of one checkpoint."""
+    entry = results()[request.param]
+    assert "error" not in entry, f"{entry.get('error')}\n" + "\n".join(entry.get("at", []))
+    return entry
+
+
+def test_outputs_are_those_of_the_real_denoiser(found: dict[str, Any]) -> None:
+    assert found["loaded"] <= LIMIT
+    assert not found["meta"]
+
+
+def test_saving_writes_the_checkpoint_again(found: dict[str, Any]) -> None:
+    assert not found["round_trip"]
+    assert any(path.endswith(".safetensors") for path, _ in found["files"])
+    assert [path for path, same in found["files"] if not same] == []
+
+
+def test_the_engine_places_what_the_actor_sends(found: dict[str, Any]) -> None:
+    assert found["before_sync"] > 1e-3
+    assert found["synced"] <= LIMIT
+    assert not found["left"]
+
+
+def test_layers_are_recomputed_and_gradients_are_equal(found: dict[str, Any]) -> None:
+    assert found["same_gradients"]
+    assert found["gradients"] <= LIMIT
+    assert found["recomputed"] > 0
+    assert found["recomputed"] >= 0.5 * found["layers"]
