@@ -48,7 +48,7 @@ rollout-env: $(VENV)/.tool
 	$(BIN)/python -m scaffold.verify.rollout.environment
 
 rollout: $(VENV)/.test rollout-env
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify tests/port tests/models
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify tests/port tests/models tests/grade
 
 fuzz: $(VENV)/.test
 	OMNI_SCAFFOLD_FUZZ_SECONDS=$${OMNI_SCAFFOLD_FUZZ_SECONDS:-300} \

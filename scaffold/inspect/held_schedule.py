@@ -8,6 +8,7 @@ from scaffold.inspect import schedule
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.default_schedule import constructor_argument
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import vector_of
 from scaffold.inspect.program.values import (
@@ -79,29 +80,12 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
         if not (isinstance(node, Attr) and isinstance(node.base, Attr) and node.base.name == "config"):
             continue
         for scheduler in options(node.base.base):
-            value = _argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
+            value = constructor_argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
             given = default_of(value)
             if isinstance(given, int | float):  # flags decide between two forms of the schedule
                 known[id(node)] = given
                 places += [scheduler.at, value.at if value is not None else None]
     return known, places
-
-
-def _argument(program: Program, scheduler: Obj, name: str) -> Value | None:
-    if name in scheduler.kwargs:
-        return scheduler.kwargs[name]
-    init = scheduler.cls.find_method("__init__")
-    if init is None:
-        return None
-    owner, node = init
-    names = [a.arg for a in node.args.args[1:]]
-    if name not in names:
-        return None
-    place = names.index(name)
-    if place < len(scheduler.args):
-        return scheduler.args[place]
-    default = place - (len(names) - len(node.args.defaults))
-    return program.evaluate_global(node.args.defaults[default], owner.module) if default >= 0 else None
 
 
 def _outer_grid(vector: Value) -> Call | None:
