@@ -60,6 +60,7 @@ def compare(request: DriftRequest) -> Drift:
     with step("rendering with the old and the new answers"):
         rendering, why = _rendering(package, before)
         facts, together = _resting(rendering, changes)
+    facts = [fact for fact in facts if not _unanswered(fact)]
     disk = _python_files(package) if package is not None else None
     if rendering is not None and disk is not None:
         facts = [
@@ -180,6 +181,13 @@ def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tu
     }
     together = tuple(hunk for hunk in whole.hunks if not alone.intersection((hunk.file, line) for line in _span(hunk)))
     return facts, together
+
+
+def _unanswered(fact: FactDrift) -> bool:
+    """Whether a version says nothing about the fact, not even where, and no rendered line rests on it."""
+    sides = (fact.change.before, fact.change.after)
+    silent = any(side.confidence == "unknown" and not side.evidence for side in sides)
+    return silent and fact.resting is not None and fact.resting == Resting()
 
 
 def _span(hunk: Hunk) -> range:

@@ -31,7 +31,7 @@ rest raises `NotImplementedError` with the line to port, and is listed in the pa
 | `refused` | Writes nothing and leaves with exit code 3: FlowGRPO's log-prob of a step does not apply. |
 | `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
 
-A package without `[grade]` in its `scaffold.toml` is complete. That `verify` passes is shown by the tests for this
+The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this
 version; with another one, run it. `check` reports what a partial package lacks. Where nothing is left to write, what is
 missing is the proof: `verify` has no tiny model of such a package and skips most contracts.
 """

@@ -50,7 +50,7 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
     offset = spec.value("schedule.request_offset")
     compensation = f", upstream is asked for {offset:+d}" if offset else ""
     return [
-        ("grade", COMPLETE),
+        ("grade", f"{COMPLETE}: nothing is left to write; verify proves it"),
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
         ("key remap", remap),
@@ -61,9 +61,12 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
 def _print_missing(console: Console, spec: IntegrationSpec) -> None:
     """Print what a person must still write, as the package's README lists it."""
     missing = spec.value("grade.missing") or []
+    if grade_of(spec) == PARTIAL:
+        console.print()
     if not missing:
+        if grade_of(spec) == PARTIAL:
+            console.print("nothing that could be found is left to write; the proof is: verify has no tiny model of it")
         return
-    console.print()
     console.print(f"[bold]still to write[/] ({len(missing)}):")
     for entry in missing:
         console.print(f"  {escape(entry['where'])}: {escape(entry['what'])} [dim]({escape(entry['at'])})[/]")
