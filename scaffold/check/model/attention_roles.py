@@ -39,6 +39,7 @@ def exchanged_roles(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:
         came = _came_from(call.args[0], built, sources)
         if len(came) == 1 and role not in came:
             yield call.func, f"what is projected for the {came.copy().pop()} goes through {name}()"
+    yield from _listed(function, built)
     for target, value in function.assignments:
         wanted, made = role_of(target), _first_call(value)
         name = self_call(made) if made is not None else None
@@ -47,6 +48,27 @@ def exchanged_roles(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:
             continue
         if any(_twin(name, other, wanted) for other in built):
             yield made.func, f"{target} is what {name}() computes"
+
+
+def _listed(function: FunctionModel, built: set[str]) -> Iterator[tuple[ast.AST, str]]:
+    """Yield projections that stand in another order than the names that their results are unpacked to."""
+    for statement in function.file.index.nodes(ast.Assign, function.node):
+        target, made = statement.targets[0], statement.value
+        if not isinstance(target, ast.Tuple) or not isinstance(made, (ast.GeneratorExp, ast.ListComp)):
+            continue
+        loop = made.generators[0]
+        listed = loop.iter.elts if isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+        applied = isinstance(loop.target, ast.Name) and any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == loop.target.id
+            for node in ast.walk(made.elt)
+        )
+        if not applied or len(listed) != len(target.elts) or len(made.generators) > 1:
+            continue
+        for name, node in zip(target.elts, listed, strict=True):
+            part = node.attr if isinstance(node, ast.Attribute) and node.attr in built else ""
+            wanted, role = role_of(name.id) if isinstance(name, ast.Name) else None, role_of(part)
+            if isinstance(name, ast.Name) and wanted is not None and role is not None and wanted != role:
+                yield node, f"{name.id} is what {part}() computes"
 
 
 def _twin(name: str, other: str, wanted: str) -> bool:
@@ -117,6 +139,26 @@ def exchanged_norms(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:
             norm = self_call(inner) if inner is not None else None
             if inner is not None and norm in built and norm is not None and norm.startswith(_BEFORE):
                 yield inner.func, f"{norm}() is applied to what goes into {name}()"
+
+
+def tiled_heads(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:
+    """Yield ``x.repeat(1, groups, 1, 1)`` of key heads, where another call of the function has ``enable_gqa``.
+
+    ``repeat`` lists the heads again and again; grouped attention has each of them ``groups`` times in a row.
+    """
+    if not any(item.arg == "enable_gqa" for call in function.calls for item in call.keywords):
+        return
+    groups = {
+        name
+        for name, value in function.assignments
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv) and "shape" in ast.unparse(value)
+    }
+    for call in function.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "repeat" or len(call.args) != 4:
+            continue
+        times = [item.id if isinstance(item, ast.Name) else function.file.value(item) for item in call.args]
+        if sum(time in groups for time in times if isinstance(time, str)) == 1 and times.count(1) == 3:
+            yield call, "repeat() lists the key heads one after the other, enable_gqa repeats each in its place"
 
 
 def joined_otherwise(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:

@@ -7,7 +7,22 @@ from collections.abc import Iterator
 
 from scaffold.check.model.dataflow import origin, reaching
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.modes import asks_mode
 from scaffold.check.model.sides import Side
+
+# What the ends of an interval are called.
+ENDS = {
+    "low": "low",
+    "lo": "low",
+    "lower": "low",
+    "start": "low",
+    "min": "low",
+    "high": "high",
+    "hi": "high",
+    "upper": "high",
+    "end": "high",
+    "max": "high",
+}
 
 
 def may_mix(function: FunctionModel, node: ast.BinOp) -> bool:
@@ -100,6 +115,16 @@ def tests_turned_round(method: FunctionModel, negative: str) -> Iterator[ast.exp
         ]
         if scaled and any(isinstance(value, ast.Name) and value.id == negative for value in runs):
             yield test
+
+
+def tests_of_mode(method: FunctionModel, negative: str) -> Iterator[ast.expr]:
+    """Yield tests of the module's mode that decide whether the branch without the prompt runs."""
+    module = method.positional[0] if method.positional else ""
+    for node in method.file.index.nodes(ast.If, method.node):
+        calls = [call for statement in node.body for call in method.file.index.nodes(ast.Call, statement)]
+        runs = [item.value for call in calls for item in call.keywords if item.arg is None]
+        if asks_mode(node.test, module) and any(isinstance(v, ast.Name) and v.id == negative for v in runs):
+            yield node.test
 
 
 def selected_wrongly(side: Side, function: FunctionModel, call: ast.Call, ends: dict[str, str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.calls import argument
+from scaffold.check.model.calls import argument, bind, has_unpacking
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -13,6 +13,7 @@ from scaffold.check.model.recorded_facts import recorded, recorded_list
 from scaffold.check.model.sides import Side
 
 _SECTION = "cfg"
+_NORMS = ("torch.linalg.vector_norm", "torch.linalg.norm", "torch.norm")
 
 
 def other_renorms(package: Package, side: Side) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
@@ -33,11 +34,40 @@ def other_renorms(package: Package, side: Side) -> Iterator[tuple[FunctionModel,
             if isinstance(quotient.op, ast.Div) and _is_norm(function, quotient.left):
                 yield from _limits(function, quotient)
                 yield from _guard(function, quotient, float(epsilon) if epsilon is not None else None)
+        yield from _whole(side, function)
         for node in function.file.index.nodes(ast.Compare, function.node):
             text = node.comparators[0]
             if isinstance(node.ops[0], ast.Eq) and isinstance(text, ast.Constant) and isinstance(text.value, str):
                 if text.value not in names and kind is not None and _reads(function, node.left, kind):
                     yield function, text, f"the pipeline has no renormalisation {text.value!r}: {', '.join(names)}"
+
+
+def _whole(side: Side, function: FunctionModel) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
+    """Look for one norm of all samples of a micro-batch, in functions that divide norms."""
+    index = function.file.index
+    divides = any(
+        isinstance(n.op, ast.Div) and _is_norm(function, n.left) for n in index.nodes(ast.BinOp, function.node)
+    )
+    text = "one norm for all samples of the micro-batch; each sample has its own in the rollout"
+    for call in function.calls if divides else ():
+        looped = any(isinstance(n, (ast.For, ast.comprehension, ast.ListComp)) for n in index.ancestors(call))
+        if not _is_norm(function, call) or has_unpacking(call) or looped:
+            continue
+        ours = function.file.qualified(call.func) in _NORMS
+        dim = argument(call, "dim", 2 if ours else 1)
+        if dim is None or (isinstance(dim, ast.Constant) and dim.value is None):
+            yield function, call, text
+        default = function.default(dim.id) if isinstance(dim, ast.Name) else None
+        if not isinstance(dim, ast.Name) or not (isinstance(default, ast.Constant) and default.value is None):
+            continue
+        rebound = any(name == dim.id for name, _ in function.assignments)
+        for caller, other in side.callers.get(function, []) if not rebound else ():
+            if dim.id not in bind(other, function) and not has_unpacking(other) and call is _first_norm(function):
+                yield caller, other, text
+
+
+def _first_norm(function: FunctionModel) -> ast.Call | None:
+    return next((call for call in function.calls if _is_norm(function, call)), None)
 
 
 def _is_norm(function: FunctionModel, expr: ast.expr) -> bool:

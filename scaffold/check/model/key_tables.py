@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import re
 import sys
@@ -188,6 +189,36 @@ def _tables(file: PythonFile) -> Iterator[KeyTable]:
             yield KeyTable(file, name, tuple(replace(row, target=None) for row in rows), ignores=True)
 
 
+def _written_out(file: PythonFile, rows: list[ast.expr]) -> Iterator[ast.expr]:
+    """Yield rows, those of ``*((f"{name}.", f"{name}.") for name in ("a", "b"))`` one by one."""
+    for row in rows:
+        made = row.value if isinstance(row, ast.Starred) else None
+        if not isinstance(made, (ast.GeneratorExp, ast.ListComp)) or len(made.generators) != 1:
+            yield row
+            continue
+        loop = made.generators[0]
+        values = file.value(loop.iter)
+        texts = [value for value in values if isinstance(value, str)] if isinstance(values, (list, tuple)) else []
+        if not isinstance(values, (list, tuple)) or len(texts) != len(values) or loop.ifs:
+            yield row
+        elif isinstance(loop.target, ast.Name):
+            for text in texts:
+                yield _Put(loop.target.id, text).visit(copy.deepcopy(made.elt))
+        else:
+            yield row
+
+
+class _Put(ast.NodeTransformer):
+    """Puts a text in the place of a name."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the text for the name."""
+        return ast.copy_location(ast.Constant(self.text), node) if node.id == self.name else node
+
+
 def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
     """Yield the rows of a table; rows that are not plain end it, for then nothing is certain."""
     pairs: list[tuple[ast.expr, ast.expr, ast.expr]] = []
@@ -196,7 +227,7 @@ def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
         if len(pairs) != len(value.keys):
             return
     elif isinstance(value, (ast.Tuple, ast.List)):
-        for row in value.elts:
+        for row in _written_out(file, value.elts):
             if not isinstance(row, (ast.Tuple, ast.List)) or len(row.elts) != 2:
                 return
             pairs.append((row, row.elts[0], row.elts[1]))

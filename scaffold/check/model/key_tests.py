@@ -47,6 +47,33 @@ def nothing_fits(function: FunctionModel, test: ast.expr) -> bool:
     return isinstance(found, ast.Call) and attribute_name(found) in ("next", "get", "filter", "match", "fullmatch")
 
 
+def of_configuration(function: FunctionModel, source: ast.expr, tests: list[ast.expr]) -> bool:
+    """Whether what is filtered is a configuration for a constructor, and no weights.
+
+    An object's ``to_dict()``, the fields of a class, the parameters of a signature, a name such as ``config``.
+    """
+    pending: list[ast.AST] = [source, *tests]
+    seen: set[str] = set()
+    while pending:
+        for node in ast.walk(pending.pop()):
+            if isinstance(node, (ast.Name, ast.Attribute)) and _configures(function, node):
+                return True
+            if isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                pending += [value for name, value in function.assignments if name == node.id]
+    return False
+
+
+def _configures(function: FunctionModel, node: ast.Name | ast.Attribute) -> bool:
+    if isinstance(node, ast.Name) and node.id in ("config", "cfg"):
+        around = function.file.index.parent(node)
+        asked = isinstance(around, ast.Attribute) and around.attr in ("items", "keys")
+        return asked or isinstance(around, ast.Compare)
+    if isinstance(node, ast.Attribute) and node.attr in ("to_dict", "__dataclass_fields__"):
+        return True
+    return function.file.qualified(node) in ("dataclasses.fields", "dataclasses.asdict", "inspect.signature")
+
+
 def drops_key(node: ast.AST, names: set[str]) -> bool:
     """Whether a node takes a key out of a dictionary."""
     if isinstance(node, ast.Call):

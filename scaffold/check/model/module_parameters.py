@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.calls import argument
+from scaffold.check.model.calls import argument, has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.module_paths import INDEX
 from scaffold.check.model.pyfile import PythonFile
@@ -24,8 +24,29 @@ def built_parameters(cls: ClassModel, prefix: str = "", depth: int = 0) -> Itera
             yield prefix + built.name, built, cls
         elif built.qualified in ("torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Embedding", "torch.nn.RMSNorm"):
             yield f"{name}.weight", built, cls
-            if built.qualified == "torch.nn.Linear" and _has_bias(built.file, built.call):
+            if built.qualified == "torch.nn.Linear" and _has_bias(built.file, built.made):
                 yield f"{name}.bias", built, cls
+
+
+def built_buffers(cls: ClassModel, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, PythonFile, ast.Call]]:
+    """Yield the buffers that are saved with the weights for certain, with the call that registers each."""
+    for owner in cls.mro:
+        start = owner.methods.get("__init__")
+        for call in start.calls if start is not None else ():
+            own = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+            if not own or not isinstance(call.func, ast.Attribute) or call.func.attr != "register_buffer":
+                continue
+            name, value = (argument(call, key, at) for at, key in enumerate(("name", "tensor")))
+            kept = argument(call, "persistent", 2)
+            text = owner.file.value(name) if name is not None else None
+            none = isinstance(value, ast.Constant) and value.value is None
+            saved = kept is None or owner.file.value(kept) is True
+            if isinstance(text, str) and value is not None and not none and saved and not has_unpacking(call):
+                yield prefix + text, owner.file, call
+    for built in submodules(cls) if depth < _DEEPEST else ():
+        if built.cls is not None:
+            inner = prefix + built.name + (f".{_index(built)}" if built.repeated else "")
+            yield from built_buffers(built.cls, f"{inner}.", depth + 1)
 
 
 def _index(built: Submodule) -> str:

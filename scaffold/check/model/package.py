@@ -12,6 +12,7 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.keys import Keys, dict_keys
+from scaffold.check.model.pairs import written_pair
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.registration import Registration, registrations
@@ -211,11 +212,8 @@ class Package:
             has no such method, or it does not return one plain pair.
         """
         method = adapter.method("prepare_model_inputs")
-        pairs = [
-            value.elts
-            for value in (returned(method) if method is not None else ())
-            if isinstance(value, ast.Tuple) and len(value.elts) == 2
-        ]
+        values = returned(method) if method is not None else []
+        pairs = [pair for value in values if method and (pair := written_pair(method.file, value)) is not None]
         if method is None or len(pairs) != 1 or len(pairs) != len(returned(method)):
             return None
         positive, negative = pairs[0]

@@ -72,6 +72,8 @@ def _of_call(
             return True
         if target.attr in ("half", "bfloat16"):
             return False
+        if (like := dtype_of(call)) is not None:
+            return of(like)
         if target.attr in ("to", "type"):
             dtype = _dtype(function, call)
             return of(target.value) if dtype == "" else None if dtype is None else dtype in _FULL
@@ -96,6 +98,17 @@ def _of_call(
             # The base class's forward: one prediction of the module.
             return given(function, "module()")
     return None
+
+
+def dtype_of(call: ast.Call) -> ast.expr | None:
+    """Return the tensor whose dtype a tensor is given: ``x`` of ``.to(x.dtype)`` and ``.type_as(x)``."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "type", "type_as"):
+        return None
+    values = [*call.args, *(item.value for item in call.keywords if item.arg in ("dtype", "other"))]
+    if call.func.attr == "type_as":
+        return values[0] if len(values) == 1 else None
+    found = [value.value for value in values if isinstance(value, ast.Attribute) and value.attr == "dtype"]
+    return found[0] if len(found) == 1 else None
 
 
 def _dtype(function: FunctionModel, call: ast.Call) -> str | None:

@@ -44,3 +44,22 @@ def taken_off(file: PythonFile, method: str) -> Iterator[str]:
             value = file.value(call.args[0])
             if isinstance(value, str) and MARKER.fullmatch(value):
                 yield value
+
+
+def rollout_markers(package: Package) -> Iterator[str]:
+    """Yield the markers that the code of rollout adapters which decode prompts names."""
+    for adapter in package.rollout_adapters:
+        decodes = any(
+            isinstance(call.func, ast.Attribute) and call.func.attr in ("decode", "batch_decode")
+            for function in adapter.file.all_functions
+            for call in function.calls
+        )
+        if not decodes:
+            continue
+        for node in adapter.file.index.nodes(ast.Constant):
+            if isinstance(node.value, str) and not _is_docstring(adapter.file, node):
+                yield from MARKER.findall(node.value.replace("\\", ""))
+
+
+def _is_docstring(file: PythonFile, node: ast.Constant) -> bool:
+    return any(expression.value is node for expression in file.index.nodes(ast.Expr))

@@ -10,6 +10,7 @@ from scaffold.check.model.pyfile import PythonFile
 
 _STAR = re.compile(r"^from \.(\w+) import \*")
 _ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
+_ANEW = re.compile(r"^__all__\s*=\s*(?:list|tuple|sorted)?[(\[]?\s*\*?(\w+)\.__all__\s*,?\s*[)\]]?\s*(?:#.*)?$")
 _NAME = re.compile(r"^\s*(\w+)\s*,?\s*(?:#.*)?$")
 _FROM = re.compile(r"^from \. import (.*)$")
 
@@ -23,6 +24,7 @@ class Registry:
         imported: package -> line of its name in ``from . import (…)``.
         starred: package -> line of ``from .package import *``.
         exported: package -> line that adds its ``__all__``.
+        replaced: package -> line that puts its ``__all__`` in the place of all names before it.
         known: False where the file cannot be parsed, so that nothing may be concluded from an absence.
     """
 
@@ -30,6 +32,7 @@ class Registry:
     imported: dict[str, int] = field(default_factory=dict)
     starred: dict[str, int] = field(default_factory=dict)
     exported: dict[str, int] = field(default_factory=dict)
+    replaced: dict[str, int] = field(default_factory=dict)
     known: bool = True
 
     def missing(self, package: str) -> list[str]:
@@ -68,10 +71,21 @@ def _read_tree(registry: Registry) -> None:
                     registry.starred[module[len(file.module) + 1 :].partition(".")[0]] = node.lineno
         elif isinstance(node, ast.Attribute) and node.attr == "__all__" and isinstance(node.value, ast.Name):
             registry.exported[node.value.id] = node.lineno
+    collected = False
+    for statement in file.tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            continue
+        parts = list(ast.walk(statement.value)) if isinstance(statement, ast.Assign) else []
+        exports = [n for n in parts if isinstance(n, ast.Attribute) and n.attr == "__all__"]
+        kept = any(isinstance(n, ast.Name) and n.id == "__all__" for n in parts)
+        if collected and not kept and len(exports) == 1 and isinstance(exports[0].value, ast.Name):
+            registry.replaced[exports[0].value.id] = statement.lineno
+        collected = collected or any(isinstance(n, ast.Attribute) and n.attr == "__all__" for n in ast.walk(statement))
 
 
 def _read_lines(registry: Registry) -> None:
-    inside = False
+    inside = collected = False
     for number, line in enumerate(registry.file.lines, start=1):
         start = _FROM.match(line)
         if start:
@@ -85,6 +99,9 @@ def _read_lines(registry: Registry) -> None:
             registry.starred[match[1]] = number
         elif match := _ALL.match(line):
             registry.exported[match[1]] = number
+            if collected and _ANEW.match(line):
+                registry.replaced[match[1]] = number
+            collected = True
         elif match := _NAME.match(line):
             # Names between the brackets of an import whose head is not among the known lines.
             if line[:1] in (" ", "\t"):

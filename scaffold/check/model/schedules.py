@@ -50,7 +50,7 @@ def schedule_of(side: Side) -> Schedule:
             and isinstance(target.value, ast.Name)
             and target.value.id == function.bound
         )
-        if own or side.called(function, call) is not None:
+        if own or side.called(function, call) is not None or asked_only(function, call):
             continue
         set_up = True
         values = [value for name in _GIVEN if (value := keyword(call, name)) is not None]
@@ -62,6 +62,29 @@ def schedule_of(side: Side) -> Schedule:
         set_up = True
         computed.update(_spaced(side, function, value))
     return Schedule(computed, [] if computed else plain, set_up)
+
+
+def asked_only(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a scheduler is made in the function and set up only to read its noise levels there."""
+    target = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(target, ast.Name) or not made_here(function, target):
+        return False
+    nodes = function.file.index.nodes(ast.Attribute, function.node)
+    return any(node.attr in _GIVEN and _of(node, target.id) for node in nodes)
+
+
+def made_here(function: FunctionModel, name: ast.Name) -> bool:
+    """Whether a name stands for an object that a call in the function makes, and that never leaves it."""
+    values = [value for other, value in function.assignments if other == name.id]
+    if name.id in function.parameters or not values or not all(isinstance(value, ast.Call) for value in values):
+        return False
+    index = function.file.index
+    loads = [n for n in index.nodes(ast.Name, function.node) if n.id == name.id and isinstance(n.ctx, ast.Load)]
+    return all(isinstance(index.parent(node), ast.Attribute) for node in loads)
+
+
+def _of(node: ast.Attribute, name: str) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == name and isinstance(node.ctx, ast.Load)
 
 
 def stored(side: Side) -> Iterator[tuple[FunctionModel, ast.expr]]:

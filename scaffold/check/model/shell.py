@@ -15,7 +15,7 @@ from scaffold.check.model.shell_words import Lexer, Word
 from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.check.model.values import UNKNOWN
 
-_OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
+OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _DEFAULT = re.compile(r"\$\{\w+:?-(.*)\}", re.DOTALL)
@@ -37,6 +37,7 @@ class Override:
         key: without the ``+`` of Hydra.
         prefix: that ``+``, ``++`` or ``~``.
         value: the value with the script's own variables filled in, `UNKNOWN` where those are not plain.
+        usual: the same where the environment sets none of the variables, so that ``${NAME:-default}`` is its default.
         raw: the value as written, without quotes.
         span: where the whole word stands.
         value_span: where its value stands, quotes included.
@@ -45,6 +46,7 @@ class Override:
     key: str
     prefix: str
     value: Any
+    usual: Any
     raw: str
     span: Span
     value_span: Span
@@ -74,12 +76,12 @@ class ShellScript(SourceFile):
     """A shell script."""
 
     @cached_property
-    def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
+    def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]], list[tuple[int, int, str]]]:
         try:
             lexer = Lexer(self.plain_text)
         except UndecodableError:
-            return [], {}
-        return list(lexer.words()), lexer.comments
+            return [], {}, []
+        return list(lexer.words()), lexer.comments, lexer.operators
 
     @property
     def words(self) -> list[Word]:
@@ -91,13 +93,18 @@ class ShellScript(SourceFile):
         """Line -> (column, comment with its ``#``)."""
         return self._lexed[1]
 
+    @property
+    def operators(self) -> list[tuple[int, int, str]]:
+        """Line, column and text of every operator and of every line end that is not escaped."""
+        return self._lexed[2]
+
     @cached_property
     def variables(self) -> dict[str, list[Word]]:
         """Variable -> the words that set it."""
         found: dict[str, list[Word]] = {}
         for word in self.words:
             match = _ASSIGNMENT.match(word.raw)
-            if match and not _OVERRIDE.match(word.raw):
+            if match and not OVERRIDE.match(word.raw):
                 found.setdefault(match[1], []).append(word)
         return found
 
@@ -106,14 +113,13 @@ class ShellScript(SourceFile):
         """All overrides, in order."""
         found = []
         for word in self.words:
-            match = _OVERRIDE.match(word.text)
+            match = OVERRIDE.match(word.text)
             if not match:
                 continue
             raw_start = word.raw.find("=") + 1
             start = Span(word.span.line, word.span.column + raw_start, word.span.end_line, word.span.end_column)
-            found.append(
-                Override(match[2], match[1], self._value(word, match.end()), word.text[match.end() :], word.span, start)
-            )
+            value, usual = self._expand(word, match.end(), ()), self._expand(word, match.end(), (), unset=True)
+            found.append(Override(match[2], match[1], value, usual, word.text[match.end() :], word.span, start))
         return found
 
     def override(self, key: str) -> Override | None:
@@ -131,7 +137,7 @@ class ShellScript(SourceFile):
         found = []
         for word in self.words:
             text = word.text
-            match = _OVERRIDE.match(text) or _ASSIGNMENT.match(text)
+            match = OVERRIDE.match(text) or _ASSIGNMENT.match(text)
             default = _DEFAULT.fullmatch(text[match.end() :]) if match else _DEFAULT.fullmatch(text)
             value = default[1].strip("\"'") if default else text[match.end() :] if match else text
             if _FILE.search(value) and "\n" not in value and (" " not in value or _HERE.match(value)):
@@ -152,28 +158,29 @@ class ShellScript(SourceFile):
         """Return what a variable is set to, `UNKNOWN` where it is not set exactly once to plain text."""
         return self._variable(variable, ())
 
-    def _value(self, word: Word, skip: int) -> Any:
-        return self._expand(word, skip, ())
-
-    def _expand(self, word: Word, skip: int, seen: tuple[str, ...]) -> Any:
+    def _expand(self, word: Word, skip: int, seen: tuple[str, ...], unset: bool = False) -> Any:
         out = []
         for text, expands in word.parts:
             cut, skip = text[skip:], max(0, skip - len(text))
             if not expands:
                 out.append(cut)
                 continue
-            filled = self._filled(cut, seen)
+            filled = self._filled(cut, seen, unset)
             if filled is UNKNOWN:
                 return UNKNOWN
             out.append(filled)
         return "".join(out)
 
-    def _filled(self, text: str, seen: tuple[str, ...]) -> Any:
+    def _filled(self, text: str, seen: tuple[str, ...], unset: bool = False) -> Any:
         if "`" in text or "$(" in text:
             return UNKNOWN
         out, at = [], 0
         for match in _VARIABLE.finditer(text):
-            value = self._variable(match[1] or match[2], seen)
+            name, default = match[1] or match[2], match[3]
+            if unset and default is not None and (name in seen or name not in self.variables):
+                value = self._filled(default.strip("\"'"), (*seen, name), unset)
+            else:
+                value = self._variable(name, seen, unset)
             if value is UNKNOWN:
                 return UNKNOWN
             out += [text[at : match.start()], value]
@@ -181,7 +188,7 @@ class ShellScript(SourceFile):
         out.append(text[at:])
         return UNKNOWN if "$" in text[at:] else "".join(out)
 
-    def _variable(self, name: str, seen: tuple[str, ...]) -> Any:
+    def _variable(self, name: str, seen: tuple[str, ...], unset: bool = False) -> Any:
         words = self.variables.get(name, [])
         if len(words) != 1 or name in seen:
             return UNKNOWN
@@ -189,7 +196,7 @@ class ShellScript(SourceFile):
         match = _ASSIGNMENT.match(word.raw)
         if match is None or match[2] or word.raw.endswith("=("):
             return UNKNOWN
-        return self._expand(word, match.end(), (*seen, name))
+        return self._expand(word, match.end(), (*seen, name), unset)
 
     def mentions(self, text: str) -> bool:
         """Whether the text occurs in the script, comments included."""

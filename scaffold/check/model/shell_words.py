@@ -45,6 +45,8 @@ class Lexer:
         self._text = text
         self._at, self._line, self._column = 0, 1, 1
         self.comments: dict[int, tuple[int, str]] = {}
+        # Line, column and text of what stands between words: ``;``, ``&&``, a line end that is not escaped.
+        self.operators: list[tuple[int, int, str]] = []
         self._heredocs: list[tuple[str, bool]] = []
 
     def words(self) -> Iterator[Word]:
@@ -54,7 +56,7 @@ class Lexer:
             if c == "\\" and self._text[self._at + 1 : self._at + 3].startswith(("\n", "\r\n")):
                 self._take(3 if self._text[self._at + 1] == "\r" else 2)
             elif c == "\n":
-                self._take()
+                self._operator()
                 starts = True
                 self._skip_heredocs()
             elif c in " \t\r":
@@ -69,11 +71,25 @@ class Lexer:
                 self._heredocs.append((match[3], bool(match[1])))
                 self._take(match.end() - self._at)
             elif c in "()|&;<>":
-                self._take()
+                self._operator()
                 starts = c in "(|&;"
             else:
                 yield self._word(starts)
                 starts = False
+
+    def _operator(self) -> None:
+        line, column = self._line, self._column
+        text = self._take()
+        last = self.operators[-1] if self.operators else None
+        if (
+            last is not None
+            and text in "|&;<>"
+            and last[2][-1] in "|&;<>"
+            and last[:2] == (line, column - len(last[2]))
+        ):
+            self.operators[-1] = (*last[:2], last[2] + text)
+        else:
+            self.operators.append((line, column, text))
 
     def _take(self, count: int = 1) -> str:
         taken = self._text[self._at : self._at + count]

@@ -19,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.modes import in_training, taken
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.released_sizes import holds
@@ -56,7 +57,15 @@ def check(package: Package) -> Hits:
             qualified = function.file.qualified(call.func) or ""
             if "checkpoint" in name.lower() or "checkpoint" in qualified:
                 return
+        # `partial(self._checkpointed_call)`, or another name for it.
+        named = function.file.index.nodes(ast.Attribute, function.node)
+        if any(_names_it(node) for node in named):
+            return
     yield Hit(flag.file, flag.value, f"{module.name}.forward() keeps all activations: it calls no layer checkpointed")
+
+
+def _names_it(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "_checkpointed_call"
 
 
 def _checkpoints(own: FunctionModel, module: ClassModel) -> bool:
@@ -71,7 +80,8 @@ def _checkpoints(own: FunctionModel, module: ClassModel) -> bool:
 
 def _bypassed(package: Package, module: ClassModel) -> Hits:
     """Look for layers that are called by themselves beside others that are checkpointed, or in their place."""
-    lists = {part.name for part in package.module_tree if part.repeated and part.owner in module.mro}
+    repeated = [part for part in package.module_tree if part.repeated and part.owner in module.mro]
+    lists = {part.name for part in repeated if not part.of_sequence}
     for function in package.forward_functions:
         if function.file not in package.files or function.cls not in module.mro:
             continue
@@ -91,18 +101,10 @@ def _bypassed(package: Package, module: ClassModel) -> Hits:
             choice = next((o for o in index.ancestors(call) if isinstance(o, (ast.If, ast.IfExp))), None)
             if choice is None or not any(index.contains(choice, other) for other in saved):
                 yield Hit(function.file, call, "this layer keeps all its activations, others are checkpointed")
-            elif any(index.contains(part, call) for part in _taken(choice, _in_training(choice.test))):
+            elif any(index.contains(part, call) for part in taken(choice, in_training(choice.test))):
                 yield Hit(function.file, call, "layers are checkpointed outside of training alone")
-            elif any(index.contains(part, call) for part in _taken(choice, holds(package, function, choice.test))):
+            elif any(index.contains(part, call) for part in taken(choice, holds(package, function, choice.test))):
                 yield Hit(function.file, call, "with the released sizes no layer is checkpointed")
-
-
-def _taken(choice: ast.If | ast.IfExp, on: bool | None) -> list[ast.stmt] | list[ast.expr]:
-    """Return the branch that is taken where the test is that; nothing where it is not plain."""
-    if on is None:
-        return []
-    branch = choice.body if on else choice.orelse
-    return branch if isinstance(branch, list) else [branch]
 
 
 def _is_list(function: FunctionModel, value: ast.expr, lists: set[str]) -> bool:
@@ -124,20 +126,6 @@ def _is_tensor(function: FunctionModel, name: ast.Name) -> bool:
     """Whether a name certainly is what one of the sub-modules computed."""
     values = [binding.value for binding in function.file.scopes.lookup(name.id, name) if binding.value is not None]
     return bool(values) and all(isinstance(value, ast.Call) and self_call(value) is not None for value in values[:1])
-
-
-def _in_training(test: ast.expr) -> bool | None:
-    """Whether a test holds while the module is trained: ``self.training``, ``torch.is_grad_enabled()``."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _in_training(test.operand)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        parts = [_in_training(part) for part in test.values]
-        decides = isinstance(test.op, ast.Or)
-        return decides if decides in parts else None if None in parts else not decides
-    name = test.func if isinstance(test, ast.Call) and not test.args else test
-    word = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
-    return True if word in ("training", "is_grad_enabled", "requires_grad") else None
 
 
 _CALL = "self._checkpointed_call(layer, context, latents, key_mask)"
@@ -237,6 +225,34 @@ PASSING = (
         },
     ),
     Example("through _checkpointed_call"),
+    Example(
+        "under another name",
+        {
+            "model": [
+                (_CALL, "call(layer, context, latents, key_mask)"),
+                (
+                    "        for layer in self.layers:\n",
+                    "        call = partial(self._checkpointed_call)\n        for layer in self.layers:\n",
+                ),
+                ("import os\n", "import os\nfrom functools import partial\n"),
+            ]
+        },
+    ),
+    Example(
+        "parts of a sequence, one by one",
+        {
+            "model": [
+                (
+                    "        self.norm = RMS",
+                    "        self.head = nn.Sequential(nn.SiLU(), nn.SiLU())\n        self.norm = RMS",
+                ),
+                (
+                    "return (self.llm2vae(self.norm(latents)),)",
+                    "return (self.llm2vae(self.norm(self.head[0](latents))),)",
+                ),
+            ]
+        },
+    ),
     Example(
         "left out for long sequences or small models",
         {

@@ -42,6 +42,23 @@ def check(package: Package) -> Hits:
                     yield Hit(
                         file, call.func, "checkpoint() is called without use_reentrant", fixable=fixable, data=call
                     )
+    yield from _reentrant(package)
+
+
+def _reentrant(package: Package) -> Hits:
+    """Look for ``use_reentrant=True`` on the way to ``_checkpointed_call``, by ``partial`` too."""
+    for function in package.forward_functions:
+        for call in function.calls if function.file in package.files else ():
+            value = keyword(call, "use_reentrant")
+            named = [call.func, *call.args]
+            if value is not None and function.file.value(value) is True and any(_names_it(node) for node in named):
+                text = "reentrant checkpointing gives no gradient where no input of a layer needs one"
+                help = "leave use_reentrant to the base class, or give False"
+                yield Hit(function.file, value, text, help, fixable=False)
+
+
+def _names_it(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "_checkpointed_call"
 
 
 def fix(hit: Hit) -> str:
@@ -54,6 +71,19 @@ _CALL = "self._checkpointed_call(layer, context, latents, key_mask)"
 _GUARDED = "{}(layer, context, latents, key_mask{}) if torch.is_grad_enabled() else layer(context, latents, key_mask)"
 _IMPORT = ("from torch import Tensor\n", "from torch import Tensor\nfrom torch.utils.checkpoint import checkpoint\n")
 FAILING = (
+    Example(
+        "reentrant, by another name",
+        {
+            "model": [
+                (_CALL, "call(layer, context, latents, key_mask)"),
+                (
+                    "        for layer in self.layers:\n",
+                    "        call = partial(self._checkpointed_call, use_reentrant=«True»)\n        for layer in self.layers:\n",
+                ),
+                ("import os\n", "import os\nfrom functools import partial\n"),
+            ]
+        },
+    ),
     Example("imported by name", {"model": [(_CALL, _GUARDED.format("«checkpoint»", "")), _IMPORT]}),
     Example(
         "by its full name",

@@ -66,6 +66,9 @@ def check(package: Package) -> Hits:
                     yield Hit(forward.file, written, text, fixable=False)
             elif _is_tensor(forward, found):
                 yield Hit(forward.file, written, f"{module.name}.forward() returns a bare tensor", data=written)
+            elif _taken_apart(forward, found):
+                text = f"{module.name}.forward() returns the samples one by one: tuple() goes through the batch"
+                yield Hit(forward.file, written, text, fixable=False)
             elif isinstance(found, (ast.Dict, ast.List)) or (isinstance(found, ast.Constant) and found.value is None):
                 yield Hit(forward.file, written, f"{module.name}.forward() returns no tuple", fixable=False)
 
@@ -74,6 +77,16 @@ def fix(hit: Hit) -> str:
     """Put the value into a tuple."""
     assert isinstance(hit.file, PythonFile)
     return replace_expression(hit.file, hit.data, f"({ast.unparse(hit.data)},)")
+
+
+def _taken_apart(forward: FunctionModel, value: ast.expr) -> bool:
+    """Whether a tensor is made a tuple of its samples."""
+    made = isinstance(value, ast.Call) and forward.file.qualified(value.func) in ("tuple", "list")
+    if not made or not isinstance(value, ast.Call) or len(value.args) != 1:
+        return False
+    # What forward() is declared to return says nothing of what is inside of tuple().
+    found = [inner for _, inner in arms(forward, value.args[0])]
+    return all(isinstance(inner, (ast.Call, ast.BinOp)) and _is_tensor(forward, inner) for inner in found)
 
 
 def _is_tensor(forward: FunctionModel, value: ast.expr) -> bool:
@@ -147,6 +160,7 @@ FAILING = (
         },
     ),
     Example("converted", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)).float()»")]}),
+    Example("sample by sample", {"model": [(_RETURN, "return «tuple(self.llm2vae(self.norm(latents)))»")]}),
     Example("negated", {"model": [(_RETURN, "return «-self.llm2vae(self.norm(latents))»")]}),
     Example("two values", {"model": [(_RETURN, "return «self.llm2vae(self.norm(latents)), context»")]}),
     Example("a dictionary", {"model": [(_RETURN, 'return «{"sample": self.llm2vae(self.norm(latents))}»')]}),

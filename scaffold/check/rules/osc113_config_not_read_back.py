@@ -30,6 +30,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.saved_config import SavedConfig, saved_config
+from scaffold.check.model.saved_values import of_fields, other_values
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC113"
@@ -50,6 +51,7 @@ def check(package: Package) -> Hits:
     saved = saved_config(config, save)
     yield from _names(save, read)
     yield from _taken_out(config, save)
+    yield from (Hit(file, node, text) for file, node, text in other_values(config, save, read))
     if saved is None or not saved.complete:
         return
     yield from _sections(save, read, saved)
@@ -129,8 +131,7 @@ def _lacking(config: ClassModel, save: FunctionModel, read: FunctionModel, saved
 
 def _all_fields(node: ast.DictComp) -> bool:
     looked = [part.slice for part in ast.walk(node.value) if isinstance(part, ast.Subscript)]
-    source = node.generators[0].iter
-    return bool(looked) and isinstance(source, ast.Call) and attribute_name(source) == "fields"
+    return bool(looked) and of_fields(node)
 
 
 def _unmarked(read: FunctionModel, saved: SavedConfig) -> Hits:
@@ -151,6 +152,21 @@ def _unmarked(read: FunctionModel, saved: SavedConfig) -> Hits:
 
 _READ = "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n"
 FAILING: tuple[Example, ...] = (
+    Example(
+        "every value as text",
+        {
+            "model": [
+                (
+                    "json.dump(asdict(self), file",
+                    "json.dump({name: «str(value)» for name, value in asdict(self).items()}, file",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the defaults in the place of what was written",
+        {"model": [("raw[field.name] for field", "«getattr(cls, field.name)» for field")]},
+    ),
     Example(
         "another file",
         {

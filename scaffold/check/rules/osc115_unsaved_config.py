@@ -33,7 +33,9 @@ def check(package: Package) -> Hits:
     start = module.method("__init__")
     if start is not None and start.file in package.files:
         own = [a for a in module.instance_attributes("config") if a.file in package.files]
-        if not own and module.attribute("config") is None and start.kwarg is None:
+        elsewhere = module.method("_save_config")
+        own_way = elsewhere is not None and elsewhere.file in package.files and not elsewhere.is_abstract
+        if not own and module.attribute("config") is None and start.kwarg is None and not own_way:
             text = f"{module.name} does not keep its configuration as self.config, which the base class saves"
             yield Hit(start.file, start.node, text, "assign self.config in __init__")
     written = module.method("_save_config")
@@ -95,6 +97,20 @@ PASSING = (
         {
             "model": [
                 (_PLACE, _SAVE.format("save_pretrained", "        super().save_pretrained(save_directory)\n") + _PLACE)
+            ]
+        },
+    ),
+    Example(
+        "kept under another name, and written by its own method",
+        {
+            "model": [
+                ("        self.config = config\n", "        self.sizes = config\n"),
+                ("(self.config.start_of_image_id, self.config.end", "(self.sizes.start_of_image_id, self.sizes.end"),
+                (
+                    _PLACE,
+                    "    def _save_config(self, save_directory):\n"
+                    "        self.sizes.save_pretrained(save_directory)\n\n" + _PLACE,
+                ),
             ]
         },
     ),

@@ -18,6 +18,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import argument, bind, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.mask_counts import counted_together, is_count, is_sum, is_total
 from scaffold.check.model.package import Package
 from scaffold.check.model.streams import derived
 from scaffold.check.rule import Applies, Hit, Hits
@@ -39,13 +40,16 @@ def check(package: Package) -> Hits:
             continue
         for call in function.calls:
             first = argument(call, "dim", 0)
-            if _is_sum(call, True) and first is not None and function.file.value(first) == 0:
+            if is_sum(call, True) and first is not None and function.file.value(first) == 0:
                 text = "this counts the samples at each place of the text, not the tokens of each sample"
                 yield Hit(function.file, call, text, "sum over the last dimension")
-        counts = derived(function, (), lambda value, names: _is_count(value, names))
+        for total in counted_together(function):
+            text = "this counts the tokens of all samples together, and positions are moved by it"
+            yield Hit(function.file, total, text, "sum over the last dimension")
+        counts = derived(function, (), lambda value, names: is_count(value, names))
         yield from _handed(package, function, counts)
         for name, part in _sizes(function):
-            if _is_count(part, counts):
+            if is_count(part, counts):
                 yield Hit(function.file, part, f"the size given to {name}() counts the ones of a mask")
     yield from _cut(package)
 
@@ -67,7 +71,7 @@ def _sizes(function: FunctionModel) -> Iterator[tuple[str, ast.expr]]:
 def _handed(package: Package, function: FunctionModel, counts: set[str]) -> Hits:
     """Look for counts that are given to a function of the package which makes a size of them."""
     for call in function.calls:
-        if not any(_is_count(value, counts) for value in (*call.args, *(item.value for item in call.keywords))):
+        if not any(is_count(value, counts) for value in (*call.args, *(item.value for item in call.keywords))):
             continue
         called = resolve(function.file, call, function.cls)
         target = called.method("__init__") if isinstance(called, ClassModel) else called
@@ -75,7 +79,7 @@ def _handed(package: Package, function: FunctionModel, counts: set[str]) -> Hits
             continue
         sized = {part.id for _, part in _sizes(target) if isinstance(part, ast.Name)}
         for parameter, given in bind(call, target).items():
-            if parameter in sized and _is_count(given, counts):
+            if parameter in sized and is_count(given, counts):
                 text = f"{parameter}, a size in {ast.unparse(call.func)}(), counts the ones of a mask"
                 yield Hit(function.file, given, text)
 
@@ -87,31 +91,12 @@ def _cut(package: Package) -> Hits:
     for function in dict.fromkeys(functions):
         if function.file not in package.files:
             continue
-        totals = derived(function, (), _is_total)
+        totals = derived(function, (), is_total)
         for node in function.nodes(ast.Slice):
             upper = node.upper if isinstance(node, ast.Slice) else None
-            if upper is not None and _is_total(upper, totals) and not _of_one_sample(function, upper):
+            if upper is not None and is_total(upper, totals) and not _of_one_sample(function, upper):
                 text = "a sequence is cut to the number of ones in the masks of all samples"
                 yield Hit(function.file, upper, text)
-
-
-def _is_total(value: ast.expr, names: set[str]) -> bool:
-    """Whether a value is the number of ones in a mask of the whole batch."""
-    if isinstance(value, ast.Name):
-        return value.id in names
-    if isinstance(value, ast.BinOp):
-        return _is_total(value.left, names) or _is_total(value.right, names)
-    if isinstance(value, ast.IfExp):
-        return _is_total(value.body, names) or _is_total(value.orelse, names)
-    if not isinstance(value, ast.Call):
-        return False
-    if isinstance(value.func, ast.Name) and value.func.id == "int" and value.args:
-        return _is_total(value.args[0], names)
-    if isinstance(value.func, ast.Attribute) and value.func.attr in ("item", "long", "int"):
-        return _is_total(value.func.value, names)
-    # The mask of one sample is picked out of the batch's.
-    whole = isinstance(value.func, ast.Attribute) and isinstance(value.func.value, (ast.Name, ast.Attribute))
-    return whole and _is_sum(value, False)
 
 
 def _of_one_sample(function: FunctionModel, value: ast.expr) -> bool:
@@ -124,44 +109,19 @@ def _of_one_sample(function: FunctionModel, value: ast.expr) -> bool:
     )
 
 
-def _is_count(value: ast.expr, names: set[str]) -> bool:
-    """Whether a value is the number of ones in a mask: of the whole batch, or of its longest sample."""
-    if isinstance(value, ast.Name):
-        return value.id in names
-    if isinstance(value, ast.BinOp):
-        return _is_count(value.left, names) or _is_count(value.right, names)
-    if isinstance(value, ast.IfExp):
-        return _is_count(value.body, names) or _is_count(value.orelse, names)
-    if isinstance(value, ast.Subscript):
-        # The length of the first sample stands for all.
-        return isinstance(value.slice, ast.Constant) and _is_sum(value.value, True)
-    if not isinstance(value, ast.Call):
-        return False
-    function = value.func
-    if isinstance(function, ast.Name) and function.id in ("int", "max") and value.args:
-        return _is_count(value.args[0], names) or (function.id == "max" and _is_sum(value.args[0], None))
-    if not isinstance(function, ast.Attribute):
-        return False
-    if function.attr in ("item", "long", "int"):
-        return _is_count(function.value, names)
-    if function.attr in ("max", "amax") and not value.args:
-        return _is_sum(function.value, None)
-    return _is_sum(value, False)
-
-
-def _is_sum(value: ast.expr, dimension: bool | None) -> bool:
-    """Whether a value is ``mask.sum(…)``; with or without a dimension, or either."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr != "sum":
-        return False
-    of = value.func.value
-    text = ast.unparse(of).lower()
-    given = bool(value.args) or any(item.arg in ("dim", "axis") for item in value.keywords)
-    return "mask" in text and (dimension is None or dimension == given)
-
-
 _POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
 _LINE = "            key_mask = F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)\n"
+_MOVED = (
+    _LINE + "            first = {}.float().reshape(-1, 1)\n"
+    "            positions = torch.arange(latents.shape[1], device=device)\n"
+    "            latents = latents + (positions - first)[:, :, None]\n"
+)
 FAILING = (
+    Example(
+        "all samples together, in positions",
+        {"model": [(_LINE, _MOVED.format("«torch.count_nonzero(text_attention_mask)»"))]},
+    ),
+    Example("the sum of all, in positions", {"model": [(_LINE, _MOVED.format("«text_attention_mask.sum()»"))]}),
     Example(
         "the first sample's, given to a helper",
         {
@@ -255,6 +215,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "each sample's own, in positions",
+        {"model": [(_LINE, _MOVED.format("torch.count_nonzero(text_attention_mask, dim=1)"))]},
+    ),
     Example(
         "cut to the longest sample",
         {"model": [(_LINE, _LINE + "            context = context[:, : text_attention_mask.sum(dim=1).max()]\n")]},

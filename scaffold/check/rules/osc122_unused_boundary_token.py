@@ -42,6 +42,7 @@ def check(package: Package) -> Hits:
     for function in package.forward_functions:
         yield from _order(package, function)
         yield from _dropped(package, function)
+        yield from _rounded(package, function)
     dynamic = any(
         isinstance(call.func, ast.Name) and call.func.id == "getattr" and not _plain(call)
         for function in package.forward_functions
@@ -52,6 +53,30 @@ def check(package: Package) -> Hits:
     for name, field in config.fields.items():
         if name.endswith(_FIELD) and name.split("_")[0] not in _NOT and name not in read:
             yield Hit(field.file, field.node, f"{name} is in no sequence: the forward code never uses it")
+
+
+def _rounded(package: Package, function: FunctionModel) -> Hits:
+    """Look for ids that are put into a tensor of the latents' dtype, which is bf16 under mixed precision."""
+    if function.file not in package.files:
+        return
+    loops = function.file.index.nodes(ast.For, function.node)
+    tokens = {
+        loop.target.id
+        for loop in loops
+        if isinstance(loop.target, ast.Name)
+        and any(node.attr.endswith(_FIELD) for node in function.file.index.nodes(ast.Attribute, loop.iter))
+    }
+    for call in function.calls:
+        target = call.func
+        if not isinstance(target, ast.Attribute) or target.attr != "new_full" or len(call.args) != 2:
+            continue
+        value, owner = call.args[1], target.value
+        token = isinstance(value, ast.Name) and value.id in tokens
+        token = token or (isinstance(value, ast.Attribute) and value.attr.endswith(_FIELD))
+        floating = isinstance(owner, ast.Name) and owner.id in ("hidden_states", "latents", "sample")
+        if token and floating and not call.keywords:
+            text = f"this token is made in the dtype of {ast.unparse(owner)}, which rounds ids above 256"
+            yield Hit(function.file, call, text, "give dtype=torch.long")
 
 
 def _dropped(package: Package, function: FunctionModel) -> Hits:
@@ -91,7 +116,12 @@ def _plain(call: ast.Call) -> bool:
 
 _USE = "(self.config.start_of_image_id, self.config.end_of_image_id)"
 _APPEND = "            ids.append(torch.full((batch, 1), marker, device=device))\n"
+_MAKE = "torch.full((batch, 1), marker, device=device)"
 FAILING = (
+    Example(
+        "in the precision of the latents",
+        {"model": [(_MAKE, "«hidden_states.new_full((batch, 1), marker)».long()")]},
+    ),
     Example(
         "made and left",
         {"model": [(_APPEND, _APPEND.replace("ids.append(torch", "«marker» = (torch"))]},
@@ -124,6 +154,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("as whole numbers", {"model": [(_MAKE, "hidden_states.new_full((batch, 1), marker, dtype=torch.long)")]}),
     Example("both are used"),
     Example(
         "a padding token is no part of the sequence",

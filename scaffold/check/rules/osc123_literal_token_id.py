@@ -43,6 +43,11 @@ def check(package: Package) -> Hits:
             if isinstance(node, ast.Constant) and type(node.value) is int and node.value in ids:
                 text = f"{node.value} is the default of {config.name}.{ids[node.value]}"
                 yield Hit(function.file, node, text, f"write config.{ids[node.value]}")
+        for node in function.nodes(ast.Attribute):
+            if isinstance(node, ast.Attribute) and node.attr in ids.values():
+                if function.file.project.class_of(function.file, node.value) is config:
+                    text = f"{ast.unparse(node)} is the default of the class, not what the checkpoint says"
+                    yield Hit(function.file, node, text, f"write config.{node.attr} of the module's own configuration")
         for node in function.nodes(ast.Name):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id.isupper():
                 value = function.file.value(node)
@@ -53,6 +58,10 @@ def check(package: Package) -> Hits:
 
 _USE = "(self.config.start_of_image_id, self.config.end_of_image_id)"
 FAILING = (
+    Example(
+        "of the class",
+        {"model": [(_USE, "(«ToyTrainingConfig.start_of_image_id», self.config.end_of_image_id)")]},
+    ),
     Example(
         "a number",
         {

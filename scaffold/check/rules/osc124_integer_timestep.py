@@ -23,9 +23,11 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 33",)
 APPLIES = Applies(resolved=False)
 HELP = "keep timesteps and sigmas in float32"
-_METHODS = {"long", "int", "short", "round", "floor", "ceil", "trunc", "round_", "floor_"}
+_METHODS = {"long", "int", "short", "round", "floor", "ceil", "trunc", "fix", "round_", "floor_"}
 _TYPES = {"torch.long", "torch.int", "torch.int64", "torch.int32", "torch.int16", "int"}
-_FUNCTIONS = {"int", "round", "math.floor", "math.ceil", "torch.round", "torch.floor", "torch.ceil"}
+_FUNCTIONS = {"int", "round", "math.floor", "math.ceil", "torch.round", "torch.floor", "torch.ceil"} | {
+    f"{library}.{name}" for library in ("torch", "numpy", "math") for name in ("trunc", "fix", "floor", "ceil", "rint")
+}
 
 
 def check(package: Package) -> Hits:
@@ -97,6 +99,10 @@ FAILING = (
     Example("long()", {"training": [(_LINE, '"timestep": «timesteps[:, step].long()»,')]}),
     Example("to(torch.int64)", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(torch.int64)»,')]}),
     Example("scaled and rounded", {"training": [(_LINE, '"timestep": «(timesteps[:, step] * 1000).round()»,')]}),
+    Example(
+        "cut to thousandths",
+        {"training": [(_LINE, '"timestep": «torch.trunc(1000 * timesteps[:, step])» / 1000,')]},
+    ),
     Example(
         "int()", {"model": [("self.mlp(timestep[:, None])", "self.mlp(timestep[:, None] * 0 + «int(timestep[0])»)")]}
     ),

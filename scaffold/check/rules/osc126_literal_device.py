@@ -1,7 +1,8 @@
-"""A device or its communication library is written as text.
+"""A device or its communication library is written as text, or as a number.
 
 VeRL-Omni runs on GPUs and NPUs; ``verl.utils.device`` says which. A check of the repository searches every file below
-``verl_omni/`` for ``.cuda``, ``"cuda"`` and ``"nccl"``, comments included, and refuses the pull request.
+``verl_omni/`` for ``.cuda``, ``"cuda"`` and ``"nccl"``, comments included, and refuses the pull request. A number is a
+device as well: ``.to(0)`` sends the tensors of every rank to the first accelerator.
 
     scheduler.set_timesteps(sigmas=sigmas, device="cuda")
 
@@ -10,12 +11,14 @@ Instead: ``get_device_name()``, or the device of a tensor that is there.
 
 from __future__ import annotations
 
+import ast
 import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import Project
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC126"
@@ -32,12 +35,26 @@ def check(package: Package) -> Hits:
     """Search the text of the package's files."""
     allowed = _allowed(package.project)
     for file in package.files:
+        yield from _numbered(file)
         if (b"cuda" not in file.data and b"nccl" not in file.data) or any(part in file.path for part in allowed):
             continue
         for number, line in enumerate(file.lines, start=1):
             for found in _LITERAL.finditer(line):
                 span = Span(number, found.start() + 1, number, found.end() + 1)
                 yield Hit(file, span, f"{found[0]} names a device that not every machine has")
+
+
+def _numbered(file: PythonFile) -> Hits:
+    """Look for ``.to(0)`` and ``device=0``: numbers of accelerators."""
+    for call in file.index.nodes(ast.Call):
+        given = [item.value for item in call.keywords if item.arg == "device"]
+        moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        if call.args and (moves or file.qualified(call.func) == "torch.device"):
+            given.append(call.args[0])
+        for value in given:
+            number = file.value(value)
+            if isinstance(number, int) and not isinstance(number, bool):
+                yield Hit(file, value, f"{ast.unparse(value)} is the number of one accelerator, for every rank")
 
 
 def _allowed(project: Project) -> set[str]:
@@ -74,6 +91,8 @@ FAILING = (
         },
     ),
     Example("as a method", {"training": [(".to(device)\n", "«.cuda»()\n")]}),
+    Example("by its number", {"training": [(".to(device)\n", ".to(«0»)\n")]}),
+    Example("by its number, as a keyword", {"training": [(".to(device)\n", ".to(device=«1»)\n")]}),
     Example(
         "in a comment", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # «'cuda'» and the CPU agree")]}
     ),

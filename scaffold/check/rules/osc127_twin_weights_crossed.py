@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.attention_roles import exchanged_norms, exchanged_roles, joined_otherwise
-from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.streams import reads, root_name, self_call
 from scaffold.check.model.submodules import submodules
+from scaffold.check.model.twins import twin_suffix, twin_uses
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC127"
@@ -39,29 +38,15 @@ def check(package: Package) -> Hits:
             continue
         for where, text in (*exchanged_roles(function), *exchanged_norms(function)):
             yield Hit(function.file, where, text, "give queries, keys and values their own weights")
-        suffix = _suffix(function.cls)
+        suffix = twin_suffix(function.cls)
         if suffix is not None:
             yield from _crossed(function, suffix)
             yield from (Hit(function.file, where, text) for where, text in joined_otherwise(function))
 
 
-def _suffix(cls: ClassModel) -> str | None:
-    """Return what twins have at the end of their names: the ending that makes the most pairs, two at least."""
-    names = {part.name for part in submodules(cls)}
-    counts: Counter[str] = Counter()
-    for name in names:
-        for other in names:
-            if other != name and other.startswith(f"{name}_"):
-                counts[other[len(name) :]] += 1
-    if not counts:
-        return None
-    suffix, count = counts.most_common(1)[0]
-    return suffix if count >= 2 else None
-
-
 def _crossed(function: FunctionModel, suffix: str) -> Hits:
     names = {part.name for part in submodules(function.cls)} if function.cls is not None else set()
-    uses = list(_uses(function, names, suffix))
+    uses = list(twin_uses(function, names, suffix))
     sources = _sources(function, names, suffix)
     told: set[ast.Call] = set()
     for _, twin, call in uses:
@@ -114,19 +99,6 @@ def _kinds(value: ast.expr, names: set[str], suffix: str, sources: dict[str, set
         else:
             return {True, False} if isinstance(node, (ast.Tuple, ast.List)) else set()
     return set()
-
-
-def _uses(function: FunctionModel, names: set[str], suffix: str) -> Iterator[tuple[str, bool, ast.Call]]:
-    """Yield stream, whether the twin is used, and the call, for every call of one of a pair."""
-    for call in function.calls:
-        name = self_call(call)
-        if name is None or not call.args:
-            continue
-        twin = name.endswith(suffix) and name[: -len(suffix)] in names
-        if twin or name + suffix in names:
-            stream = root_name(call.args[0])
-            if stream is not None:
-                yield stream, twin, call
 
 
 FAILING: tuple[Example, ...] = (
@@ -247,7 +219,36 @@ FAILING += (
         },
     ),
 )
+_OWN_NORMS = (
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n",
+    "        self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)\n"
+    + "".join(
+        f"        self.{name}_norm = RMSNorm(hidden)\n" for name in ("q_proj", "k_proj", "q_proj_gen", "k_proj_gen")
+    ),
+)
+_NORMED_EACH = (
+    "        q_text = self.q_proj_norm(self.q_proj(context))\n        k_text = self.k_proj_norm(self.k_proj(context))\n"
+    "        q_image = self.q_proj_gen_norm(self.q_proj_gen(latents))\n"
+    "        k_image = self.k_proj_gen_norm(self.k_proj_gen(latents))\n"
+    "        q = torch.cat((q_text, q_image), dim=1)\n        k = torch.cat((k_text, k_image), dim=1)\n"
+)
+_LISTED = (
+    "        q_image, k_image, v_image = (one(latents) for one in (self.q_proj_gen, {}, {}))\n"
+    "        k = torch.cat((self.k_proj(context), k_image), dim=1)\n"
+    "        v = torch.cat((self.v_proj(context), v_image), dim=1)\n"
+)
+FAILING += (
+    Example(
+        "listed in another order",
+        {"model": [(_KEYS + _NORMED, _LISTED.format("«self.v_proj_gen»", "«self.k_proj_gen»"))]},
+    ),
+)
 PASSING = (
+    Example(
+        "listed in the order of the names",
+        {"model": [(_KEYS + _NORMED, _LISTED.format("self.k_proj_gen", "self.v_proj_gen"))]},
+    ),
+    Example("a norm that is named after its projection", {"model": [_OWN_NORMS, (_QUERIES + _KEYS, _NORMED_EACH)]}),
     Example(
         "queries, keys and values by their own",
         {"model": [(_KEYS + _NORMED, _SPLIT.format("self.k_proj", "self.v_proj"))]},

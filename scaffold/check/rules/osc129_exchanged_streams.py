@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.attention_roles import tiled_heads
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
@@ -47,6 +48,8 @@ def check(package: Package) -> Hits:
     for function in dict.fromkeys(functions):
         if function.file not in package.files:
             continue
+        for where, text in tiled_heads(function):
+            yield Hit(function.file, where, text, "use repeat_interleave() on the dimension of the heads")
         for call in function.calls:
             yield from _keywords(function, call)
             called, given = _called(function, call, layers)
@@ -145,7 +148,17 @@ def _results(function: FunctionModel, call: ast.Call, called: FunctionModel) -> 
                 return
 
 
+_ATTEND = "        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)\n"
+_GROUPED = """        groups = q.shape[1] // k.shape[1]
+        if mask is None:
+            out = F.scaled_dot_product_attention(q, k, v, enable_gqa=groups > 1)
+        else:
+            k, v = ({} for x in (k, v))
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out = out.transpose(1, 2).flatten(2)
+"""
 FAILING = (
+    Example("key heads tiled", {"model": [(_ATTEND, _GROUPED.format("«x.repeat(1, groups, 1, 1)»"))]}),
     Example(
         "keywords",
         {
@@ -191,6 +204,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("key heads repeated", {"model": [(_ATTEND, _GROUPED.format("x.repeat_interleave(groups, dim=1)"))]}),
     Example("in their order"),
     Example(
         "under names of their own",

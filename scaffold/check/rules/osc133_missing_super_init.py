@@ -54,9 +54,15 @@ def _constructor(cls: ClassModel, start: FunctionModel) -> Hits:
             yield Hit(start.file, start.node, f"{cls.name}.__init__() never calls super().__init__()")
         return
     first = min((call.lineno, call.col_offset) for call in calls)
-    for node in stored:
-        if (node.lineno, node.col_offset) < first and not any(start.file.index.contains(call, node) for call in calls):
-            yield Hit(start.file, node, f"self.{node.attr} is assigned before super().__init__() runs")
+    early = [
+        node
+        for node in stored
+        if (node.lineno, node.col_offset) < first and not any(start.file.index.contains(call, node) for call in calls)
+    ]
+    if early:
+        node = min(early, key=lambda node: (node.lineno, node.col_offset))
+        more = f", and {len(early) - 1} more are" if len(early) > 1 else " is"
+        yield Hit(start.file, node, f"self.{node.attr}{more} assigned before super().__init__() runs")
 
 
 def _initialises(start: FunctionModel, call: ast.Call) -> bool:
@@ -83,7 +89,7 @@ FAILING = (
             "rollout": [
                 (
                     "        super().__init__(od_config=od_config, prefix=prefix)\n        self.scheduler = _ToySchedulerAdapter()\n",
-                    "        «self.scheduler» = _ToySchedulerAdapter()\n        super().__init__(od_config=od_config, prefix=prefix)\n",
+                    "        «self.scheduler» = _ToySchedulerAdapter()\n        self.kept = {}\n        super().__init__(od_config=od_config, prefix=prefix)\n",
                 )
             ]
         },

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -26,7 +27,8 @@ HELP = "use the input, or take it out of the signature and of prepare_model_inpu
 
 
 def check(package: Package) -> Hits:
-    """Look whether each parameter is read in the body."""
+    """Look whether each parameter of ``forward`` is read in the body, and the ends of names that helpers are given."""
+    yield from _endings(package)
     module = package.training_module
     forward = module.method("forward") if module is not None else None
     if module is None or forward is None or forward.is_abstract or forward.file not in package.files:
@@ -42,7 +44,53 @@ def check(package: Package) -> Hits:
             yield Hit(forward.file, node, f"{module.name}.forward() takes {name} and does not use it")
 
 
+_PROJECTED = "        v = torch.cat((self.v_proj(context), self.v_proj_gen(latents)), dim=1)\n"
+_PICKED = '        v = torch.cat((self._of("v", context), self._of("v", latents, "_gen")), dim=1)\n'
+_FORWARD = "    def forward(self, context: Tensor, latents: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:\n        q ="
+_PICK = """    def _of(self, name: str, x: Tensor, {}) -> Tensor:
+        return getattr(self, f"{{name}}_proj{}")(x)
+
+"""
+
+
+def _endings(package: Package) -> Hits:
+    """Look for a helper that picks sub-modules by name, is told which, and does not read it."""
+    for function in package.forward_functions:
+        if function.file not in package.files or function.cls is None:
+            continue
+        picks = [
+            call
+            for call in function.calls
+            if function.file.qualified(call.func) == "getattr"
+            and len(call.args) == 2
+            and isinstance(call.args[0], ast.Name)
+            and call.args[0].id == function.bound
+            and not isinstance(call.args[1], ast.Constant)
+        ]
+        read = {node.id for node in function.file.index.nodes(ast.Name, function.node)} if picks else set()
+        for name in function.parameters if picks else ():
+            given = [
+                bind(call, function).get(name)
+                for caller in package.forward_functions
+                for call in caller.calls
+                if resolve(caller.file, call, caller.cls) == function
+            ]
+            if name not in read and any(isinstance(v, ast.Constant) and isinstance(v.value, str) for v in given):
+                node = function.parameter_node(name) or function.node
+                text = f"{function.name}() is told {name} and picks the same sub-modules for every value of it"
+                yield Hit(function.file, node, text)
+
+
 FAILING = (
+    Example(
+        "which of two sets of weights",
+        {
+            "model": [
+                (_PROJECTED, _PICKED),
+                (_FORWARD, _PICK.format("«suffix»: str = ''", "") + _FORWARD),
+            ]
+        },
+    ),
     Example(
         "positions",
         {
@@ -57,6 +105,15 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "which of two sets of weights, and used",
+        {
+            "model": [
+                (_PROJECTED, _PICKED),
+                (_FORWARD, _PICK.format("suffix: str = ''", "{suffix}") + _FORWARD),
+            ]
+        },
+    ),
     Example("all are used"),
     Example(
         "the rest is taken in",

@@ -15,10 +15,12 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded, recorded_list
 from scaffold.check.model.sides import side_of
+from scaffold.check.model.streams import root_name
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -47,6 +49,8 @@ def check(package: Package) -> Hits:
             if order is not None and sorted(kinds) == sorted(order) and kinds != order:
                 text = f"{kinds[0]} comes first here, {order[0]} in the model's features"
                 yield Hit(function.file, call, text)
+        if scale is not None:
+            yield from _scaled_before(package, function, scale)
         yield from _periods(function, period)
         yield from _scales(function, scale)
 
@@ -70,15 +74,45 @@ def _halves(function: FunctionModel) -> Iterator[tuple[ast.Call, list[str]]]:
     for call in function.calls:
         joins = function.file.qualified(call.func) in ("torch.cat", "torch.concat", "torch.stack")
         parts = call.args[0] if joins and call.args else None
-        if isinstance(parts, (ast.Tuple, ast.List)) and len(parts.elts) == 2:
-            kinds = [_kind(part) for part in parts.elts]
+        waves = _waves(parts) if parts is not None else []
+        if len(waves) == 2:
+            kinds = [_kind(part) for part in waves]
             found = [kind for kind in kinds if kind is not None]
             if sorted(found) == ["cos", "sin"]:
                 yield call, found
 
 
+def _waves(parts: ast.expr) -> list[ast.expr]:
+    """Return what is joined; of ``[wave(x) for wave in (torch.cos, torch.sin)]`` the functions."""
+    if isinstance(parts, (ast.Tuple, ast.List)):
+        return parts.elts
+    if isinstance(parts, (ast.ListComp, ast.GeneratorExp)) and len(parts.generators) == 1:
+        loop = parts.generators[0]
+        made = parts.elt.func if isinstance(parts.elt, ast.Call) else None
+        applied = isinstance(made, ast.Name) and isinstance(loop.target, ast.Name) and made.id == loop.target.id
+        if applied and isinstance(loop.iter, (ast.Tuple, ast.List)) and not loop.ifs:
+            return loop.iter.elts
+    return []
+
+
+def _scaled_before(package: Package, function: FunctionModel, scale: float) -> Hits:
+    """Look at what the adapter gives to the function that makes the features."""
+    for caller in side_of(package, "training").functions:
+        for call in caller.calls if caller.file in package.files and function.cls is None else ():
+            given = call.args[0] if call.args and resolve(caller.file, call) == function else None
+            if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Mult):
+                continue
+            for number, other in ((given.left, given.right), (given.right, given.left)):
+                value = _value(caller, number)
+                root = root_name(other)
+                if value is not None and value != scale and root in _TIMES:
+                    text = f"the noise level is multiplied with {value:g}, in the model with {scale:g}"
+                    yield Hit(caller.file, given, text)
+
+
 def _kind(part: ast.expr) -> str | None:
-    name = part.func.attr if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
+    part = part.func if isinstance(part, ast.Call) else part
+    name = part.attr if isinstance(part, ast.Attribute) else None
     return name if name in ("cos", "sin") else None
 
 

@@ -17,6 +17,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.arms import arms
+from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import follow, returned
 from scaffold.check.model.functions import FunctionModel
@@ -58,9 +59,23 @@ def check(package: Package) -> Hits:
             cls = method.file.project.class_of(method.file, value) if isinstance(value, ast.Name) else None
             if cls is not None:
                 yield Hit(method.file, value, f"{cls.name} is a class, not a module that was loaded")
+            yield from _exchanged(method, value)
             made = _made(method, value)
             if made is not None and not _loads(method, adapter):
                 yield Hit(method.file, value, f"{made.name} is built without its weights")
+
+
+def _exchanged(method: FunctionModel, value: ast.expr) -> Hits:
+    """Look for path and dtype in each other's place."""
+    called = resolve(method.file, value) if isinstance(value, ast.Call) else None
+    if not isinstance(called, FunctionModel) or not isinstance(value, ast.Call):
+        return
+    for name, given in bind(value, called).items():
+        word = given.attr if isinstance(given, ast.Attribute) else given.id if isinstance(given, ast.Name) else ""
+        if (name.endswith("path") and word.endswith("dtype")) or (name.endswith("dtype") and word.endswith("path")):
+            text = f"{called.name}() takes {name} here, and is given {ast.unparse(given)}"
+            yield Hit(method.file, given, text)
+            return
 
 
 def _elsewhere(adapter: ClassModel) -> bool:
@@ -115,7 +130,12 @@ _HEAD = (
     "    def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n"
 )
 _MARKED = ("def build_module(", "def «build_module»(")
+_ARGUMENTS = "from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
 FAILING: tuple[Example, ...] = (
+    Example(
+        "path and dtype exchanged",
+        {"training": [(_ARGUMENTS, "from_pretrained(«torch_dtype», model_config.local_path)")]},
+    ),
     Example("the class", {"training": [(_RETURN, "        print(torch_dtype)\n        return «ToyForTraining»\n")]}),
     Example(
         "no build_module",
@@ -161,6 +181,7 @@ FAILING += (
     ),
 )
 PASSING = (
+    Example("by position", {"training": [(_ARGUMENTS, "from_pretrained(model_config.local_path, torch_dtype)")]}),
     Example("from_pretrained"),
     Example("and to another type", {"training": [(_RETURN, _RETURN.rstrip() + ".to(torch_dtype)\n")]}),
     Example(

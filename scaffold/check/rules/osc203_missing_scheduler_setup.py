@@ -44,7 +44,10 @@ def check(package: Package) -> Hits:
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} does not define {name}()")
         if build is not None:
             yield from _built(build, adapter)
-        if setter is not None and not _sets(setter, adapter):
+        copied = _copied(setter) if setter is not None else None
+        if setter is not None and copied is not None:
+            yield Hit(setter.file, copied, "a copy gets the timesteps, the scheduler that the engine uses does not")
+        elif setter is not None and not _sets(setter, adapter):
             yield Hit(setter.file, setter.node, f"{adapter.name}.set_timesteps() gives the scheduler no timesteps")
 
 
@@ -99,6 +102,20 @@ def _own_setup(build: FunctionModel, value: ast.expr) -> bool:
     return bool(names) and bool(made)
 
 
+def _copied(setter: FunctionModel) -> ast.Call | None:
+    """Return the copy of the scheduler, where nothing else is done with the scheduler."""
+    index, name = setter.file.index, setter.positional[0] if setter.positional else ""
+    loads = [n for n in index.nodes(ast.Name, setter.node) if n.id == name and isinstance(n.ctx, ast.Load)]
+    found: ast.Call | None = None
+    for node in loads:
+        call = index.parent(node)
+        if not isinstance(call, ast.Call) or setter.file.qualified(call.func) not in ("copy.deepcopy", "copy.copy"):
+            return None
+        found = call
+    stored = any(n.id == name and isinstance(n.ctx, ast.Store) for n in index.nodes(ast.Name, setter.node))
+    return None if stored else found
+
+
 def _sets(start: FunctionModel, adapter: ClassModel) -> bool:
     """Whether a scheduler gets timesteps in what a method calls."""
     for function in reachable(start, adapter):
@@ -131,6 +148,15 @@ _BODY = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference
 _CLASS = ("class ToyDiffusion(", "class «ToyDiffusion»(")
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/diffusers_training_adapter.py"
 FAILING = (
+    Example(
+        "a copy is set up",
+        {
+            "training": [
+                (_BODY, _BODY.replace("(scheduler,", "(«copy.deepcopy(scheduler)»,")),
+                ("import torch\n", "import copy\n\nimport torch\n"),
+            ]
+        },
+    ),
     Example(
         "a scheduler that is not imported",
         {

@@ -11,6 +11,7 @@ Instead: build exactly the keyword arguments that ``forward`` takes, for each br
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
@@ -19,6 +20,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.keys import Keys
 from scaffold.check.model.package import Package
+from scaffold.check.model.streams import root_name
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC206"
@@ -39,6 +41,11 @@ def check(package: Package) -> Hits:
         if module is None or forward is None or method is None or inputs is None or forward.vararg is not None:
             continue
         seen: set[object] = set()
+        for keys in inputs:
+            for hit in _squeezed(method, keys) if keys is not None else ():
+                if hit.at not in seen:
+                    seen.add(hit.at)
+                    yield hit
         for branch, keys in zip(("positive", "negative"), inputs, strict=True):
             for hit in _compare(branch, keys, forward, method, module.name) if keys is not None else ():
                 # What both dictionaries share is written once.
@@ -65,12 +72,28 @@ def _compare(branch: str, keys: Keys, forward: FunctionModel, method: FunctionMo
                 )
 
 
+def _squeezed(method: FunctionModel, keys: Keys) -> Iterator[Hit]:
+    """Look for a tensor of the batch that loses its first dimension where there is one sample."""
+    for key, value in keys.values.items():
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            plain = value.func.attr == "squeeze" and not value.args and not value.keywords
+            root = root_name(value.func.value)
+            if plain and root in method.positional[2:4] and method.file.index.contains(method.node, value):
+                text = f"of one sample, {key!r} loses the batch dimension: squeeze() takes out every dimension of one"
+                yield Hit(method.file, value, text, "name the dimension, or leave it as it is")
+            value = value.func.value
+
+
 def _handed_on(function: FunctionModel, name: str) -> bool:
     return any(item.arg is None and dotted(item.value) == name for call in function.calls for item in call.keywords)
 
 
 _TAKEN = '        text_attention_mask = kwargs.pop("text_attention_mask", None)\n'
+_LATENTS = '"hidden_states": latents[:, step],'
 FAILING = (
+    Example(
+        "without a dimension", {"training": [(_LATENTS, '"hidden_states": «latents[:, step].squeeze()».float(),')]}
+    ),
     Example(
         "a key too many in one branch",
         {"training": [('"text_token_ids": None,', '"text_token_ids": None, «"guidance"»: None,')]},
@@ -90,6 +113,9 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a dimension by number", {"training": [(_LATENTS, '"hidden_states": latents[:, step][:, None].squeeze(1),')]}
+    ),
     Example("keys and parameters agree"),
     Example(
         "a parameter with a default may be left out",

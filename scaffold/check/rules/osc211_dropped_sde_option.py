@@ -55,7 +55,8 @@ def check(package: Package) -> Hits:
                     f"{name} is not given here; the {which} samples with the scheduler's default",
                 )
             for option in given:
-                if (read := _misread(option, name, which)) is not None and option.call is not None:
+                read = _misread(option, name, which) or _other_field(package, option, name)
+                if read is not None and option.call is not None:
                     yield Hit(option.function.file, option.value, f"{name} of the {which} is read from {read}")
             if given and not any(_configured(side, option, name) is not False for option in given):
                 for option in given:
@@ -91,6 +92,21 @@ def _misread(option: Option, name: str, which: str) -> str | None:
         if isinstance(node, ast.Call) and option.function.file.qualified(node.func) == "getattr" and len(node.args) > 2:
             if option.function.file.value(node.args[1]) == name and isinstance(node.args[0], ast.Name):
                 return ast.unparse(node)
+    return None
+
+
+def _other_field(package: Package, option: Option, name: str) -> str | None:
+    """Return a look-up with a default, of a field of the algorithm's settings that no script of the package sets."""
+    file = option.function.file
+    for node in file.index.walk(option.value):
+        if not isinstance(node, ast.Call) or file.qualified(node.func) != "getattr" or len(node.args) != 3:
+            continue
+        owner, field = node.args[0], file.value(node.args[1])
+        if not isinstance(owner, ast.Attribute) or owner.attr != "algo" or not isinstance(field, str):
+            continue
+        scripts = (*package.launch_scripts, *package.e2e_scripts)
+        if field != name and not any(item.key.endswith(f".algo.{field}") for s in scripts for item in s.overrides):
+            return ast.unparse(node)
     return None
 
 
@@ -171,6 +187,10 @@ FAILING = (
         "a fallback of the wrong object",
         {"training": [(_TYPE, '            sde_type=«getattr(model_config, "sde_type", "sde")»,\n')]},
     ),
+    Example(
+        "a fallback of another name",
+        {"training": [(_TYPE, '            sde_type=«getattr(model_config.algo, "sde_kind", "sde")»,\n')]},
+    ),
     Example("zero in training", {"training": [(_LEVEL, "            noise_level=«0.0»,\n")]}),
     Example("training leaves the level out", {"training": [(_LEVEL, ""), (_SAMPLE, _MARKED)]}),
     Example("training leaves the type out", {"training": [(_TYPE, ""), (_SAMPLE, _MARKED)]}),
@@ -228,6 +248,10 @@ FAILING = (
 )
 PASSING = (
     Example("from the configuration"),
+    Example(
+        "a fallback of its own name",
+        {"training": [(_TYPE, '            sde_type=getattr(model_config.algo, "sde_type", "sde"),\n')]},
+    ),
     Example(
         "from the configuration, by way of names",
         {

@@ -15,12 +15,14 @@ import ast
 
 from scaffold.check.editing import replace_expression
 from scaffold.check.example import Example
+from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.precision import is_float32
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sde import sampling_argument, sampling_calls
-from scaffold.check.model.sides import side_of
+from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.streams import root_name
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC213"
@@ -37,6 +39,7 @@ _BATCH = {"module()", "scheduler_inputs", "model_inputs", "micro_batch", "latent
 def check(package: Package) -> Hits:
     """Follow the three tensors back to the module's output and to the batch."""
     side = side_of(package, "training")
+    yield from _levels(package, side)
     for function, call in sampling_calls(side):
         for name in _TENSORS:
             value = sampling_argument(call, name)
@@ -44,6 +47,39 @@ def check(package: Package) -> Hits:
                 yield Hit(
                     function.file, value, f"{name} goes to the scheduler in the precision of the model or the batch"
                 )
+
+
+def _levels(package: Package, side: Side) -> Hits:
+    """Look for noise levels that are rounded to the parameters' dtype before the module makes features of them."""
+    for adapter in side.adapters if package.is_non_diffusers else ():
+        method = adapter.method("prepare_model_inputs")
+        for call in method.calls if method is not None and method.file in package.files else ():
+            target = call.func
+            if not isinstance(target, ast.Attribute) or target.attr != "to" or len(call.args) != 1 or method is None:
+                continue
+            level = root_name(target.value) if len(method.positional) > 3 else None
+            dtype = call.args[0]
+            of_module = (
+                isinstance(dtype, ast.Attribute) and dtype.attr == "dtype" and "parameters(" in ast.unparse(dtype)
+            )
+            if of_module and level is not None and level == method.positional[3] and _widened(method, call):
+                text = "the noise level is rounded to the dtype of the parameters"
+                yield Hit(method.file, call, text, "keep it in float32", fixable=False)
+
+
+def _widened(method: FunctionModel, call: ast.Call) -> bool:
+    """Whether what is rounded is made float32 right after, so that the rounding serves nothing."""
+    above = method.file.index.parent(call)
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("float", "double")
+    called = resolve(method.file, above) if isinstance(above, ast.Call) else None
+    if not isinstance(called, FunctionModel) or not isinstance(above, ast.Call):
+        return False
+    name = next((name for name, value in bind(above, called).items() if value is call), None)
+    return any(
+        node.attr in ("float", "double") and isinstance(node.value, ast.Name) and node.value.id == name
+        for node in called.file.index.nodes(ast.Attribute, called.node)
+    )
 
 
 def _given(function: FunctionModel, name: str) -> bool | None:
@@ -63,6 +99,17 @@ def fix(hit: Hit) -> str | None:
 
 _VELOCITY = "velocity = module(**model_inputs)[0]"
 FAILING = (
+    Example(
+        "the noise level",
+        {
+            "training": [
+                (
+                    '"timestep": timesteps[:, step],',
+                    '"timestep": «timesteps[:, step].to(next(module.parameters()).dtype)».float(),',
+                )
+            ]
+        },
+    ),
     Example("the sample", {"training": [("sample=latents[:, step].float()", "sample=«latents[:, step]»")]}),
     Example(
         "the previous sample",

@@ -145,7 +145,24 @@ def _entry(function: FunctionModel, value: ast.expr, depth: int = 0) -> Entry | 
     if not (isinstance(rows, ast.Slice) and rows.lower is None and rows.upper is None):
         return None
     known, offset = _offset(function, at)
+    later = _later(function, value.value)
+    if known and offset is not None and later is not None:
+        return Entry(later[0], offset + later[1], value)
     return Entry(ast.unparse(value.value), offset, value) if known else None
+
+
+def _later(function: FunctionModel, whole: ast.expr) -> tuple[str, int] | None:
+    """Return the trajectory, and from which entry on it is kept, of ``following = latents[:, 1:]``."""
+    bindings = reaching(function, whole) if isinstance(whole, ast.Name) else []
+    kept = bindings[0].value if len(bindings) == 1 and bindings[0].kind == "variable" else None
+    if not isinstance(kept, ast.Subscript) or not isinstance(kept.slice, ast.Tuple) or len(kept.slice.elts) != 2:
+        return None
+    rows, entries = kept.slice.elts
+    whole_rows = isinstance(rows, ast.Slice) and rows.lower is None and rows.upper is None
+    if not whole_rows or not isinstance(entries, ast.Slice) or entries.step is not None:
+        return None
+    first = function.file.value(entries.lower) if entries.lower is not None else 0
+    return (ast.unparse(kept.value), first) if isinstance(first, int) and first >= 0 else None
 
 
 def _offset(function: FunctionModel, at: ast.expr) -> tuple[bool, int | None]:
@@ -170,7 +187,13 @@ def _offset(function: FunctionModel, at: ast.expr) -> tuple[bool, int | None]:
     return False, None
 
 
+_NEXT = "latents[:, step + 1].float()"
+_KEPT = (
+    "        velocity = module(**model_inputs)[0].float()\n",
+    "        following = latents[:, 1:]\n        velocity = module(**model_inputs)[0].float()\n",
+)
 FAILING = (
+    Example("shifted twice", {"training": [_KEPT, (_NEXT, "«following[:, step + 1]».float()")]}),
     Example(
         "no next sample",
         {
@@ -221,6 +244,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("the next latents by themselves", {"training": [_KEPT, (_NEXT, "following[:, step].float()")]}),
     Example("from this entry to the next"),
     Example(
         "the index behind a name",

@@ -70,6 +70,11 @@ def _same(adapter: ClassModel) -> Hits:
         value = statement.value
         if method is None or not isinstance(value, ast.Tuple) or len(value.elts) != 2:
             continue
+        objects = [follow(method.file, item) for item in value.elts]
+        if objects[0] is objects[1] and isinstance(objects[0], (ast.Dict, ast.Call)):
+            text = "both branches are one dictionary: what is written into one, the other has too"
+            yield Hit(method.file, value.elts[1], text)
+            continue
         first, second = (_written(method, item) for item in value.elts)
         if first is not None and first == second:
             yield Hit(method.file, value.elts[1], "both branches get the same inputs, so that there is no guidance")
@@ -139,7 +144,27 @@ _GUIDED = 'guided = unconditional + guidance["cfg_text_scale"] * (velocity - unc
 _RETURN = 'return conditional, {**shared, "text_token_ids": None, "text_attention_mask": None}'
 _HELPER = "\n\ndef guide(conditional, unconditional, scale):\n    return {}\n"
 _BEFORE = "\n\n@DiffusionModelBase.register("
+_PAIR = (
+    '        conditional = {**shared, "text_token_ids": ids, "text_attention_mask": mask}\n'
+    '        return conditional, {**shared, "text_token_ids": None, "text_attention_mask": None}\n'
+)
+_BRANCHES = """        branches = {{
+            "{}": {{**shared, "text_token_ids": ids, "text_attention_mask": mask}},
+            "{}": {{**shared, «"text_token_ids"»: None, «"text_attention_mask"»: None}},
+        }}
+        return tuple(branches[name] for name in sorted(branches))
+"""
+_ALIASED = """        conditional = unconditional = shared
+        conditional.update(text_token_ids=ids, text_attention_mask=mask)
+        unconditional.update(text_token_ids=None, text_attention_mask=None)
+        return conditional, «unconditional»
+"""
 FAILING = (
+    Example(
+        "sorted by name",
+        {"training": [(_PAIR, _BRANCHES.format("with_text", "empty"))]},
+    ),
+    Example("one dictionary under two names", {"training": [(_PAIR, _ALIASED)]}),
     Example("the same inputs twice", {"training": [(_RETURN, "return conditional, «conditional»")]}),
     Example("a copy", {"training": [(_RETURN, "return conditional, «dict(conditional)»")]}),
     Example(
@@ -201,6 +226,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "the branches in the order of their names",
+        {"training": [(_PAIR, _BRANCHES.format("conditional", "unconditional").replace("«", "").replace("»", ""))]},
+    ),
     Example(
         "a copy that is changed",
         {

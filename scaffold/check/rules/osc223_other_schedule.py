@@ -16,11 +16,12 @@ import ast
 import re
 
 from scaffold.check.example import Example
+from scaffold.check.example_schedules import ASKED
 from scaffold.check.model.calls import keyword
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
-from scaffold.check.model.schedules import SPACED, schedule_of
+from scaffold.check.model.schedules import SPACED, asked_only, schedule_of
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -171,7 +172,7 @@ def _twice(function: FunctionModel) -> Hits:
 
 def _timesteps(function: FunctionModel) -> Hits:
     """Look for sigmas that go in without timesteps of their own: the scheduler makes 1000 times them of it."""
-    given = [call for call in function.calls if _sets_sigmas(call)]
+    given = [call for call in function.calls if _sets_sigmas(call) and not asked_only(function, call)]
     stored = [
         n
         for n in function.file.index.nodes(ast.Attribute, function.node)
@@ -261,6 +262,7 @@ FAILING = (
 PASSING = (
     Example("the pipeline's", {"spec": _SPEC}),
     Example("nothing recorded"),
+    Example("the levels of a scheduler that is made to be asked", {"common": [ASKED]}),
     Example(
         "upwards, and turned",
         {

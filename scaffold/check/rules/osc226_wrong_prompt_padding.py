@@ -15,9 +15,10 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import keyword
+from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.sides import side_of
+from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.streams import reads
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -41,6 +42,22 @@ def check(package: Package) -> Hits:
                 yield from _padded(function, call)
         for node in function.file.index.nodes(ast.Compare, function.node):
             yield from _compared(function, node)
+        yield from _foreign(side, function)
+
+
+def _foreign(side: Side, function: FunctionModel) -> Hits:
+    """Look for ids of the prompt beside the mask of the chat prompt, which is padded to another length."""
+    for item in function.returns:
+        pair = item.value.elts if isinstance(item.value, ast.Tuple) and len(item.value.elts) == 2 else []
+        if not pair:
+            continue
+        words = origin(side, function, pair[0]).strings
+        if "prompt_token_ids" not in words or words & {"prompts", "input_ids"}:
+            continue
+        for node in function.file.index.nodes(ast.Subscript, pair[1]):
+            if function.file.value(node.slice) == "attention_mask":
+                text = "this mask belongs to the chat prompts of the agent loop, not to prompt_token_ids"
+                yield Hit(function.file, node, text)
 
 
 def _padded(function: FunctionModel, call: ast.Call) -> Hits:
@@ -135,6 +152,11 @@ def _is_mask(function: FunctionModel, node: ast.Compare) -> bool:
 
 
 FAILING = (
+    Example(
+        "the mask of another column",
+        {"training": [(_MASK, '«micro_batch["attention_mask"]»[:, : ids.shape[1]].to(device, torch.bool)')]},
+        also=("OSC134",),
+    ),
     Example(
         "one token too many", {"training": [(_MASK, "«torch.arange(ids.shape[1], device=device) <= lengths[:, None]»")]}
     ),

@@ -19,11 +19,13 @@ from scaffold.check.model.dataflow import unpacked_at
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_formula import METHOD, SCALE, Formula
 from scaffold.check.model.guidance_gates import (
+    ENDS,
     gate_comparisons,
     is_inverted,
     may_mix,
     plain_scale,
     selected_wrongly,
+    tests_of_mode,
     tests_turned_round,
 )
 from scaffold.check.model.guidance_renorm import other_renorms
@@ -46,6 +48,9 @@ _RENORM = (
     "\n            norm = torch.linalg.vector_norm(guided, dim=-1, keepdim=True)"
     "\n            guided = guided * {}"
 )
+_ONE_NORM = _RENORM.format("(target / (norm + 1e-8)).clamp(min=0.0, max=1.0)").replace(
+    "torch.linalg.vector_norm(guided, dim=-1, keepdim=True)", "«torch.linalg.vector_norm(guided)»"
+)
 _RENORMS = 'renorms = ["global"]\nrenorm_type = "cfg_renorm_type"\nepsilon = 1e-08\n'
 _SPEC = """[upstream]
 version = "0.27.0rc1"
@@ -57,18 +62,6 @@ text_scale = "cfg_text_scale"
 """
 
 
-_ENDS = {
-    "low": "low",
-    "lo": "low",
-    "lower": "low",
-    "start": "low",
-    "min": "low",
-    "high": "high",
-    "hi": "high",
-    "upper": "high",
-    "end": "high",
-    "max": "high",
-}
 _FORMULAS = {"u+s(c-u)": (SCALE, 1 - SCALE), "c+s(c-u)": (1 + SCALE, -SCALE)}
 
 
@@ -84,6 +77,9 @@ def check(package: Package) -> Hits:
             for node in function.file.index.nodes(ast.BinOp, function.node):
                 if function.file in package.files and may_mix(function, node):
                     yield from _weights(package, formula, function, node)
+        for test in tests_of_mode(method, formula.negative):
+            text = "old and new log-probs are computed in different modes, and only one of them is guided"
+            yield Hit(method.file, test, text, "guide in both modes")
         for test in tests_turned_round(method, formula.negative):
             yield Hit(method.file, test, "the branch without the prompt runs where no guidance is asked for")
     if not any(True for _ in sampling_calls(side)):
@@ -128,7 +124,7 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
             place = unpacked_at(function.file, name)
             if place is not None and place[1] < 2 and "interval" in ast.unparse(place[0]):
                 ends[name.id] = ("low", "high")[place[1]]
-                said = _ENDS.get(name.id.rstrip("_"))
+                said = ENDS.get(name.id.rstrip("_"))
                 if said is not None and said != ends[name.id]:
                     yield Hit(function.file, name, f"{name.id} is the {ends[name.id]} end of the interval")
     if not ends:
@@ -172,6 +168,18 @@ def _gates(side: Side, function: FunctionModel, package: Package) -> Hits:
 
 
 FAILING = (
+    Example(
+        "in training mode alone",
+        {
+            "training": [
+                (
+                    'if guidance["cfg_text_scale"] > 1.0:',
+                    'if «guidance["cfg_text_scale"] > 1.0 and module.training»:',
+                )
+            ]
+        },
+    ),
+    Example("one norm for the batch", {"spec": _SPEC + _RENORMS, "training": [(_GUIDED, _GUIDED + _ONE_NORM)]}),
     Example(
         "a sum",
         {

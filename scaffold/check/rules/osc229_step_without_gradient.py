@@ -67,6 +67,19 @@ def _block(method: FunctionModel, block: ast.With) -> Hits:
             )
 
 
+def _by_helper(side: Side, method: FunctionModel, value: ast.expr | None) -> Hits:
+    """Look for results that a function detaches before they are returned."""
+    given = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
+    helper = side.called(method, given) if isinstance(given, ast.Call) else None
+    if helper is None or not isinstance(given, ast.Call) or not given.args:
+        return
+    for item in helper.returns:
+        for call in helper.file.index.nodes(ast.Call, item.value) if item.value is not None else ():
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "detach":
+                yield Hit(helper.file, call, f"{method.name}() returns the log-prob through this, without its gradient")
+                return
+
+
 def _detached(side: Side, method: FunctionModel) -> Hits:
     """Look for ``detach`` on the way from the module to the log-prob, and of the log-prob."""
     seen: set[ast.AST] = set()
@@ -78,6 +91,7 @@ def _detached(side: Side, method: FunctionModel) -> Hits:
                 seen.add(node)
                 yield Hit(file, node, "the velocity is cut off from the module that computed it")
     for statement in method.returns:
+        yield from _by_helper(side, method, statement.value)
         first = statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else None
         while isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute):
             if first.func.attr in ("detach", "item"):
@@ -94,7 +108,18 @@ def _of_module(method: FunctionModel, node: ast.AST) -> bool:
     return any(isinstance(call.func, ast.Name) and call.func.id == method.positional[0] for call in calls)
 
 
+_RESULT = "        return log_prob, prev_sample_mean, std_dev_t, sqrt_dt\n"
+_HELPED = [
+    (_RESULT, "        return _wide(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)\n"),
+    (
+        "@DiffusionModelBase.register(",
+        "def _wide(*tensors):\n    return tuple({}.float() for tensor in tensors)\n\n\n@DiffusionModelBase.register(",
+    ),
+]
 FAILING = (
+    Example(
+        "detached by a helper", {"training": [_HELPED[0], (_HELPED[1][0], _HELPED[1][1].format("«tensor.detach()»"))]}
+    ),
     Example(
         "one branch",
         {
@@ -131,6 +156,7 @@ FAILING = (
     Example("the log-prob", {"training": [("return log_prob, prev", "return «log_prob.detach()», prev")]}),
 )
 PASSING = (
+    Example("converted by a helper", {"training": [_HELPED[0], (_HELPED[1][0], _HELPED[1][1].format("tensor"))]}),
     Example("with gradients"),
     Example(
         "a norm",

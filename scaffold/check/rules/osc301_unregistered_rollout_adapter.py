@@ -1,4 +1,4 @@
-"""The rollout adapter is not registered for rollout.
+"""The rollout adapter is not registered for rollout, or only under a condition that nothing meets.
 
 vllm-omni's worker asks the registry for the pipeline of an architecture and algorithm. Without
 ``@VllmOmniPipelineBase.register(…)`` it takes the upstream pipeline: images come out, but no trajectory, no log-probs
@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.environment import needed_variable, sets
 from scaffold.check.model.package import Package
+from scaffold.check.model.unexecuted import never_runs
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC301"
@@ -31,9 +34,15 @@ def check(package: Package) -> Hits:
         for adapter in package.rollout_adapters:
             if not any(registration.cls == adapter for registration in registered):
                 # One class of a package may serve another as a tool; without any, the adapter is what is missing.
-                if not registered:
+                if not any(_is_pipeline(registration.cls) for registration in registered):
                     yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for rollout")
     for registration in registered:
+        variable = needed_variable(registration.file, registration.call)
+        if variable is not None and not sets(package, variable):
+            text = f"register() runs only where {variable} is set, and no script sets it"
+            yield Hit(registration.file, registration.call, text, "register the class without a condition")
+        elif never_runs(registration.file, registration.call):
+            yield Hit(registration.file, registration.call, "this register() never runs")
         if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(
             registration.call
         ):
@@ -41,10 +50,51 @@ def check(package: Package) -> Hits:
             yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
 
 
+def _is_pipeline(cls: ClassModel | None) -> bool:
+    """Whether a class is, or may be, a pipeline."""
+    return (
+        cls is None
+        or not cls.resolved
+        or any(name.startswith("vllm_omni.") or "Pipeline" in name for name in cls.external)
+    )
+
+
 _DECORATOR = '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
 _CLASS = ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»(")
+_LAST = '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n        return decoded\n'
+_CONDITION = """
+
+import os
+
+{test}:
+    «VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")»(ToyPipelineWithLogProb)
+"""
 FAILING = (
     Example("no decorator", {"rollout": [(_DECORATOR, ""), _CLASS]}),
+    Example(
+        "where a variable is set",
+        {"rollout": [(_DECORATOR, ""), (_LAST, _LAST + _CONDITION.format(test='if os.environ.get("TOY")'))]},
+    ),
+    Example(
+        "where a variable has a value",
+        {
+            "rollout": [
+                (_DECORATOR, ""),
+                (_LAST, _LAST + _CONDITION.format(test='if os.getenv("TOY", "off").lower() != "off"')),
+            ]
+        },
+    ),
+    Example(
+        "the decorator of another class",
+        {
+            "rollout": [
+                (_DECORATOR, ""),
+                ("class _ToySchedulerAdapter:\n", _DECORATOR + "class _ToySchedulerAdapter:\n"),
+                _CLASS,
+            ]
+        },
+        also=("OSC302",),
+    ),
     Example(
         "no algorithm",
         {"rollout": [(_DECORATOR, '@«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»\n')]},
@@ -64,5 +114,28 @@ FAILING = (
 PASSING = (
     Example("registered"),
     Example("of diffusers, registered", base="diffusers"),
+    Example(
+        "where no variable forbids it",
+        {
+            "rollout": [
+                (_DECORATOR, ""),
+                (
+                    _LAST,
+                    _LAST
+                    + _CONDITION.format(test='if os.environ.get("TOY", "1") == "1"').replace("«", "").replace("»", ""),
+                ),
+            ]
+        },
+    ),
+    Example(
+        "where a variable is set that the scripts set",
+        {
+            "rollout": [
+                (_DECORATOR, ""),
+                (_LAST, _LAST + _CONDITION.format(test='if "TOY" in os.environ').replace("«", "").replace("»", "")),
+            ],
+            "launch": [("set -xeuo pipefail\n", "set -xeuo pipefail\nexport TOY=1\n")],
+        },
+    ),
     Example("positional", {"rollout": [(_DECORATOR, _DECORATOR.replace("algorithm=", ""))]}),
 )

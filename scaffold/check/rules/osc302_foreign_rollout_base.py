@@ -1,7 +1,8 @@
-"""The registered rollout adapter does not inherit a pipeline of vllm-omni.
+"""The registered rollout adapter does not inherit a pipeline of vllm-omni, or steps over it.
 
 The worker builds the registered class in the place of the upstream pipeline and expects everything that a pipeline
-has: loading, weights, requests, decoding. A class of its own lacks it, and an upstream fix never reaches it.
+has: loading, weights, requests, decoding. A class of its own lacks it, and an upstream fix never reaches it. An import
+that falls back to a plain module gives such a class, and ``super(ToyPipeline, self)`` begins behind the pipeline.
 
     class ToyPipelineWithLogProb:                       # or a pipeline of diffusers
         def forward(self, req): …
@@ -11,9 +12,12 @@ Instead: inherit the upstream pipeline of the model, and override what rollout n
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.recorded_facts import numbers, recorded, release
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC302"
@@ -28,7 +32,11 @@ def check(package: Package) -> Hits:
     """Look at the ancestors of what is registered."""
     for registration in package.registered("rollout"):
         cls = registration.cls
-        if cls is None or not cls.resolved:
+        if cls is None:
+            continue
+        yield from _elsewhere(package, cls)
+        yield from _stepped_over(cls)
+        if not cls.resolved:
             continue
         wanted = recorded(package, "upstream", "class")
         pipelines = [base for base in cls.external if base.startswith("vllm_omni.") and "Pipeline" in base]
@@ -41,14 +49,63 @@ def check(package: Package) -> Hits:
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")
 
 
+def _elsewhere(package: Package, cls: ClassModel) -> Hits:
+    """Look for the recorded pipeline, imported from a module that the release does not have it in."""
+    wanted, module = recorded(package, "upstream", "class"), recorded(package, "upstream", "module")
+    if not wanted or not module or release(package) != numbers(recorded(package, "upstream", "version")):
+        return
+    for base in cls.node.bases:
+        for binding in cls.file.names.get(base.id, []) if isinstance(base, ast.Name) else ():
+            taken, _, name = (binding.target or "").rpartition(".")
+            # A package above the module may hand the class on.
+            if name != wanted or not taken.startswith("vllm_omni.") or f"{module}.".startswith(f"{taken}."):
+                continue
+            yield Hit(cls.file, binding.node, f"{wanted} is in {module}, not in {taken}", f"import it from {module}")
+
+
+def _stepped_over(cls: ClassModel) -> Hits:
+    """Look for ``super(Base, self)`` with the pipeline itself: it begins behind the pipeline."""
+    pipelines = [base for base in cls.bases if isinstance(base, str) and base.startswith("vllm_omni.")]
+    for method in cls.methods.values():
+        for call in method.calls:
+            outer = method.file.index.parent(call)
+            if not (isinstance(call.func, ast.Name) and call.func.id == "super" and len(call.args) == 2):
+                continue
+            if isinstance(outer, ast.Attribute) and outer.attr in ("forward", "__init__", "load_weights"):
+                name = method.file.qualified(call.args[0])
+                if name in pipelines and len(pipelines) == 1:
+                    short = str(name).rpartition(".")[2]
+                    text = f"super({short}, …) begins behind {short}, whose {outer.attr}() never runs"
+                    yield Hit(method.file, call, text, "write super()")
+
+
 _CLASS = "class ToyPipelineWithLogProb(ToyPipeline):"
 _SPEC = 'schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "{}"\n'
+_MODULE = 'module = "vllm_omni.diffusion.models.toy.pipeline_toy"\n'
+_IMPORT = "from vllm_omni.diffusion.models.toy.pipeline_toy import ToyPipeline\n"
+_GUESS = _IMPORT.strip().replace("pipeline_toy", "toy_pipeline")
 FAILING = (
     Example(
         "the pipeline of another model",
         {
             "spec": _SPEC.format("BoatPipeline"),
             "rollout": [(_CLASS, _CLASS.replace("ToyPipelineWithLogProb", "«ToyPipelineWithLogProb»"))],
+        },
+    ),
+    Example(
+        "the pipeline stepped over",
+        {"rollout": [("super().forward(req)", "«super(ToyPipeline, self)».forward(req)")]},
+    ),
+    Example(
+        "an import that falls back to a plain module",
+        {
+            "spec": _SPEC.format("ToyPipeline") + _MODULE,
+            "rollout": [
+                (
+                    _IMPORT,
+                    f"\ntry:\n    «{_GUESS}»\nexcept ImportError:\n    from torch.nn import Module as ToyPipeline\n",
+                )
+            ],
         },
     ),
     Example("no base", {"rollout": [(_CLASS, "class «ToyPipelineWithLogProb»:")]}),
@@ -64,6 +121,17 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "super with its own class",
+        {"rollout": [("super().forward(req)", "super(ToyPipelineWithLogProb, self).forward(req)")]},
+    ),
+    Example(
+        "from the package above the recorded module",
+        {
+            "spec": _SPEC.format("ToyPipeline") + _MODULE,
+            "rollout": [(_IMPORT, _IMPORT.replace(".pipeline_toy", ""))],
+        },
+    ),
     Example("the recorded pipeline", {"spec": _SPEC.format("ToyPipeline")}),
     Example("the upstream pipeline"),
     Example(

@@ -19,6 +19,7 @@ from scaffold.check.model.batch_dimensions import KEEPING, in_front
 from scaffold.check.model.dataflow import arguments, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_dimensions import TENSORS, new_latents, put_on, recorded_unbatched
 from scaffold.check.model.recorded_facts import recorded_number
 from scaffold.check.model.sde import sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
@@ -30,17 +31,18 @@ SEVERITY = "error"
 CHECKLIST = ("R4",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "step on (1, tokens, channels): put a batch dimension on velocity and latents, take it off the result"
-_TENSORS = ("model_output", "sample")
 
 
 def check(package: Package) -> Hits:
     """Look whether both tensors of a wrapper's step get a batch dimension."""
     side = side_of(package, "rollout")
+    for function, entry in recorded_unbatched(side):
+        yield Hit(function.file, entry, "recorded without a batch dimension, and stacked as if it had one")
     flat = recorded_number(package, "upstream", "sample_rank") == 2
     for function, call in sampling_calls(side):
         if function.name != "step" or function.cls is None or function.cls in side.adapters:
             continue
-        values = [(name, value) for name in _TENSORS if (value := sampling_argument(call, name)) is not None]
+        values = [(name, value) for name in TENSORS if (value := sampling_argument(call, name)) is not None]
         batched = [_batched(side, function, value, 0) for _, value in values]
         # Known from the upstream pipeline; or the result is taken apart; or one of the two has it.
         needed = flat or True in batched or _unbatched_result(function, call)
@@ -57,13 +59,8 @@ def check(package: Package) -> Hits:
 
 def _kept(function: FunctionModel, call: ast.Call) -> Hits:
     """Look for latents that go back with other dimensions than the pipeline gave."""
-    given = [sampling_argument(call, name) for name in _TENSORS]
-    counts = {in_front(function, value) if value is not None else None for value in given}
-    put_on = counts.pop() if len(counts) == 1 else None
-    statement = function.file.index.parent(call)
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-    if not put_on or put_on < 0 or not isinstance(first, ast.Name):
+    added, first = put_on(function, call), new_latents(function, call)
+    if not added or added < 0 or first is None:
         return
     for item in function.returns:
         value = item.value
@@ -73,9 +70,9 @@ def _kept(function: FunctionModel, call: ast.Call) -> Hits:
             left = in_front(function, part, first)
             if left is None:
                 continue
-            if left + put_on > 0:
+            if left + added > 0:
                 yield Hit(function.file, written, "the pipeline gets latents with the batch dimension that was put on")
-            elif left + put_on < 0:
+            elif left + added < 0:
                 yield Hit(function.file, written, "the pipeline gets latents with a dimension less than it gave")
 
 
@@ -99,6 +96,9 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
         return None
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         name = value.func.attr
+        if function.file.qualified(value.func) == "torch.atleast_3d" and value.args:
+            # Of (tokens, channels) it makes (tokens, channels, 1): the new dimension is the last.
+            return _batched(side, function, value.args[0], depth + 1)
         if name == "unsqueeze":
             at = (
                 value.args[0]
@@ -164,6 +164,15 @@ _SPEC = '[upstream]\nversion = "0.27.0rc1"\nsample_rank = 2\n'
 FAILING = (
     Example("left on the result", {"rollout": [(_RETURN, "return _StepOutput(«prev_sample», log_prob)")]}),
     Example(
+        "recorded without it",
+        {
+            "rollout": [
+                ("self._latents.append(sample)", "self._latents.append(«sample[0]»)"),
+                ("self._latents.append(prev_sample)", "self._latents.append(«prev_sample.squeeze(0)»)"),
+            ]
+        },
+    ),
+    Example(
         "left on the latents alone",
         {"rollout": [(_RETURN, _RETURN.replace("prev_sample[0]", "«prev_sample»"))]},
     ),
@@ -223,6 +232,16 @@ FAILING = (
         },
     ),
     Example(
+        "a dimension put last",
+        {
+            "rollout": [
+                (_OUTPUT, "model_output=«torch.atleast_3d(model_output.float())»,"),
+                (_SAMPLE, "sample = torch.atleast_3d(sample.float())"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
+    Example(
         "both, where the pipeline is known",
         {
             "spec": _SPEC,
@@ -236,6 +255,20 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "recorded without it, and put on at the end",
+        {
+            "rollout": [
+                ("self._latents.append(sample)", "self._latents.append(sample[0])"),
+                ("self._latents.append(prev_sample)", "self._latents.append(prev_sample[0])"),
+                ("torch.stack(self._latents, dim=1)", "torch.stack(self._latents)[None]"),
+            ]
+        },
+    ),
+    Example(
+        "a dimension more or not",
+        {"rollout": [(_OUTPUT, "model_output=torch.atleast_3d(model_output.float()[None]),")]},
+    ),
     Example("both get a batch dimension"),
     Example(
         "and another one behind it",

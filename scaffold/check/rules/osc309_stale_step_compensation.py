@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.example_schedules import ASKED
 from scaffold.check.model.calls import argument
 from scaffold.check.model.dataflow import arguments
 from scaffold.check.model.functions import FunctionModel
@@ -40,7 +41,7 @@ def check(package: Package) -> Hits:
     """Compare what is handed to the pipeline, and to the shared schedule, with what the release needs."""
     side, training = side_of(package, "rollout"), side_of(package, "training")
     needed = _needed(package, side)
-    handed = list(handed_steps(side))
+    handed = list(handed_steps(side, release(package)))
     for function, node, offset in handed:
         # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
         if needed is not None and offset not in (0, needed):
@@ -48,7 +49,7 @@ def check(package: Package) -> Hits:
             yield Hit(
                 function.file,
                 node,
-                f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {_shown(needed)}",
+                f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {needed or 0:+d}",
             )
     if needed and not any(offset == needed for _, _, offset in handed):
         yield from _missing(package, side, needed)
@@ -91,10 +92,6 @@ def _needed(package: Package, side: Side) -> int | None:
         return 0 if installed >= (0, 24) else None
     spoken = any(mark in function.file.data for function in side.functions for mark in _SPEAKS)
     return 0 if spoken and installed >= (0, 24) else None
-
-
-def _shown(needed: int) -> str:
-    return f"{needed:+d}" if needed else "nothing added"
 
 
 def _missing(package: Package, side: Side, needed: int) -> Hits:
@@ -156,6 +153,10 @@ request_offset = {}
 """
 _POINTS = "torch.linspace(1, 0, max(num_inference_steps, 2), dtype=torch.float32)"
 _PIN = 'dependencies = ["vllm-omni==0.27.0rc1"]'
+_NEWER = """\
+        if Version(vllm_omni.__version__) {} Version("0.22"):
+            params.num_inference_steps = {}
+"""
 FAILING = (
     Example(
         "a correction for 0.22 left in place",
@@ -166,6 +167,15 @@ FAILING = (
                     "        # vllm-omni 0.22 takes one step more.\n"
                     "        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n" + _CALL,
                 )
+            ]
+        },
+    ),
+    Example(
+        "a correction for every release since",
+        {
+            "rollout": [
+                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
+                (_CALL, _NEWER.format(">=", "«params.num_inference_steps - 1»") + _CALL),
             ]
         },
     ),
@@ -235,6 +245,19 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a correction for an older release",
+        {
+            "rollout": [
+                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
+                (_CALL, _NEWER.format("<=", "params.num_inference_steps - 1") + _CALL),
+            ]
+        },
+    ),
+    Example(
+        "the levels of a scheduler that is made to be asked",
+        {"spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'), "common": [ASKED]},
+    ),
     Example(
         "as many points as the release takes",
         {

@@ -43,6 +43,8 @@ _SEEKING = {
     "find",
     "index",
 }
+_LETTERS = {"lower", "upper", "title", "capitalize", "casefold", "swapcase"}
+_TRIMMING = {"strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "replace"}
 _SAME = {"equal", "array_equal", "allclose"}
 
 
@@ -51,6 +53,7 @@ def check(package: Package) -> Hits:
     side = side_of(package, "rollout")
     for function in side.functions:
         yield from _markers(package, side, function)
+        yield from _rewritten(package, side, function)
     if any(_compares(side, function) for function in side.functions):
         return
     for function in side.functions:
@@ -75,6 +78,49 @@ def _markers(package: Package, side: Side, function: FunctionModel) -> Hits:
         if sought:
             text = f"special tokens are left out of the text here, and {sought[0]!r} is looked for in it"
             yield Hit(function.file, skip, text, "decode with skip_special_tokens=False")
+
+
+def _rewritten(package: Package, side: Side, function: FunctionModel) -> Hits:
+    """Look for decoded text that is returned with other blanks or letters, without a look at its ids."""
+    for call in function.calls:
+        name = attribute_name(call)
+        changes = name in _LETTERS or (name == "join" and _squeezes(function, call))
+        if not changes or function.file not in package.files:
+            continue
+        prepared = any(attribute_name(c) == name for f in package.preprocessors for c in f.index.nodes(ast.Call))
+        if not _returned(function, call) or (prepared and name != "join") or (name == "join" and _splits(package)):
+            continue
+        decoded = [node for _, node in origin(side, function, call).calls() if _of_tokenizer(node, _DECODING)]
+        tests = [(f, test) for f in side.functions for test in _tests(f)]
+        if decoded and not any(node is call for f, test in tests for _, node in origin(side, f, test).calls()):
+            text = "the decoded text is changed here, and the data script encodes it as it is"
+            yield Hit(function.file, call, text, "hand the text on as it was encoded")
+
+
+def _returned(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a text is what the function returns, perhaps stripped: not what a test of it returns."""
+    inner: ast.AST = call
+    for outer in function.file.index.ancestors(call):
+        if isinstance(outer, ast.Return):
+            return True
+        kept = isinstance(outer, ast.Call) and outer.func is inner and attribute_name(outer) in _TRIMMING
+        if not kept and not (isinstance(outer, ast.Attribute) and outer.attr in _TRIMMING):
+            return False
+        inner = outer
+    return False
+
+
+def _squeezes(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a call is ``" ".join(text.split())``."""
+    part = call.args[0] if call.args else None
+    plain = isinstance(part, ast.Call) and attribute_name(part) == "split" and not part.args and not part.keywords
+    return plain and isinstance(call.func, ast.Attribute) and isinstance(function.file.value(call.func.value), str)
+
+
+def _splits(package: Package) -> bool:
+    return any(
+        attribute_name(call) in ("split", "sub") for f in package.preprocessors for call in f.index.nodes(ast.Call)
+    )
 
 
 def _sought(function: FunctionModel) -> set[str]:
@@ -149,8 +195,15 @@ _CHECK = (
     '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n'
 )
 _DECODE = "self.tokenizer.decode(ids, skip_special_tokens=False)"
+_STRIPPED = 'decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()\n'
+_CHAT = _STRIPPED + '        if "user" in decoded:\n            return {}\n'
 FAILING = (
     Example("no comparison", {"rollout": [(_CHECK, ""), (_DECODE, f"«{_DECODE}»")]}),
+    Example(
+        "blanks squeezed",
+        {"rollout": [(_STRIPPED, _CHAT.format('«" ".join(decoded.partition("user")[2].split())»'))]},
+    ),
+    Example("in small letters", {"rollout": [(_STRIPPED, _CHAT.format("«decoded.lower()»"))]}),
     Example(
         "a comparison that is only printed",
         {
@@ -190,6 +243,29 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a test of the text in small letters",
+        {
+            "rollout": [
+                (
+                    "    def _decode_prompt(",
+                    "    def _asks(self, prompt) -> bool:\n"
+                    '        return self.tokenizer.decode(prompt["prompt_token_ids"]).lower().startswith("draw")\n\n'
+                    "    def _decode_prompt(",
+                )
+            ]
+        },
+    ),
+    Example("stripped", {"rollout": [(_STRIPPED, _CHAT.format('decoded.partition("user")[2].strip()'))]}),
+    Example(
+        "blanks squeezed on both sides",
+        {
+            "rollout": [(_STRIPPED, _CHAT.format('" ".join(decoded.partition("user")[2].split())'))],
+            "data": [
+                ("tokenizer.encode(text.strip(), add", 'tokenizer.encode(" ".join(text.split()), add'),
+            ],
+        },
+    ),
     Example(
         "without special tokens that nobody looks for",
         {

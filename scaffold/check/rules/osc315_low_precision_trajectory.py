@@ -19,7 +19,7 @@ from scaffold.check.model.calls import keyword
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.precision import is_float32
+from scaffold.check.model.precision import Given, dtype_of, is_float32
 from scaffold.check.model.sde import appended, sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -55,6 +55,12 @@ def check(package: Package) -> Hits:
             if node not in seen:
                 seen.add(node)
                 yield Hit(around.file, node, f"the trajectory is recorded in low precision: {ast.unparse(node)}")
+        for around, node in _rounded(side, function, value, given):
+            if node not in seen:
+                seen.add(node)
+                yield Hit(
+                    around.file, node, f"the trajectory is recorded in the engine's precision: {ast.unparse(node)}"
+                )
         for around, append in _appends(side, function, value):
             entry = append.args[0] if append.args else None
             if entry is not None and entry not in seen and not _has_cast(around, entry):
@@ -93,6 +99,19 @@ def _casts(side: Side, function: FunctionModel, value: ast.expr) -> Iterator[tup
         for around, _, node in _on_the_way(side, start, expr):
             if isinstance(node, ast.Call) and _is_low(around, node):
                 yield around, node
+
+
+def _rounded(
+    side: Side, function: FunctionModel, value: ast.expr, given: Given
+) -> Iterator[tuple[FunctionModel, ast.Call]]:
+    """Yield where a recorded value takes the precision of a tensor that is certainly the engine's."""
+    for around, append in _appends(side, function, value):
+        entry = append.args[0] if append.args else None
+        for call in around.file.index.nodes(ast.Call, entry) if entry is not None else ():
+            like = dtype_of(call)
+            if like is not None and not _of_other_use(side, around, call):
+                if is_float32(side, around, like, given) is False:
+                    yield around, call
 
 
 def _on_the_way(side: Side, function: FunctionModel, expr: ast.expr) -> Iterator[tuple[FunctionModel, object, ast.AST]]:
@@ -144,6 +163,22 @@ FAILING = (
         {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(torch.bfloat16)»)\n")]},
     ),
     Example(
+        "cast to the model's precision",
+        {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(model_output.dtype)»)\n")]},
+    ),
+    Example(
+        "cast to the precision that came",
+        {
+            "rollout": [
+                (
+                    "        sample = sample.float()[None]\n",
+                    "        given = sample\n        sample = sample.float()[None]\n",
+                ),
+                (_APPEND, "            self._latents.append(«prev_sample.type_as(given)»)\n"),
+            ]
+        },
+    ),
+    Example(
         "cast at the end",
         {"rollout": [("torch.stack(self._latents, dim=1).cpu()", "«torch.stack(self._latents, dim=1).cpu().half()»")]},
     ),
@@ -178,6 +213,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "as wide as it was",
+        {"rollout": [(_APPEND, "            self._latents.append(prev_sample.to(sample.dtype))\n")]},
+    ),
     Example("float32 throughout"),
     Example(
         "a copy for the model",

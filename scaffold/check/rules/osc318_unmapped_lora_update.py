@@ -20,6 +20,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.one_shot import one_shot_flag
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded
@@ -55,6 +56,8 @@ def check(package: Package) -> Hits:
             )
         elif (twice := _folded_and_bound(hook)) is not None:
             yield Hit(hook.file, twice, "the update is folded into the weights, and handed on to be added once more")
+        elif (once := one_shot_flag(hook, adapter)) is not None:
+            yield Hit(hook.file, once, "every update behind the first one is thrown away here")
         elif (lost := _lost_function(hook)) is not None:
             yield Hit(hook.file, lost, f"{lost.name}() of {HOOK}() is never called, and the update is lost")
         elif _answers_nothing(hook):
@@ -164,6 +167,22 @@ FAILING = (
         },
     ),
     Example(
+        "only the first update",
+        {
+            "rollout": [
+                (
+                    "        self.scheduler_kwargs = {}\n",
+                    "        self.scheduler_kwargs = {}\n        self._folded = False\n",
+                ),
+                (
+                    _HOOK.splitlines(keepends=True)[0],
+                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                    "        if «self._folded»:\n            return {}, peft_config\n        self._folded = True\n",
+                ),
+            ]
+        },
+    ),
+    Example(
         "never loaded",
         {
             "rollout": [
@@ -215,7 +234,29 @@ FAILING = (
         },
     ),
 )
+_KEPT = (
+    "        self.scheduler_kwargs = {}\n",
+    "        self.scheduler_kwargs = {}\n        self._folded = False\n",
+)
+_FOLD = """    def map_lora_update_to_engine(self, tensors, peft_config):
+        if self._folded:
+            return {{}}, peft_config
+        self._folded = {}
+"""
 PASSING = (
+    Example(
+        "a flag that the next weights take back",
+        {
+            "rollout": [
+                _KEPT,
+                (_HOOK.splitlines(keepends=True)[0], _FOLD.format("True")),
+                (
+                    "    def load_weights(self, weights) -> set[str]:\n",
+                    "    def load_weights(self, weights) -> set[str]:\n        self._folded = False\n",
+                ),
+            ]
+        },
+    ),
     Example("the update gets the engine's names"),
     Example(
         "renamed in a helper",

@@ -20,6 +20,7 @@ from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.recorded_dimensions import gets_batch
 from scaffold.check.model.sde import gated, of_window, options
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.window_comparisons import wrong_comparisons
@@ -81,11 +82,8 @@ def _chosen(function: FunctionModel) -> Hits:
                 yield Hit(function.file, end, "the window is not as long as its size")
     for call in function.calls:
         target = call.func
-        if (
-            isinstance(target, ast.Attribute)
-            and target.attr in ("randint", "randrange", "integers")
-            and len(call.args) > 1
-        ):
+        draws = isinstance(target, ast.Attribute) and target.attr in ("randint", "randrange", "integers")
+        if draws and len(call.args) > 1:
             text = written_out(function, call.args[1])
             if size not in text and size not in written_out(function, call.args[0]):
                 yield Hit(function.file, call.args[1], "a window that begins here ends behind its range")
@@ -154,6 +152,8 @@ def _stacked(side: Side) -> Hits:
         for option in options(side, part):
             for around, file, node in origin(side, option.function, option.value).nodes:
                 if around is None or not isinstance(node, ast.Call) or file.qualified(node.func) != "torch.stack":
+                    continue
+                if gets_batch(file, node):
                     continue
                 given = argument(node, "dim", 1)
                 found[node] = (file, file.value(given) if given is not None else 0)

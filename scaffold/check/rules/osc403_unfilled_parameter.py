@@ -17,10 +17,11 @@ from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.key_tables import RecordedKeys, Rename, folded, key_tables, recorded_keys, renamed
-from scaffold.check.model.module_parameters import built_parameters
+from scaffold.check.model.module_parameters import built_buffers, built_parameters
 from scaffold.check.model.module_paths import INDEX, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.submodules import Submodule
+from scaffold.check.model.token_sizes import token_sizes
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC403"
@@ -55,6 +56,13 @@ def check(package: Package) -> Hits:
             if own and any(folded(keys.kept[key]) in names for key in keys.kept if ignored.matches(key)):
                 text = f"keys that begin with {ignored.source!r} are ignored here, and fill parameters of the module"
                 yield Hit(table.file, ignored.source_node, text, "remove the row")
+    for name, file, call in built_buffers(module):
+        if folded(name) not in filled | {folded(target) for target in keys.kept.values()}:
+            text = f"no key of the checkpoint becomes the buffer {name!r}, which is saved with the weights"
+            yield Hit(file, call, text, "give persistent=False")
+    yield from (
+        Hit(file, node, text, "compute it as patch * patch * channels") for file, node, text in token_sizes(package)
+    )
     reported: set[tuple[ClassModel, str]] = set()
     lost: list[tuple[str, Submodule]] = []
     wanted = {folded(target) for target in keys.kept.values()}
@@ -99,7 +107,45 @@ def _covers(pattern: str, name: str) -> bool:
 
 SPEC = recorded_spec()
 _HEAD = "self.llm2vae = nn.Linear(config.hidden_size, config.latent_dim)"
+_BUFFER = '        self.register_buffer("rates", torch.ones(4){})\n'
+_TOKENS = """
+[latents]
+patch = 2
+channels = 16
+layout = "(h w) (p q c) -> c (h p) (w q)"
+
+[architecture]
+input_projection = "vae2llm"
+"""
+_SIZED = [
+    (
+        "    latent_dim: int = 16\n",
+        "    latent_dim: int = 16\n    patch: int = 2\n    channels: int = 16\n",
+    ),
+    ("self.vae2llm = nn.Linear(config.latent_dim,", "self.vae2llm = nn.Linear(config.token_dim,"),
+]
+_PROPERTY = "    @property\n    def head_dim("
+_TOKEN = "    @property\n    def token_dim(self) -> int:\n        return {}\n\n"
 FAILING = (
+    Example(
+        "a token of another size",
+        {
+            "spec": SPEC + _TOKENS,
+            "model": [*_SIZED, (_PROPERTY, _TOKEN.format("«self.patch * self.channels»") + _PROPERTY)],
+        },
+    ),
+    Example(
+        "a buffer that is saved",
+        {
+            "spec": SPEC,
+            "model": [
+                (
+                    f"        {_HEAD}\n",
+                    f"        {_HEAD}\n" + _BUFFER.format("").replace("self", "«self").replace(")\n", ")»\n"),
+                ),
+            ],
+        },
+    ),
     Example(
         "a module under another name",
         {
@@ -172,6 +218,17 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a token of the checkpoint's size",
+        {
+            "spec": SPEC + _TOKENS,
+            "model": [*_SIZED, (_PROPERTY, _TOKEN.format("self.patch * self.patch * self.channels") + _PROPERTY)],
+        },
+    ),
+    Example(
+        "a buffer that is not saved",
+        {"spec": SPEC, "model": [(f"        {_HEAD}\n", f"        {_HEAD}\n" + _BUFFER.format(", persistent=False"))]},
+    ),
     Example("every parameter is filled", {"spec": SPEC}),
     Example("nothing is known of the checkpoint"),
     Example(

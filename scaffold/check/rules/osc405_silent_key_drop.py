@@ -19,7 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
-from scaffold.check.model.key_tests import asks_key, drops_key, is_one_of, key_names, nothing_fits
+from scaffold.check.model.key_tests import asks_key, drops_key, is_one_of, key_names, nothing_fits, of_configuration
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -51,7 +51,8 @@ def _filters(function: FunctionModel) -> Hits:
         assert isinstance(node, ast.DictComp)
         for generator in node.generators:
             names = key_names(generator.target, generator.iter)
-            if names and any(asks_key(test, names) for test in generator.ifs):
+            asked = [test for test in generator.ifs if names and asks_key(test, names)]
+            if asked and not of_configuration(function, generator.iter, asked):
                 yield Hit(function.file, node, f"{function.name}() keeps the keys that it knows and drops the others")
 
 
@@ -65,7 +66,7 @@ def _loops(function: FunctionModel) -> Hits:
         tests = [s for s in node.body if isinstance(s, ast.If) and asks_key(s.test, names)]
         # A branch for the rest keeps what no test knows.
         open_ended = [s for s in tests if not _has_else(s) and _assigns(s)]
-        if not open_ended:
+        if not open_ended or of_configuration(function, node.iter, [s.test for s in open_ended]):
             continue
         unconditional = [
             s for s in node.body if isinstance(s, ast.Assign) and _stores(s) and _uses(s.targets[0], names)
@@ -244,8 +245,23 @@ FAILING = (
         },
     ),
 )
+_READ = """        config = ToyTrainingConfig.from_model_path(model_path)
+"""
 PASSING = (
     Example("unknown keys raise"),
+    Example(
+        "settings that a constructor takes",
+        {
+            "model": [
+                (
+                    _READ,
+                    _READ + "        known = {f.name for f in fields(config)}\n"
+                    "        sizes = {key: value for key, value in vars(config).items() if key in known}\n"
+                    "        config = ToyTrainingConfig(**sizes)\n",
+                )
+            ]
+        },
+    ),
     Example(
         "a chain of tests that keeps the rest",
         {

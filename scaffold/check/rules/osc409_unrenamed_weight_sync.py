@@ -34,10 +34,32 @@ HELP = "give the actor's weights the checkpoint's names once, with the inverse o
 
 def check(package: Package) -> Hits:
     """Look for what ``load_weights`` makes of the names."""
+    yield from _saved(package)
     told = list(_mapped(package))
     yield from told
     for function, text in wrong_sent_names(package) if not told else ():
         yield Hit(function.file, function.node, text)
+
+
+def _saved(package: Package) -> Hits:
+    """Look for weights that are saved without their adapters, under the names that adapters give to layers."""
+    module = package.training_module
+    save = module.method("save_pretrained") if module is not None else None
+    if module is None or save is None or save.file not in package.files:
+        return
+    functions = reachable(save, module)
+    texts = [n for f in functions for n in f.file.index.nodes(ast.Constant, f.node) if isinstance(n.value, str)]
+    if any("base_layer" in str(node.value) for node in texts) or any(
+        name in ("unload", "merge_and_unload", "merge_adapter", "get_base_model", "base_layer")
+        for function in functions
+        for name in (node.attr for node in function.file.index.nodes(ast.Attribute, function.node))
+    ):
+        return
+    for node in save.file.index.nodes(ast.Compare, save.node):
+        left = save.file.value(node.left)
+        if isinstance(left, str) and left.strip(".") == "lora_" and isinstance(node.ops[0], ast.NotIn):
+            text = "adapters are left out here, and the layers below them keep '.base_layer.' in their names"
+            yield Hit(save.file, node, text, "take '.base_layer' out of the names")
 
 
 def _mapped(package: Package) -> Hits:
@@ -106,7 +128,19 @@ def _direction(function: FunctionModel, tables: set[str]) -> str | None:
 
 
 _RENAMED = '                name = to_checkpoint_key(name.removeprefix("transformer."))\n'
+_SAVE = """    def save_pretrained(self, save_directory, **kwargs):
+        self._save_config(save_directory)
+        state = {{{} for name, tensor in self.state_dict().items() if {}}}
+        save_file(state, os.path.join(save_directory, "ema.safetensors"))
+
+"""
+_BEFORE = "    @classmethod\n    def from_pretrained(cls, model_path: str, torch_dtype"
+_KEPT = '".lora_" not in name'
 FAILING = (
+    Example(
+        "saved under the adapter's names",
+        {"model": [(_BEFORE, _SAVE.format("to_checkpoint_key(name): tensor", f"«{_KEPT}»") + _BEFORE)]},
+    ),
     Example(
         "another prefix is asked for",
         {
@@ -164,6 +198,17 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "saved under the layers' own names",
+        {
+            "model": [
+                (
+                    _BEFORE,
+                    _SAVE.format("to_checkpoint_key(name.replace('.base_layer.', '.')): tensor", _KEPT) + _BEFORE,
+                )
+            ]
+        },
+    ),
     Example("renamed once"),
     Example("renamed once, where the names are recorded", {"spec": recorded_spec()}),
     Example(

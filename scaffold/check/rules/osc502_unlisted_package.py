@@ -35,6 +35,10 @@ def check(package: Package) -> Hits:
         yield Hit(patch or package.init or package.files[0], Span(1, 1, 1, 1), text, fixable=False)
     if registry is None or not registry.known:
         return
+    if package.name in registry.replaced:
+        text = f"__all__ is assigned anew here, and the names of all packages before {package.name} are lost"
+        place = registry.file.span_of_line(registry.replaced[package.name])
+        yield Hit(registry.file, place, text, f"write __all__ += list({package.name}.__all__)", fixable=False)
     missing = registry.missing(package.name)
     if not missing:
         return
@@ -62,8 +66,32 @@ from verl_omni.pipelines.toy_flow_grpo import *
 
 __all__ = [*toy_flow_grpo.__all__]
 """
+_PATCH = """\
+--- a/verl_omni/pipelines/__init__.py
++++ b/verl_omni/pipelines/__init__.py
+@@ -1,2 +1,4 @@
+ from . import (
++    toy_flow_grpo,
+     other,
+ )
++from .toy_flow_grpo import *
+@@ -4,1 +6,2 @@
+ __all__ += list(other.__all__)
+{}
+"""
 FAILING = (
     Example("not listed", {"registry": "from . import other\n\n__all__ = []\n", "init": _MARKED}),
+    Example(
+        "the other packages' names replaced",
+        {
+            "registry": "from . import other, toy_flow_grpo\nfrom .other import *\nfrom .toy_flow_grpo import *\n\n"
+            "__all__ = []\n__all__ += other.__all__\n«__all__ = [*toy_flow_grpo.__all__]»\n",
+        },
+    ),
+    Example(
+        "the other packages' names replaced by a patch",
+        {"registry": None, "verl_omni.patch": _PATCH.format("«»+__all__ = list(toy_flow_grpo.__all__)")},
+    ),
     Example(
         "no star import", {"registry": [("from .toy_flow_grpo import *  # noqa: F401, F403\n", "")], "init": _MARKED}
     ),
@@ -86,6 +114,17 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "replaced by a list that holds the others",
+        {
+            "registry": "from . import other, toy_flow_grpo\nfrom .other import *\nfrom .toy_flow_grpo import *\n\n"
+            "__all__ = list(other.__all__)\n__all__ = [*__all__, *toy_flow_grpo.__all__]\n",
+        },
+    ),
+    Example(
+        "added by a patch",
+        {"registry": None, "verl_omni.patch": _PATCH.format("+__all__ += list(toy_flow_grpo.__all__)")},
+    ),
     Example("all three edits"),
     Example(
         "written another way",

@@ -16,6 +16,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.environment import needed_variable, sets
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.unexecuted import never_runs
@@ -51,8 +52,11 @@ def check(package: Package) -> Hits:
                 text = "an adapter that cannot be imported is left out without a word"
                 yield Hit(init, handler, text, "import it plainly", fixable=False)
     adapters = [r.cls for side in ("training", "rollout") for r in package.registered(side) if r.cls is not None]
+    lacking: list[ClassModel] = []
     lazy = init.find_function("__getattr__") is not None
     for cls in dict.fromkeys(adapters):
+        if cls.resolved and cls in package.rollout_adapters and not cls.external:
+            continue  # decorated by mistake: to export it would be wrong, too
         if cls.file not in package.files or cls.file is init or "." in cls.qualname.removeprefix(f"{cls.file.module}."):
             continue
         name = cls.node.name
@@ -63,13 +67,25 @@ def check(package: Package) -> Hits:
                 text = f"this import never runs, so {name} is never registered"
                 yield Hit(init, dead[0].node, text, "import it plainly", fixable=False)
             continue
+        asked = {needed_variable(init, binding.node) for binding in init.names.get(name, [])}
+        variable = min((one for one in asked if one is not None), default=None)
+        if variable is not None and None not in asked and not lazy and not sets(package, variable):
+            text = f"this import runs only where {variable} is set, and no script sets it"
+            yield Hit(init, init.names[name][0].node, text, "import it plainly", fixable=False)
+            continue
         if not _imported(package, init, cls):
             help = f"write `from .{cls.file.stem} import {name}` and name it in __all__"
-            yield Hit(init, Span(1, 1, 1, 1), text, help, fixable=name not in init.names, data=cls)
+            yield Hit(init, Span(1, 1, 1, 1), text, help, fixable=name not in init.names, data=[cls])
             continue
         listed = _listed(init)
         if listed is not None and name not in listed[1]:
-            yield Hit(init, listed[0], f"{name} is not named in __all__", f"add {name!r} to __all__", data=cls)
+            lacking.append(cls)
+    listed = _listed(init)
+    if lacking and listed is not None:
+        names = [cls.node.name for cls in lacking]
+        text = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not named in __all__"
+        help = f"add {' and '.join(map(repr, names))} to __all__"
+        yield Hit(init, listed[0], text, help, data=lacking)
 
 
 def _may_have_all(init: PythonFile) -> bool:
@@ -104,27 +120,28 @@ def fix(hit: Hit) -> str | None:
     """Import the adapter and name it in ``__all__``, where that is a plain list."""
     from scaffold.check.editing import add_import
 
-    init, cls = hit.file, hit.data
+    init, classes = hit.file, hit.data
     assert isinstance(init, PythonFile)
-    assert isinstance(cls, ClassModel)
-    name = cls.node.name
     text = init.text
     listed = _listed(init)
-    if listed is not None and name not in listed[1]:
+    new = [cls.node.name for cls in classes if listed is not None and cls.node.name not in listed[1]]
+    if listed is not None and new:
         node = listed[0]
         if not isinstance(node, (ast.List, ast.Tuple)):
             return None
         from scaffold.check.editing import replace_expression
 
-        names = ", ".join(f'"{item}"' for item in (*listed[1], name))
+        names = ", ".join(f'"{item}"' for item in (*listed[1], *new))
         text = replace_expression(init, node, f"[{names}]" if isinstance(node, ast.List) else f"({names},)")
-    if name not in init.names:
-        text = add_import(text, f".{cls.file.stem}", name)
+    for cls in classes:
+        if cls.node.name not in init.names:
+            text = add_import(text, f".{cls.file.stem}", cls.node.name)
     return text
 
 
 _ROLLOUT = "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
 _ALL = '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]'
+_BY_ROLE = 'import os\n\nif os.environ.get("ROLE") == "rollout":\n    '
 FAILING = (
     Example(
         "for type checkers only",
@@ -137,6 +154,8 @@ FAILING = (
             ]
         },
     ),
+    Example("where a variable is set", {"init": [(_ROLLOUT, _BY_ROLE + "«" + _ROLLOUT.rstrip() + "»\n")]}),
+    Example("neither in __all__", {"init": [(_ALL, "__all__ = «[]»")]}),
     Example(
         "switched off",
         {
@@ -182,6 +201,14 @@ FAILING = (
     Example("not in __all__, a tuple", {"init": [(_ALL, '__all__ = «("ToyPipelineWithLogProb",)»')]}),
 )
 PASSING = (
+    Example(
+        "unless a variable is set",
+        {"init": [(_ROLLOUT, _BY_ROLE.replace("== ", "!= ") + _ROLLOUT)]},
+    ),
+    Example(
+        "in both branches",
+        {"init": [(_ROLLOUT, _BY_ROLE + _ROLLOUT + "else:\n    " + _ROLLOUT)]},
+    ),
     Example(
         "not for type checkers alone",
         {"init": [(_ROLLOUT, "import typing\n\nif not typing.TYPE_CHECKING:\n    " + _ROLLOUT)]},

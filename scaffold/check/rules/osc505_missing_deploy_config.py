@@ -18,7 +18,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
-from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.shell import Override, ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC505"
@@ -39,7 +39,10 @@ def check(package: Package) -> Hits:
             continue
         override = script.override(DEPLOY)
         if override is None:
-            if not _elsewhere(script):
+            if (other := _to_another_engine(script)) is not None:
+                text = "the deploy configuration is given to another engine, the rollouts are made by vllm_omni"
+                yield Hit(script, other.span, text, f"write +{DEPLOY}=FILE")
+            elif not _elsewhere(script):
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
@@ -59,9 +62,19 @@ def check(package: Package) -> Hits:
                 yield Hit(script, mention.span, f"the deploy configuration {path} is not there", f"add {path}")
 
 
+def _to_another_engine(script: ShellScript) -> Override | None:
+    """Return the deploy configuration of an engine that the script does not use for rollouts."""
+    engine = script.override(f"{ROLLOUT}name")
+    if engine is None or engine.value != "vllm_omni":
+        return None
+    start = f"{ROLLOUT}engine_kwargs."
+    found = [o for o in script.overrides if o.key.startswith(start) and o.key.endswith(".deploy_config")]
+    return found[0] if len(found) == 1 and found[0].key.count(".") == DEPLOY.count(".") else None
+
+
 def _elsewhere(script: ShellScript) -> bool:
     """Whether options of the engine come from a file or a variable that cannot be seen."""
-    return any(item.key.startswith(f"{ROLLOUT}engine_kwargs") for item in script.overrides) or any(
+    return any(f"{ROLLOUT}engine_kwargs" in word.text for word in script.words) or any(
         word.text.startswith(("--config-name", "--config-path", "--config-dir")) for word in script.words
     )
 
@@ -72,6 +85,17 @@ _BESIDE = 'DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")"
 FAILING = (
     Example(
         "without the plus", {"launch": [(_LINE, _LINE.replace("+actor", "«actor").replace('_CONFIG"', '_CONFIG"»'))]}
+    ),
+    Example(
+        "given to another engine",
+        {
+            "launch": [
+                (
+                    _LINE,
+                    '    «+actor_rollout_ref.rollout.engine_kwargs.vllm.deploy_config="$DEPLOY_CONFIG"» \\\n',
+                ),
+            ]
+        },
     ),
     Example(
         "the option is missing",
@@ -108,6 +132,18 @@ FAILING = (
 )
 PASSING = (
     Example("named and there"),
+    Example(
+        "an engine in a variable",
+        {
+            "launch": [
+                ("rollout.name=vllm_omni", 'rollout.name="$ENGINE"'),
+                (
+                    "+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config",
+                    '+actor_rollout_ref.rollout.engine_kwargs."$ENGINE".deploy_config',
+                ),
+            ]
+        },
+    ),
     Example(
         "a path that only the user knows",
         {"e2e": [(_DEFAULT, "DEPLOY_CONFIG=${DEPLOY_CONFIG:?set it}")]},

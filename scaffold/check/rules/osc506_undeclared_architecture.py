@@ -38,8 +38,8 @@ def check(package: Package) -> Hits:
         if override is None:
             place = next(item for item in script.overrides if item.key.startswith("actor_rollout_ref."))
             yield Hit(script, place.span, f"the script names no architecture for {package.name}", help)
-        elif isinstance(override.value, str) and override.value not in known:
-            text = f"architecture {override.value!r} is not the registered {known[0]!r}"
+        elif isinstance(override.usual, str) and override.usual not in known:
+            text = f"architecture {override.usual!r} is not the registered {known[0]!r}"
             yield Hit(script, override.value_span, text, help)
         elif not override.prefix and package.is_diffusion and not _declared(package):
             text = "Hydra refuses a key that the trainer's configuration does not have, unless it begins with +"
@@ -73,6 +73,19 @@ FAILING = (
         },
     ),
     Example(
+        "a variable with a wrong default",
+        {
+            "launch": [
+                (_LINE, '    +actor_rollout_ref.model.architecture=«"$ARCH"»'),
+                ("# Data:", "ARCH=${ARCH:-OmniToyForGeneration}\n# Data:"),
+            ]
+        },
+    ),
+    Example(
+        "a wrong default in place",
+        {"launch": [(_LINE, "    +actor_rollout_ref.model.architecture=«${ARCH:-ToyPipeline}»")]},
+    ),
+    Example(
         "a wrong variable",
         {
             "launch": [
@@ -84,6 +97,15 @@ FAILING = (
 )
 PASSING = (
     Example("named in both scripts"),
+    Example(
+        "through a variable with the right default",
+        {
+            "launch": [
+                (_LINE, '    +actor_rollout_ref.model.architecture="$ARCH"'),
+                ("# Data:", 'ARCH="${ARCH:-OmniToyForConditionalGeneration}"\n# Data:'),
+            ]
+        },
+    ),
     Example(
         "through a variable of the script",
         {

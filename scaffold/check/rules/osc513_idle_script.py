@@ -1,8 +1,9 @@
-"""A script of the package does not start its training, or leaves overrides out of it.
+r"""A script of the package does not start its training, or leaves overrides out of it.
 
 Overrides that stand in an array and are not expanded in the command are not there: the run takes defaults, with another
-model, no LoRA, no deploy configuration, and says nothing. A command that prints the trainer's call, or calls the trainer
-of text models, trains something else or nothing.
+model, no LoRA, no deploy configuration, and says nothing. So it is with a line that lost its ``\``, and an array that is
+assigned once more where ``+=`` was meant. A command that prints the trainer's call, that calls the trainer of text models,
+or that trains for no step, trains something else or nothing.
 
     model=(actor_rollout_ref.model.path=… )
     python3 -m verl_omni.trainer.main_diffusion "${data[@]}" "${rollout[@]}"      # "${model[@]}" is missing
@@ -17,6 +18,7 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.shell_commands import commands_of, expanded, is_override, straight
 from scaffold.check.model.shell_words import Word
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -58,6 +60,55 @@ def check(package: Package) -> Hits:
             if any(word.text in ("echo", "printf", ":", "true") for word in before):
                 yield Hit(script, script.words[at].span, "the trainer's command is printed, not run")
         yield from _arrays(script)
+        yield from _loose(script)
+        yield from _replaced(script)
+        yield from _no_step(package, script)
+
+
+def _loose(script: ShellScript) -> Hits:
+    """Look for overrides at the beginning of a command: they are no program."""
+    commands, arrays = commands_of(script)
+    options = {array.name for array in arrays if array.words and is_override(array.words[0])}
+    options -= {array.name for array in arrays if array.words and not is_override(array.words[0])}
+    for command in commands:
+        word = command.words[0]
+        if command.ended_by in (")", ";;") or word.text.endswith("*"):
+            continue  # a pattern of `case`
+        if is_override(word) or expanded(word) in options:
+            text = "these overrides are run as a command of their own, the trainer does not get them"
+            yield Hit(script, word.span, text, "end the line before with \\")
+
+
+def _replaced(script: ShellScript) -> Hits:
+    """Look for arrays of overrides that are assigned a second time before anything has read them."""
+    commands, arrays = commands_of(script)
+    for at, array in enumerate(arrays):
+        lost = any(is_override(word) for word in array.words)
+        later = next((item for item in arrays[at + 1 :] if item.name == array.name), None)
+        if later is None or later.appends or not lost or not array.plain or not later.plain:
+            continue
+        between = commands[array.before : later.before]
+        words = [word for command in between for word in command.words]
+        words += [word for item in arrays[at + 1 :] if item.head.span <= later.head.span for word in item.words]
+        read = re.compile(rf"\$\{{?#?{array.name}\b")
+        if straight(between) and not any(read.search(word.raw) or word.text in ("source", ".") for word in words):
+            text = f"{array.name} is assigned anew, and its overrides of line {array.head.span.line} are lost"
+            yield Hit(script, later.head.span, text, f"write {array.name}+=(")
+
+
+def _no_step(package: Package, script: ShellScript) -> Hits:
+    """Look for a training of no step, unless the runner that calls the script says otherwise."""
+    before = script.override("trainer.val_before_train")
+    if any("val_only" in item.key for item in script.overrides) or (before is not None and before.value != "False"):
+        return  # to validate may be all that it is for
+    for key in ("trainer.total_training_steps", "trainer.total_epochs"):
+        override = script.override(key)
+        if override is None or override.usual != "0":
+            continue
+        runners = [*package.project.runners, *package.project.e2e_scripts]
+        named = {name for name in script.variables if f"${name}" in override.raw or f"${{{name}" in override.raw}
+        if override.value == "0" or not any(n.encode() in r.data for r in runners if r is not script for n in named):
+            yield Hit(script, override.value_span, f"{key} is 0: nothing is trained", "train for a step or more")
 
 
 def _runs_something(script: ShellScript) -> bool:
@@ -90,8 +141,29 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
     return False
 
 
+_COMMAND = "python3 -m verl_omni.trainer.main_diffusion \\\n"
+_FIRST = '    data.train_files="$DATA_DIR/train.parquet" \\\n'
+_MODEL = '    «"${model[@]}"» \\\n'
+_LORA = "    actor_rollout_ref.model.lora_rank=64\n"
 FAILING = (
     Example("another engine", {"launch": [("rollout.name=vllm_omni", "rollout.name=«vllm»")]}),
+    Example(
+        "a lost backslash",
+        {"e2e": [(_COMMAND, _COMMAND[:-2] + "\n"), (_FIRST, f"    «{_FIRST[4:-3]}» \\\n")]},
+    ),
+    Example(
+        "a comment between the lines of a command",
+        {"launch": [('    "${model[@]}" \\\n', "    # the model\n" + _MODEL)]},
+    ),
+    Example(
+        "an array assigned twice",
+        {"launch": [(_LORA, ")\n# LoRA\n«model=(»\n" + _LORA)]},
+        also=("OSC506", "OSC218"),
+    ),
+    Example(
+        "no step",
+        {"e2e": [('    "$@"\n', '    trainer.total_training_steps=«${STEPS:-0}» \\\n    "$@"\n')]},
+    ),
     Example("an array that nobody expands", {"launch": [('    "${model[@]}" \\\n', ""), ("model=(\n", "«model=(»\n")]}),
     Example(
         "another trainer",
@@ -108,5 +180,41 @@ FAILING = (
 )
 PASSING = (
     Example("all are handed on"),
+    Example(
+        "options in the patterns of a case",
+        {
+            "launch": [
+                (
+                    "# Data:",
+                    'for option in "$@"; do\n    case "$option" in\n        trainer.nnodes=*) NODES=1 ;;\n'
+                    "        data.a=1) NODES=2 ;;\n    esac\ndone\n# Data:",
+                )
+            ]
+        },
+    ),
+    Example("an array that grows", {"launch": [(_LORA, ")\n# LoRA\nmodel+=(\n" + _LORA)]}),
+    Example(
+        "an array of either of two branches",
+        {
+            "launch": [
+                (
+                    "python3 -m verl_omni",
+                    'if [ -n "$FAST" ]; then\n    loss=(actor_rollout_ref.actor.a=1)\nelse\n'
+                    '    loss=(actor_rollout_ref.actor.a=2)\nfi\nmodel=("${model[@]}" "${loss[@]}")\n'
+                    "python3 -m verl_omni",
+                )
+            ]
+        },
+    ),
+    Example(
+        "steps that the runner gives",
+        {
+            "e2e": [
+                ('    "$@"\n', '    trainer.total_training_steps="$STEPS" \\\n    "$@"\n'),
+                ("set -xeuo pipefail\n", "set -xeuo pipefail\nSTEPS=${STEPS:-0}\n"),
+            ],
+            "runner": [('env NUM_GPUS="${NUM_GPUS}"', "env STEPS=2")],
+        },
+    ),
     Example("of diffusers", base="diffusers"),
 )

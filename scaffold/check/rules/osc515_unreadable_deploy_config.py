@@ -1,7 +1,8 @@
-"""The deploy configuration is no list of stages.
+"""The deploy configuration is no list of stages, or names another topology than the package was made for.
 
 vllm-omni reads the file when the rollout workers start, after the trainer has loaded its module on every rank. A file
-that is no YAML ends the run there; one without ``stages`` may start a default pipeline that is not the model's.
+that is no YAML ends the run there; one without ``stages`` may start a default pipeline that is not the model's. A model
+may have several topologies under similar names: with a stage for text in front, requests of the rollout go to that one.
 
     levels:
       - stage_id: 0
@@ -16,6 +17,8 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC515"
@@ -26,6 +29,7 @@ APPLIES = Applies()
 HELP = "give the file a list of stages, each with a stage_id"
 
 
+_TOPOLOGY = re.compile(r"""pipeline\s*:\s*(["']?)([\w.-]+)\1\s*(#.*)?$""")
 _KEY = re.compile(r"(stages|stage_args)\s*:\s*(\[.*)?(#.*)?$")
 
 
@@ -34,6 +38,7 @@ def check(package: Package) -> Hits:
     for file in package.deploy_configs:
         if "deploy" not in file.name and "stage" not in file.name:
             continue
+        yield from _topology(package, file)
         lines = [line for line in file.lines if line.strip() and not line.lstrip().startswith("#")]
         keys = [(at, found) for at, line in enumerate(lines) if (found := _KEY.match(line)) is not None]
         if not keys:
@@ -57,10 +62,27 @@ def check(package: Package) -> Hits:
             yield Hit(file, Span(1, 1, 1, 1), "a stage has no stage_id")
 
 
+def _topology(package: Package, file: SourceFile) -> Hits:
+    """Compare the name of the topology with the one that ``scaffold.toml`` records."""
+    made_for = recorded(package, "deploy", "pipeline")
+    for number, line in enumerate(file.lines if made_for else (), start=1):
+        found = _TOPOLOGY.match(line)
+        if found is not None and found[2] != made_for:
+            span = Span(number, found.start(2) + 1, number, found.end(2) + 1)
+            yield Hit(file, span, f"the package was made for the topology {made_for}", f"write pipeline: {made_for}")
+
+
 FAILING = (
     Example(
         "no stages",
         {"deploy": [("pipeline: toy_single_stage", "«»pipeline: toy_single_stage"), ("stages:", "levels:")]},
+    ),
+    Example(
+        "another topology",
+        {
+            "deploy": [("pipeline: toy_single_stage", "pipeline: «toy»")],
+            "spec": '[deploy]\npipeline = "toy_single_stage"\n',
+        },
     ),
     Example(
         "a stage without its number",
@@ -68,6 +90,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "the recorded topology, in quotes",
+        {
+            "deploy": [("pipeline: toy_single_stage", 'pipeline: "toy_single_stage"  # one stage')],
+            "spec": '[deploy]\npipeline = "toy_single_stage"\n',
+        },
+    ),
     Example("a list of stages"),
     Example("of diffusers", base="diffusers"),
 )

@@ -20,7 +20,8 @@ from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises,
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.prompt_markers import MARKER, own_tokens, taken_at_both_ends, taken_off
+from scaffold.check.model.prompt_markers import MARKER, own_tokens, rollout_markers, taken_at_both_ends, taken_off
+from scaffold.check.model.prompt_padding import filled_up
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Applies, Hit, Hits
@@ -34,7 +35,7 @@ APPLIES = Applies(non_diffusers=True)
 
 def check(package: Package) -> Hits:
     """Compare the markers around token ids with those in the code of the rollout adapter."""
-    known = set(_rollout_markers(package))
+    known = set(rollout_markers(package))
     if not known:
         return
     for file in package.preprocessors:
@@ -48,10 +49,12 @@ def check(package: Package) -> Hits:
             yield from _changed(package, file, function)
             yield from _chats(package, file, function)
             if function.name in tokenisers and "tok" in function.name and _unmarked(package, file, tokenisers):
-                text = f"{function.name}() puts no markers around the prompt, the rollout adapter takes {taken_at_both_ends(package)} off"
+                taken = taken_at_both_ends(package)
+                text = f"{function.name}() puts no markers around the prompt, the rollout adapter takes {taken} off"
                 yield Hit(file, function.node, text, "put the same markers around the prompt as the pipeline")
             if function.name in tokenisers:
                 yield from _specials(package, file, function)
+                yield from _filled(package, file, function)
 
 
 def _changed(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
@@ -125,22 +128,10 @@ def _chats(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
             yield Hit(file, call, text, "encode the bare prompt, with the pipeline's markers around it")
 
 
-def _rollout_markers(package: Package) -> Iterator[str]:
-    for adapter in package.rollout_adapters:
-        decodes = any(
-            isinstance(call.func, ast.Attribute) and call.func.attr in ("decode", "batch_decode")
-            for function in adapter.file.all_functions
-            for call in function.calls
-        )
-        if not decodes:
-            continue
-        for node in adapter.file.index.nodes(ast.Constant):
-            if isinstance(node.value, str) and not _is_docstring(adapter.file, node):
-                yield from MARKER.findall(node.value.replace("\\", ""))
-
-
-def _is_docstring(file: PythonFile, node: ast.Constant) -> bool:
-    return any(expression.value is node for expression in file.index.nodes(ast.Expr))
+def _filled(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
+    for part in filled_up(package, file, function):
+        text = "pad tokens are put behind the prompt's own, and the training adapter takes them for text"
+        yield Hit(file, part, text, "keep each prompt's own length; the adapter pads a batch and masks that")
 
 
 def _added(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Iterator[tuple[str, ast.expr]]:
@@ -222,6 +213,10 @@ FAILING = (
         },
     ),
     Example(
+        "filled up with pad tokens",
+        {"data": [("    return ids\n", "    return ids + «[tokenizer.pad_token_id] * (max_length - len(ids))»\n")]},
+    ),
+    Example(
         "another end marker",
         {
             "data": [
@@ -270,6 +265,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "filled up, which the package knows",
+        {
+            "data": [("    return ids\n", "    return ids + [tokenizer.pad_token_id] * (max_length - len(ids))\n")],
+            "common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0\npad_token_id = 0")],
+        },
+    ),
     Example("the same markers"),
     Example(
         "a chat, where nothing is known of the pipeline",

@@ -46,7 +46,18 @@ def check(project: Project) -> Hits:
                 pending.append(script)
     for script in scripts:
         if script.path not in called:
-            yield Hit(script, Span(1, 1, 1, 1), f"no runner calls {script.name}")
+            file, place = _place(script, runners)
+            yield Hit(file, place, f"no runner calls {script.name}")
+
+
+def _place(script: ShellScript, runners: list[SourceFile]) -> tuple[SourceFile, Span]:
+    """Return where to mend it: the patch of a rendered tree, at the line that names the script; else the script."""
+    shown = [runner for runner in runners if runner.partial]
+    for runner in shown:
+        for number, line in enumerate(runner.lines, start=1):
+            if script.name in line:
+                return runner, runner.span_of_line(number)
+    return (shown[0], Span(1, 1, 1, 1)) if shown else (script, Span(1, 1, 1, 1))
 
 
 def _unhooked(project: Project) -> Hits:
@@ -75,8 +86,26 @@ def _calls_unknown(runner: SourceFile) -> bool:
 
 
 _CALL = "    bash tests/special_e2e/run_flowgrpo_toy.sh\n"
+_EDIT = """\
+--- a/tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh
++++ b/tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh
+@@ -4,1 +4,2 @@
+ source lib.sh
+{}
+"""
+_NO_CHECKOUT: dict[str, str | None] = {"registry": None, "runner": None, "tests/gpu_smoke/lib_gpu_smoke.sh": None}
 FAILING = (
     Example("no line in a runner", {"runner": [(_CALL, "    true\n")], "e2e": [("#!/usr", "«»#!/usr")]}),
+    Example(
+        "of another folder in the patch",
+        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("«»+bash tests/e2e/run_flowgrpo_toy.sh")},
+        also=("OSC502",),
+    ),
+    Example(
+        "a comment in the patch",
+        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("«»+# bash tests/special_e2e/run_flowgrpo_toy.sh")},
+        also=("OSC502",),
+    ),
     Example(
         "no edit of the runner in the patch of a rendered tree",
         {

@@ -1,7 +1,7 @@
 """A smoke test passes whatever the run does.
 
 The runner sees the exit code of the script. Without ``set -e`` that is the code of its last command, an ``echo``
-perhaps; ``|| true`` and an early ``exit 0`` hide it for good. The integration may be broken for weeks.
+perhaps; ``|| true``, an early ``exit 0`` and a ``&`` behind the trainer's command hide it for good. The integration may be broken for weeks.
 
     python3 -m verl_omni.trainer.main_diffusion … || true
 
@@ -16,6 +16,7 @@ from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.shell_commands import commands_of
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC708"
@@ -36,7 +37,19 @@ def check(package: Package) -> Hits:
         if not script.overrides or not any(word.text.startswith("verl_omni.trainer") for word in script.words):
             continue
         yield from _of_script(script)
+        yield from _background(script)
         yield from _data(package, script)
+
+
+def _background(script: ShellScript) -> Hits:
+    """Look for a trainer that nothing waits for."""
+    commands, _ = commands_of(script)
+    if any(word.text == "wait" for command in commands for word in command.words):
+        return
+    for command in commands:
+        if command.ended_by == "&" and any(word.text.startswith("verl_omni.trainer") for word in command.words):
+            text = "the trainer runs in the background, and the script ends without its exit code"
+            yield Hit(script, command.words[-1].span, text, "run it in the foreground")
 
 
 def _data(package: Package, script: ShellScript) -> Hits:
@@ -101,6 +114,7 @@ FAILING = (
         "a failure is switched off",
         {"e2e": [("#!/usr/bin/env bash\nset -xeuo pipefail\n", "«»#!/usr/bin/env bash\nset -xeuo pipefail\nset +e\n")]},
     ),
+    Example("in the background", {"e2e": [('    "$@"\n', '    «"$@"» &\necho passed\n')]}),
     Example("hidden", {"e2e": [('    "$@"\n', '    "$@" «|| true»\n')]}),
     Example(
         "ended early",
@@ -116,6 +130,11 @@ FAILING = (
 )
 PASSING = (
     Example("its own exit code"),
+    Example(
+        "in the background, and waited for",
+        {"e2e": [('    "$@"\n', '    "$@" > train.log 2>&1 &\nTRAINER=$!\nwait "$TRAINER"\n')]},
+    ),
+    Example("its output in a file", {"e2e": [('    "$@"\n', '    "$@" &> train.log\n')]}),
     Example(
         "an earlier command may fail",
         {
