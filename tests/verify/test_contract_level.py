@@ -200,8 +200,11 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: 
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # A runner in the background ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        # A runner in the background ignores Ctrl-C, one under nohup the end of its terminal; so would their children.
+        preexec_fn=lambda: (
+            signal.signal(signal.SIGINT, signal.default_int_handler),
+            signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        ),
     )
     try:
         while not (mark.is_file() and mark.read_text()):
