@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,9 @@ class Entry:
 @lru_cache(maxsize=1)
 def entries() -> tuple[Entry, ...]:
     """Return all items, then all pitfalls."""
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    data = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    import tomli
+
+    data = tomli.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     items = [Entry(item["id"], item["part"], item["text"], True, item.get("verify")) for item in data["item"]]
     pitfalls = [
         Entry(f"pitfall {item['number']}", "", item["text"], item["text_tells"], item.get("verify"))

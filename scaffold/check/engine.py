@@ -119,23 +119,23 @@ def _finding(target: Target, rule: Rule, hit: Hit) -> Finding:
         assert isinstance(file, PythonFile)
         assert isinstance(hit.at, ast.AST)
         span = file.span(hit.at)
-    offset = file.shown_line(span.line) - span.line
+    shown = file.shown_span(span)
     fix = None
     if rule.fix is not None and hit.fixable and not file.partial:
         fix = Fix(rule.safety, lambda: _texts(target, rule, hit), lambda path: _source(target, path))
     return Finding(
         path=shown_path(target.project, file.shown),
-        line=span.line + offset,
-        column=span.column,
-        end_line=span.end_line + offset,
-        end_column=span.end_column,
+        line=shown.line,
+        column=shown.column,
+        end_line=shown.end_line,
+        end_column=shown.end_column,
         rule=rule.id,
         message=hit.message,
         severity=rule.severity,
         help=hit.help or rule.help,
         checklist=", ".join(rule.checklist),
         fix=fix,
-        source=file.line(span.line),
+        source=file.shown_text(span.line),
         key=file.shown,
     )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from scaffold.check.catalogue import all_rules
 from scaffold.check.checklist import Entry, entries
@@ -121,8 +119,9 @@ def _example(example: Example, rule: Rule) -> Iterator[str]:
 
 
 def _wild() -> Iterator[str]:
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    data = tomllib.loads(WILD.read_text(encoding="utf-8"))
+    import tomli
+
+    data = tomli.loads(WILD.read_text(encoding="utf-8"))
     yield "## Found in the wild"
     yield ""
     yield from data["introduction"].strip().splitlines()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -72,10 +70,11 @@ def find_settings(path: Path) -> Settings:
 
 
 def _table(file: Path, text: bytes) -> Any:
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomli
+
     try:
-        tool = tomllib.loads(text.decode()).get("tool")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        tool = tomli.loads(text.decode()).get("tool")
+    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ScaffoldError(f"{file}: no TOML: {error}") from error
     return tool.get(TABLE) if isinstance(tool, dict) else None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,10 +72,11 @@ class IntegrationSpec:
         Raises:
             ScaffoldError: not TOML, another schema, or a value of another kind.
         """
-        tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+        import tomli
+
         try:
-            document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            document = tomli.loads(text)
+        except tomli.TOMLDecodeError as error:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
         if document.get("schema") != SCHEMA:
             problem = f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}"

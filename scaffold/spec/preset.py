@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -54,8 +52,9 @@ def find_preset(model: str, registry_key: str | None) -> Preset:
 
 
 def _read(path: Path) -> Preset:
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    import tomli
+
+    data = tomli.loads(path.read_text(encoding="utf-8"))
     return Preset(
         name=path.stem,
         pipelines=tuple(data.pop("pipelines")),

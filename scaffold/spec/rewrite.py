@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping, MutableMapping
 from difflib import SequenceMatcher
 from typing import Any
@@ -105,4 +103,6 @@ def _item(value: Any) -> Any:
 
 
 def _loads(text: str) -> Any:
-    return importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
+    import tomli
+
+    return tomli.loads(text)

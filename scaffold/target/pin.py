@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,9 +43,10 @@ def _requirements(root: Path) -> Iterator[str]:
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomli
+
     try:
-        data = tomllib.loads(text)
+        data = tomli.loads(text)
     except ValueError:
         yield from text.splitlines()
         return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -99,8 +97,9 @@ def default_profile() -> ContractProfile:
 
 
 def _read(path: Path) -> ContractProfile:
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    import tomli
+
+    data = tomli.loads(path.read_text(encoding="utf-8"))
     contract, layout = data["contract"], data["layout"]
     return ContractProfile(
         name=data["name"],

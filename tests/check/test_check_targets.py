@@ -100,6 +100,11 @@ def test_rendered_tree_is_judged_by_its_patch(reference: Path, tmp_path: Path) -
     assert len(without) == len(lines) - 1
     patch.write_text("".join(without))
     assert rules_of(tree) == ["OSC502"]
+    (finding,) = check_paths([tree], settings=NONE).findings
+    shown = patch.read_text().splitlines()[finding.line - 1]
+    assert finding.source == shown
+    assert shown[0] == " "
+    assert shown[finding.column - 1 :] == "from . import ("
     patch.write_text("".join(line for line in lines if "special_e2e" not in line))
     assert rules_of(tree) == ["OSC701"]
 

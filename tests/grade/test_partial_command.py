@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomli
 
 from scaffold.resources import kit_root
 
@@ -39,9 +39,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def toml(tree: Path) -> dict[str, object]:
-    module = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     path = tree / "verl_omni/pipelines/ming_image_flow_grpo/scaffold.toml"
-    loaded: dict[str, object] = module.loads(path.read_text(encoding="utf-8"))
+    loaded: dict[str, object] = tomli.loads(path.read_text(encoding="utf-8"))
     return loaded
 
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
-import os
-import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -26,8 +23,7 @@ from scaffold.resources import kit_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
-from scaffold.verify.rollout.environment import find_environment
-from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+from tests.engine_worker import answers, engine_version_is_there
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
@@ -118,23 +114,8 @@ def literals(path: Path) -> Mapping[str, Any]:
 
 def measured(tasks: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """Run tasks in one process of the environment; results by their names."""
-    environment = find_environment(VERSION)
-    if isinstance(environment, str):
-        pytest.skip(environment)
-    file = folder / "tasks.json"
-    file.write_text(json.dumps(tasks), encoding="utf-8")
-    found = subprocess.run(
-        [str(environment.python), str(HERE / "loop_worker.py"), str(file)],
-        env={**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **VARIABLES},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    lines = [line.removeprefix("RESULT ") for line in found.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, found.stderr[-2000:]
-    return {entry["name"]: entry for entry in map(json.loads, lines)}
+    engine_version_is_there(VERSION)
+    return answers(VERSION, HERE / "loop_worker.py", tasks, folder, name="name")
 
 
 @cache

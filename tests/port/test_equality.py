@@ -6,9 +6,7 @@ One process a version builds and compares them all; a case is a module of ``case
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ import pytest
 
 from scaffold.port import port_denoiser
 from scaffold.upstream import locate
-from scaffold.verify.rollout.environment import find_environment
-from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, Case, cases
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
@@ -29,28 +26,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @cache
 def results(version: str) -> dict[str, dict[str, Any]]:
     """Return what the worker says of every case of a version."""
-    import tempfile
-
-    environment = find_environment(version)
-    if isinstance(environment, str):
-        pytest.skip(environment)
+    engine_version_is_there(version)
     source = locate(version)
-    with tempfile.TemporaryDirectory() as folder:
-        tasks = [task(case, source, Path(folder)) for case in cases() if version in case.versions]
-        file = Path(folder) / "tasks.json"
-        file.write_text(json.dumps(tasks), encoding="utf-8")
-        found = subprocess.run(
-            [str(environment.python), str(Path(__file__).with_name("equality_worker.py")), str(file)],
-            env={**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **VARIABLES},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    lines = [line.removeprefix("RESULT ") for line in found.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, found.stderr[-2000:]
-    return {entry["case"]: entry for entry in map(json.loads, lines)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tasks = [task(case, source, folder) for case in cases() if version in case.versions]
+        return answers(version, Path(__file__).with_name("equality_worker.py"), tasks, folder)
 
 
 def task(case: Case, source: Any, folder: Path) -> dict[str, Any]:

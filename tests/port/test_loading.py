@@ -7,11 +7,10 @@ writes the checkpoint's names by hand and loads them with vllm-omni's own classe
 from __future__ import annotations
 
 import ast
-import json
-import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ import pytest
 
 from scaffold.grade.models_page import model_name
 from scaffold.resources import kit_root
-from scaffold.verify.rollout.environment import find_environment
-from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, cases
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
@@ -34,11 +32,7 @@ LIMIT = 1e-5
 @cache
 def results() -> dict[str, dict[str, Any]]:
     """Return what the worker says of every checkpoint."""
-    import tempfile
-
-    environment = find_environment(VERSION)
-    if isinstance(environment, str):
-        pytest.skip(environment)
+    engine_version_is_there(VERSION)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         contract = folder / "contract"
@@ -47,20 +41,7 @@ def results() -> dict[str, dict[str, Any]]:
         for part in ("verl", "verl_omni", "omni_scaffold_kit"):
             (contract / part).symlink_to(kit_root() / part)
         tasks = [task(path, folder, contract) for path in CHECKPOINTS]
-        file = folder / "tasks.json"
-        file.write_text(json.dumps(tasks), encoding="utf-8")
-        found = subprocess.run(
-            [str(environment.python), str(Path(__file__).with_name("loading_worker.py")), str(file)],
-            env={**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **VARIABLES},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    lines = [line.removeprefix("RESULT ") for line in found.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, found.stderr[-2000:]
-    return {entry["case"]: entry for entry in map(json.loads, lines)}
+        return answers(VERSION, Path(__file__).with_name("loading_worker.py"), tasks, folder)
 
 
 def task(path: Path, folder: Path, contract: Path) -> dict[str, Any]:

@@ -1,20 +1,15 @@
 import ast
 import subprocess
-import sys
 from typing import Any
 
 import pytest
+import tomli
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaffold.errors import ScaffoldError
 from scaffold.render import filters, render
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(
@@ -82,11 +77,11 @@ def test_yaml_quotes_only_where_another_reading_exists() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_toml_is_the_value(value: Any) -> None:
-    assert tomllib.loads("key = " + filters.toml(value)) == {"key": value}
+    assert tomli.loads("key = " + filters.toml(value)) == {"key": value}
 
 
 def test_toml_writes_tables_and_refuses_none() -> None:
-    assert tomllib.loads("key = " + filters.toml({"a b": 1, "c": {"d": "e"}}))["key"] == {"a b": 1, "c": {"d": "e"}}
+    assert tomli.loads("key = " + filters.toml({"a b": 1, "c": {"d": "e"}}))["key"] == {"a b": 1, "c": {"d": "e"}}
     with pytest.raises(ValueError, match="NoneType"):
         filters.toml(None)
 

@@ -236,6 +236,13 @@ def unpacked_at(file: PythonFile, target: ast.AST) -> tuple[ast.expr, int] | Non
 
 def reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
     """Return the bindings of a name that may hold where it is used; those of an outer scope as they are."""
+    found = function.reached.get(name)
+    if found is None:
+        found = function.reached[name] = _reaching(function, name)
+    return found
+
+
+def _reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
     file = function.file
     bindings = file.scopes.lookup(name.id, name)
     if len(bindings) < 2 or not all(file.index.contains(function.node, binding.node) for binding in bindings):

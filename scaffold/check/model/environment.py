@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.values import UNKNOWN, known
+from scaffold.operators import COMPARISONS
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
 
 _READS = ("os.environ.get", "os.getenv")
-_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.In: lambda left, right: left in right,
-    ast.NotIn: lambda left, right: left not in right,
-}
 _TEXT: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper, "strip": str.strip}
 
 
@@ -85,7 +73,7 @@ def _unset(file: PythonFile, node: ast.expr) -> Any:
         if file.qualified(node.comparators[0]) == "os.environ":
             return isinstance(node.ops[0], ast.NotIn) if isinstance(node.ops[0], (ast.In, ast.NotIn)) else UNKNOWN
         left, right = _unset(file, node.left), _unset(file, node.comparators[0])
-        compare = _COMPARED.get(type(node.ops[0]))
+        compare = COMPARISONS.get(type(node.ops[0]))
         if UNKNOWN in (left, right) or compare is None:
             return UNKNOWN
         try:

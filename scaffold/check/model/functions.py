@@ -11,6 +11,7 @@ from scaffold.check.model.assignments import assignments
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
     from scaffold.check.model.pyfile import PythonFile
+    from scaffold.check.model.scopes import Binding
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -22,10 +23,14 @@ class FunctionModel:
         file: where it stands.
         node: its definition.
         cls: its class; None for a function.
+
+    Attributes:
+        reached: answers of `scaffold.check.model.dataflow.reaching`.
     """
 
     def __init__(self, file: PythonFile, node: FunctionNode, cls: ClassModel | None = None) -> None:
         self.file, self.node, self.cls, self.name = file, node, cls, node.name
+        self.reached: dict[ast.Name, list[Binding]] = {}
 
     def __repr__(self) -> str:
         return f"FunctionModel({self.qualname!r})"
@@ -51,7 +56,7 @@ class FunctionModel:
                 found.append(name)
         return found
 
-    @property
+    @cached_property
     def bound(self) -> str | None:
         """Name of the first parameter where Python fills it in (``self``, ``cls``); None for plain functions."""
         if self.cls is None or "staticmethod" in self.decorators:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import copy
-import importlib
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.source import UndecodableError
+from scaffold.check.model.recorded_facts import recorded_facts
 from scaffold.check.model.values import known
 
 if TYPE_CHECKING:
@@ -146,29 +143,13 @@ def folded(name: str) -> str:
 
 def recorded_keys(package: Package) -> RecordedKeys | None:
     """Return the keys that the package's ``scaffold.toml`` records; None without one, or where it is not readable."""
-    spec = package.project.source(f"{package.path}/scaffold.toml")
-    if spec is None:
-        return None
-    try:
-        rows = _recorded_rows(spec.plain_text)
-    except UndecodableError:
-        return None
-    if not rows:
-        return None
+    checkpoint = recorded_facts(package).get("checkpoint")
+    table = checkpoint.get("table") if isinstance(checkpoint, dict) else None
+    rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+    rows = [row for row in rows if isinstance(row.get("source"), str)]
     kept = {row["source"]: row["target"] for row in rows if row.get("target")}
     dropped = {row["source"]: str(row.get("reason", "")) for row in rows if not row.get("target")}
     return RecordedKeys(kept, dropped) if kept else None
-
-
-@lru_cache(maxsize=16)
-def _recorded_rows(text: str) -> list[dict[str, Any]]:
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        table = tomllib.loads(text).get("checkpoint", {}).get("table", [])
-    except (tomllib.TOMLDecodeError, AttributeError, RecursionError):
-        return []
-    rows = table if isinstance(table, list) else []
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("source"), str)]
 
 
 def _tables(file: PythonFile) -> Iterator[KeyTable]:

@@ -12,8 +12,9 @@ from typing import Any
 
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.plain_operations import BINARY, BUILT_IN, COMPARED, TABLE, TEXT
+from scaffold.check.model.plain_operations import BINARY, BUILT_IN, TABLE, TEXT
 from scaffold.check.model.values import UNKNOWN, known
+from scaffold.operators import COMPARISONS
 
 _MOST = 4000
 _DEEPEST = 6
@@ -206,7 +207,7 @@ class _Run:
         left = self.value(node.left)
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part)
-            if not COMPARED[type(op)](left, right):
+            if not COMPARISONS[type(op)](left, right):
                 return False
             left = right
         return True

@@ -30,6 +30,10 @@ class PatchedFile:
         """The known lines, one after the other."""
         return "".join(line + "\n" for line in self.lines)
 
+    def at(self, number: int) -> int:
+        """Return the index of line ``number`` of `text`; that of the nearest where there is none."""
+        return min(max(number, 1), len(self.lines)) - 1
+
 
 def read_patch(text: str) -> dict[str, PatchedFile]:
     """Return path -> new side of every file in a unified diff; line counts of hunks are not relied on."""

@@ -78,7 +78,7 @@ class Project(Resolution):
             patched = self.patch.get(path) if data is None else None
             file: SourceFile | None
             if patched is not None:
-                file = SourceFile(path, patched.text.encode(), PATCH, patched.numbers)
+                file = SourceFile(path, patched.text.encode(), patched)
             else:
                 file = None if data is None else self._special(path, data)
             self._sources[path] = file
@@ -91,7 +91,7 @@ class Project(Resolution):
             patched = self.patch.get(path) if data is None and path != PATCH else None
             file: PythonFile | None
             if patched is not None:
-                file = PythonFile(path, patched.text.encode(), self, PATCH, patched.numbers)
+                file = PythonFile(path, patched.text.encode(), self, patched)
             else:
                 file = None if data is None else PythonFile(path, data, self)
             self._python[path] = file

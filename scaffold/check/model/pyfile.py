@@ -6,7 +6,7 @@ import ast
 import io
 import tokenize
 import warnings
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from scaffold.check.finding import Span
@@ -17,6 +17,7 @@ from scaffold.check.model.source import PythonSource, UndecodableError
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
     from scaffold.check.model.functions import FunctionModel
+    from scaffold.check.model.patch import PatchedFile
     from scaffold.check.model.project import Project
 
 LARGEST = 20_000_000  # bytes; more is no source that a person wrote
@@ -37,13 +38,11 @@ class PythonFile(PythonSource):
         path: POSIX path below the root.
         data: its bytes.
         project: the tree.
-        shown, numbers: as in `SourceFile`, for text out of a patch.
+        patched: as in `SourceFile`, for text out of a patch.
     """
 
-    def __init__(
-        self, path: str, data: bytes, project: Project, shown: str | None = None, numbers: list[int] | None = None
-    ) -> None:
-        super().__init__(path, data, shown, numbers)
+    def __init__(self, path: str, data: bytes, project: Project, patched: PatchedFile | None = None) -> None:
+        super().__init__(path, data, patched)
         self.project = project
 
     @property
@@ -86,9 +85,7 @@ class PythonFile(PythonSource):
             raise UnparsableError("deep", f"has {len(self.data)} bytes, more than {LARGEST}", 1, 1)
         text = self.text.removeprefix("\ufeff")
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes are the linter's of the repository
-                return ast.parse(text)
+            return _tree(text)
         except SyntaxError as error:
             raise UnparsableError("syntax", str(error.msg), error.lineno or 1, error.offset or 1) from error
         except (RecursionError, MemoryError) as error:
@@ -99,7 +96,7 @@ class PythonFile(PythonSource):
     @cached_property
     def index(self) -> Index:
         """All nodes of the tree."""
-        return Index(self.tree)
+        return _index(self.tree)
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -212,3 +209,16 @@ class PythonFile(PythonSource):
         except (tokenize.TokenError, SyntaxError, UndecodableError):
             pass
         return found
+
+
+# Fixes are applied in rounds, each of which changes a file or two of the tree.
+@lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are the linter's of the repository
+        return ast.parse(text)
+
+
+@lru_cache(maxsize=64)
+def _index(tree: ast.Module) -> Index:
+    return Index(tree)

@@ -24,8 +24,16 @@ def reachable(start: FunctionModel, receiver: ClassModel | None = None) -> list[
         start: where to begin.
         receiver: class that ``self`` is in ``start``; its own class by default.
     """
+    known = start.file.project.reachable
+    key = start, receiver or start.cls
+    if key not in known:
+        known[key] = _reachable(*key)
+    return known[key]
+
+
+def _reachable(start: FunctionModel, receiver: ClassModel | None) -> list[FunctionModel]:
     seen: dict[tuple[FunctionModel, ClassModel | None], None] = {}
-    pending = [(start, receiver or start.cls)]
+    pending = [(start, receiver)]
     while pending and len(seen) < _MOST:
         item = pending.pop(0)
         if item in seen:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,11 @@ if TYPE_CHECKING:
     from scaffold.check.model.package import Package
 
 _PIN = re.compile(r"""["']vllm-omni\s*==\s*([0-9][\w.]*)["']""")
+
+
+def recorded_facts(package: Package) -> dict[str, Any]:
+    """Return the whole of a package's ``scaffold.toml``; empty where there is none, or none that is TOML."""
+    return _parsed(_text(package, f"{package.path}/scaffold.toml"))
 
 
 def recorded(package: Package, section: str, key: str) -> str | None:
@@ -39,7 +42,7 @@ def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
 def recorded_tables(package: Package, section: str, key: str = "") -> list[dict[str, Any]]:
     """Return a recorded list of tables, or, without a key, the tables inside of a section."""
     if not key:
-        inner = _parsed(_text(package, f"{package.path}/scaffold.toml")).get(section)
+        inner = recorded_facts(package).get(section)
         return [table for table in inner.values() if isinstance(table, dict)] if isinstance(inner, dict) else []
     value = _value(package, section, key)
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
@@ -67,16 +70,17 @@ def numbers(version: str | None) -> tuple[int, int] | None:
 
 
 def _value(package: Package, section: str, key: str) -> Any:
-    table = _parsed(_text(package, f"{package.path}/scaffold.toml")).get(section)
+    table = recorded_facts(package).get(section)
     return table.get(key) if isinstance(table, dict) else None
 
 
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> dict[str, Any]:
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomli
+
     try:
-        found: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        found: dict[str, Any] = tomli.loads(text)
+    except (tomli.TOMLDecodeError, RecursionError):
         return {}
     return found
 

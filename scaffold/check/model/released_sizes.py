@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable
-from typing import Any
 
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-
-_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+from scaffold.operators import OF_NUMBERS
 
 
 def holds(package: Package, function: FunctionModel, test: ast.expr) -> bool | None:
@@ -29,13 +18,13 @@ def holds(package: Package, function: FunctionModel, test: ast.expr) -> bool | N
         parts = [holds(package, function, part) for part in test.values]
         decides = isinstance(test.op, ast.Or)
         return decides if decides in parts else None if None in parts else not decides
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _COMPARED:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in OF_NUMBERS:
         return None
     left, right = (_number(package, function, side) for side in (test.left, test.comparators[0]))
     sized = any(_size(package, function, side) is not None for side in (test.left, test.comparators[0]))
     if not sized or left is None or right is None:
         return None
-    return _COMPARED[type(test.ops[0])](left, right)
+    return bool(OF_NUMBERS[type(test.ops[0])](left, right))
 
 
 def _number(package: Package, function: FunctionModel, expr: ast.expr) -> float | None:

@@ -40,6 +40,7 @@ class Resolution(ABC):
         self._names: dict[ast.AST, str | None] = {}
         self._definitions: dict[str, tuple[PythonFile, Binding] | None] = {}
         self.resolved: dict[tuple[ast.Call, ClassModel | None], FunctionModel | ClassModel | None] = {}
+        self.reachable: dict[tuple[FunctionModel, ClassModel | None], list[FunctionModel]] = {}
 
     @abstractmethod
     def python(self, path: str) -> PythonFile | None:

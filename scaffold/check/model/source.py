@@ -6,10 +6,10 @@ import codecs
 import io
 import re
 import tokenize
-from collections.abc import Sequence
 from functools import cached_property
 
 from scaffold.check.finding import Span
+from scaffold.check.model.patch import PATCH, PatchedFile
 
 _LINE_END = re.compile("\r\n|\r|\n")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -29,15 +29,15 @@ class SourceFile:
     Args:
         path: POSIX path below the root of the tree.
         data: its bytes.
-        shown: path under which findings in it are shown; ``path`` unless the text comes out of a patch.
-        numbers: number of each line in the shown file, for text that is only a part of it.
+        patched: what a patch beside the tree says of the file, where the text comes out of it: findings are shown
+            there.
     """
 
-    def __init__(self, path: str, data: bytes, shown: str | None = None, numbers: Sequence[int] | None = None) -> None:
+    def __init__(self, path: str, data: bytes, patched: PatchedFile | None = None) -> None:
         self.path = path
         self.data = data
-        self.shown = shown or path
-        self._numbers = numbers
+        self.shown = path if patched is None else PATCH
+        self._patched = patched
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -45,7 +45,7 @@ class SourceFile:
     @property
     def partial(self) -> bool:
         """Whether only some lines of the file are known, because a patch beside the tree brings them."""
-        return self._numbers is not None
+        return self._patched is not None
 
     @property
     def name(self) -> str:
@@ -99,11 +99,18 @@ class SourceFile:
         """Return line ``number`` (from 1), empty where there is none."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
-    def shown_line(self, number: int) -> int:
-        """Return the number that line ``number`` has in the file that is shown."""
-        if self._numbers is None or not self._numbers:
-            return number
-        return self._numbers[min(max(number, 1), len(self._numbers)) - 1]
+    def shown_span(self, span: Span) -> Span:
+        """Return where a span lies in the file that is shown."""
+        if self._patched is None or not self._patched.lines:
+            return span
+        offset = self._patched.numbers[self._patched.at(span.line)] - span.line
+        return Span(span.line + offset, span.column + 1, span.end_line + offset, span.end_column + 1)
+
+    def shown_text(self, number: int) -> str:
+        """Return line ``number`` as it stands in the file that is shown: in a patch with its sign."""
+        if self._patched is None or not self._patched.lines:
+            return self.line(number)
+        return ("+" if self._patched.added[self._patched.at(number)] else " ") + self.line(number)
 
     def span_of_line(self, number: int) -> Span:
         """Return the span of line ``number`` without its indentation."""

@@ -13,7 +13,6 @@ Instead: ``torch.arange(ids.shape[1]) < lengths[:, None]``, with the length of e
 from __future__ import annotations
 
 import ast
-import operator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument
@@ -23,6 +22,7 @@ from scaffold.check.model.left_out_masks import left_out_masks
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.operators import OF_NUMBERS
 
 ID = "OSC216"
 NAME = "ones-attention-mask"
@@ -32,14 +32,6 @@ APPLIES = Applies()
 HELP = "make the mask from the lengths: torch.arange(ids.shape[1]) < lengths[:, None]"
 _PADDING = {"torch.nn.utils.rnn.pad_sequence", "torch.nn.functional.pad", "torch.constant_pad_nd", "numpy.pad"}
 _PAD = "torch.nn.utils.rnn.pad_sequence"
-_COMPARED = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-}
 _MAKING = {"torch.zeros", "torch.full", "torch.empty", "torch.zeros_like", "torch.full_like"}
 
 
@@ -78,7 +70,7 @@ def _always(side: Side) -> Hits:
     """Look at masks that compare padded ids with a number, where the padding passes as well."""
     for function in side.functions:
         for node in function.file.index.nodes(ast.Compare, function.node):
-            compare = _COMPARED.get(type(node.ops[0]))
+            compare = OF_NUMBERS.get(type(node.ops[0]))
             if len(node.ops) != 1 or compare is None or not isinstance(node.left, ast.Name):
                 continue
             number = function.file.value(node.comparators[0])

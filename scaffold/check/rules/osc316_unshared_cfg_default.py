@@ -65,16 +65,24 @@ def _unread(package: Package) -> Hits:
             yield Hit(file, keys[strange[0]], f"the pipeline reads no {strange[0]!r}; it reads {lacking[0]!r}")
 
 
+def _entries(file: PythonFile) -> set[object]:
+    """Return the constants that stand in the dictionaries of a file."""
+    index = file.index
+    return {node.value for node in index.nodes(ast.Constant) if isinstance(index.parent(node), ast.Dict)}
+
+
 def _misnamed(package: Package, sides: list[Side]) -> Hits:
     """Look for keys that no table has, beside keys of one, and for a section that holds no guidance."""
     tables = {name: file.value(node) for file, name, node in shared_tables(package)}
     known = {key for table in tables.values() if isinstance(table, dict) for key in table if isinstance(key, str)}
-    for function in dict.fromkeys(function for side in sides for function in side.functions):
+    functions = dict.fromkeys(function for side in sides for function in side.functions)
+    written = {file: _entries(file) for file in dict.fromkeys(function.file for function in functions) if known}
+    for function in functions:
         index = function.file.index
         if function.file not in package.files or not known:
             continue
         read: dict[str, list[tuple[str, ast.Subscript]]] = {}
-        made = {node.value for node in index.nodes(ast.Constant) if isinstance(index.parent(node), ast.Dict)}
+        made = set(written[function.file])
         for node in index.nodes(ast.Subscript, function.node):
             if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
                 key = node.slice.value

@@ -90,7 +90,7 @@ FAILING = (
     ),
     Example(
         "the other packages' names replaced by a patch",
-        {"registry": None, "verl_omni.patch": _PATCH.format("«»+__all__ = list(toy_flow_grpo.__all__)")},
+        {"registry": None, "verl_omni.patch": _PATCH.format("+«»__all__ = list(toy_flow_grpo.__all__)")},
     ),
     Example(
         "no star import", {"registry": [("from .toy_flow_grpo import *  # noqa: F401, F403\n", "")], "init": _MARKED}
@@ -108,7 +108,7 @@ FAILING = (
         {
             "registry": None,
             "verl_omni.patch": "--- a/verl_omni/pipelines/__init__.py\n+++ b/verl_omni/pipelines/__init__.py\n"
-            "@@ -1,2 +1,3 @@\n«» from . import (\n+    toy_flow_grpo,\n     other,\n"
+            "@@ -1,2 +1,3 @@\n «»from . import (\n+    toy_flow_grpo,\n     other,\n"
             "@@ -4,1 +5,2 @@\n __all__ = []\n+__all__ += list(toy_flow_grpo.__all__)\n",
         },
     ),

@@ -98,12 +98,12 @@ FAILING = (
     Example("no line in a runner", {"runner": [(_CALL, "    true\n")], "e2e": [("#!/usr", "«»#!/usr")]}),
     Example(
         "of another folder in the patch",
-        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("«»+bash tests/e2e/run_flowgrpo_toy.sh")},
+        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("+«»bash tests/e2e/run_flowgrpo_toy.sh")},
         also=("OSC502",),
     ),
     Example(
         "a comment in the patch",
-        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("«»+# bash tests/special_e2e/run_flowgrpo_toy.sh")},
+        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("+«»# bash tests/special_e2e/run_flowgrpo_toy.sh")},
         also=("OSC502",),
     ),
     Example(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
+from scaffold.operators import ARITHMETIC, COMPARISONS
 from scaffold.remap.parameters.layers import UnreadableError, tensor_method
 from scaffold.remap.parameters.values import UNKNOWN, Callee, ModuleValue, Opaque, Record, TensorValue
 
@@ -15,27 +15,6 @@ Environment = dict[str, Any]
 MAX_ITEMS = 100_000
 _MAX_BITS = 63
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda one, other: one in other,
-    ast.NotIn: lambda one, other: one not in other,
-}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
@@ -120,7 +99,7 @@ class Expressions:
             return UNKNOWN
         if isinstance(node.op, ast.Pow | ast.Mult) and _large(left, right, node.op):
             raise UnreadableError("a number does not fit 64 bits")
-        return _BINARY[type(node.op)](left, right)
+        return ARITHMETIC[type(node.op)](left, right)
 
     def _UnaryOp(self, node: ast.UnaryOp, env: Environment) -> Any:
         value = self.evaluate(node.operand, env)
@@ -142,7 +121,7 @@ class Expressions:
             right = self.evaluate(part, env)
             if isinstance(left, Opaque) or isinstance(right, Opaque):
                 return UNKNOWN
-            if not _COMPARE[type(op)](left, right):
+            if not COMPARISONS[type(op)](left, right):
                 return False
             left = right
         return True

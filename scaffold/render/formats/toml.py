@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 
 from scaffold.errors import ScaffoldError
@@ -14,10 +12,11 @@ SUFFIXES = (".toml",)
 
 def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> Mapping[str, RenderedFile]:
     """Return the files unchanged; raise `ScaffoldError` for the first that does not parse."""
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomli
+
     for file in files.values():
         try:
-            tomllib.loads(file.content)
+            tomli.loads(file.content)
         except ValueError as error:
             raise ScaffoldError(f"template {file.template}: its output is not TOML: {error}") from error
     return files

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,9 +62,10 @@ def read_pins(version: str, folder: Path = FOLDER) -> Pins:
             f"no rollout environment is described for vllm-omni {version}",
             hint=f"known are {known}; docs/rollout.md says how to add one",
         )
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomli
+
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomli.loads(path.read_text(encoding="utf-8"))
         pins = Pins(
             version=str(data["version"]),
             steps=tuple(
@@ -76,7 +75,7 @@ def read_pins(version: str, folder: Path = FOLDER) -> Pins:
             constraints=tuple(data["constraints"]["pins"]),
             probe=tuple(data["probe"]),
         )
-    except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+    except (KeyError, TypeError, tomli.TOMLDecodeError) as error:
         raise ScaffoldError(f"{path.name} is no requirement set: {error!r}") from None
     for requirement in (*pins.constraints, *_alone(pins)):
         if "==" not in requirement:
