@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED
+from scaffold.render.names import model_name
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -47,12 +47,6 @@ class Row:
     place: str
     denoiser: str
     missing: tuple[dict[str, Any], ...] = ()
-
-
-def model_name(key: str) -> str:
-    """Return the MODEL that a registry key suggests: ``MyModel2Pipeline`` gives ``my_model2``."""
-    name = key.removesuffix("Pipeline")
-    return re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
 
 
 def rows(source: UpstreamSource) -> Iterator[Row]:

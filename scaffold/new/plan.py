@@ -11,7 +11,7 @@ from scaffold.new.hand_set import keep_hand_set
 from scaffold.new.package import render_package
 from scaffold.new.recorded import known_digests, package_path
 from scaffold.new.refusal import refuse
-from scaffold.new.request import NewRequest, refuse_empty, refuse_flags
+from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def plan_new(request: NewRequest) -> NewResult:
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
 
+    request = named_after_pipeline(request)
     names = derive_names(request.model)
     refuse_empty(request)
     if (request.out is None) == (request.verl_omni is None):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+
+_CLASS = re.compile(r"[A-Z][A-Z0-9]*[a-z]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,15 @@ class NewRequest:
     spec: Path | None = None
     date: str | None = None
     force: bool = False
+
+
+def named_after_pipeline(request: NewRequest) -> NewRequest:
+    """Take a MODEL that is spelt like a pipeline's class, ``MyModelPipeline``, for the pipeline: ``my_model`` of it."""
+    if request.pipeline is not None or request.spec is not None or not _CLASS.fullmatch(request.model):
+        return request
+    from scaffold.render.names import model_name
+
+    return replace(request, model=model_name(request.model), pipeline=request.model)
 
 
 def refuse_empty(request: NewRequest) -> None:

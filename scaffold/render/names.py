@@ -52,6 +52,12 @@ def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
+def model_name(key: str) -> str:
+    """Return the MODEL that a registry key suggests: ``MyModel2Pipeline`` gives ``my_model2``."""
+    name = key.removesuffix("Pipeline")
+    return re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
 def validate_model(model: str) -> None:
     """Raise `ScaffoldError` unless ``model`` may name files, modules and classes."""
     hint = "give a lower-case identifier such as my_model"

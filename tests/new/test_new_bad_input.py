@@ -51,6 +51,10 @@ def test_model_that_is_no_lower_case_identifier(refuse: Callable[..., str], mode
     assert len(line) < 300
 
 
+def test_pipeline_class_that_is_not_registered(refuse: Callable[..., str]) -> None:
+    assert "BagelPipeline" in refuse("BagelPipelin")
+
+
 def test_model_whose_names_would_clash_with_rendered_ones(refuse: Callable[..., str]) -> None:
     assert "shift" in refuse("shift", "--pipeline", "bagel")
 

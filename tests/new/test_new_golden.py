@@ -26,6 +26,13 @@ def test_output_is_the_golden_folder(default_tree: Path, reference: Path, tree_o
         assert actual[path] == expected[path], path
 
 
+def test_pipeline_class_stands_for_a_model_of_its_name(
+    scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path, tree_of: Callable[[Path], Any]
+) -> None:
+    scaffold_cli("new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", "--out", tmp_path / "out").success()
+    assert tree_of(tmp_path / "out") == tree_of(reference)
+
+
 def test_golden_folder_has_every_kind_of_entry(reference: Path, tree_of: Callable[[Path], Any]) -> None:
     kinds = {(kind, executable) for kind, executable, _ in tree_of(reference).values()}
     assert kinds == {("link", False), ("file", False), ("file", True)}

@@ -14,7 +14,10 @@ ORDER = 20
 
 
 def new(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the integration: a lower-case identifier.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Name of the integration, lower-case; or a pipeline's class."),
+    ],
     pipeline: Annotated[
         str | None, typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to integrate; MODEL by default.")
     ] = None,
