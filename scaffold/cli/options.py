@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from scaffold.errors import ScaffoldError
 
 
 class Format(str, Enum):
@@ -15,6 +18,18 @@ class Format(str, Enum):
     json = "json"
 
 
+def _svg_file(path: Path | None) -> Path | None:
+    """Refuse a place where no file can be written, before anything else is."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        what = "is a folder" if path.is_dir() else "lies in no folder"
+        raise ScaffoldError(f"--export-svg {path} {what}", hint="name a file in a folder that is there")
+    return path
+
+
+ExportSvg = Annotated[
+    Path | None,
+    typer.Option("--export-svg", metavar="FILE", help="Also keep the printed text as an SVG.", callback=_svg_file),
+]
 VllmOmni = Annotated[
     str | None,
     typer.Option("--vllm-omni", metavar="VERSION|WHEEL|DIR", help="vllm-omni to read; fetched once if a version."),

@@ -16,9 +16,9 @@ from scaffold.progress import step
 
 if TYPE_CHECKING:
     from scaffold.drift.surface import SurfaceChange
+    from scaffold.grade import Graded
     from scaffold.inspect import Report
     from scaffold.lifecycle.package import ScaffoldedPackage
-    from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
 
 
@@ -38,6 +38,8 @@ def compare(request: DriftRequest) -> Drift:
     Raises:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
+    from scaffold.drift.ported import ported_hunks
+    from scaffold.grade import is_ported
     from scaffold.inspect import inspect_pipeline
     from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
     from scaffold.upstream import locate
@@ -58,8 +60,11 @@ def compare(request: DriftRequest) -> Drift:
             return _gone(request, package, old_source, new_source, error)
     changes = changed_facts(before, after)
     with step("rendering with the old and the new answers"):
-        rendering, why = _rendering(package, before)
+        rendering, why = _rendering(package, before, old_source)
         facts, together = _resting(rendering, changes)
+        ported: tuple[Hunk, ...] = ()
+        if package is not None and rendering is not None and is_ported(package.spec):
+            ported, why = ported_hunks(package, rendering, after, new_source)
     facts = [fact for fact in facts if not _unanswered(fact)]
     disk = _python_files(package) if package is not None else None
     if rendering is not None and disk is not None:
@@ -69,7 +74,7 @@ def compare(request: DriftRequest) -> Drift:
             else fact
             for fact in facts
         ]
-        together = on_disk(together, rendering.files, disk)
+        together, ported = (on_disk(found, rendering.files, disk) for found in (together, ported))
     texts = (
         disk
         if disk is not None
@@ -82,9 +87,11 @@ def compare(request: DriftRequest) -> Drift:
         old_source.label,
         new_source.label,
         package.path if package is not None else None,
+        package.from_here if package is not None else None,
         None,
         tuple(facts),
         together,
+        ported,
         _surface(texts, old_source, new_source, request.pipeline),
         why,
     )
@@ -97,8 +104,10 @@ def _gone(
     new: UpstreamSource,
     error: ScaffoldError,
 ) -> Drift:
-    path = package.path if package is not None else None
-    return Drift(request.pipeline, old.label, new.label, path, error.message, (), (), (), "the pipeline is gone")
+    path, folder = (package.path, package.from_here) if package is not None else (None, None)
+    return Drift(
+        request.pipeline, old.label, new.label, path, folder, error.message, (), (), (), (), "the pipeline is gone"
+    )
 
 
 def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> None:
@@ -122,6 +131,7 @@ def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
 
 def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) -> None:
     """A package of another version differs from the older one already; that would look like a person's edits."""
+    from scaffold.grade.origin import refuse_other_code
     from scaffold.lifecycle.next_spec import recorded_version
 
     recorded = recorded_version(package.spec)
@@ -130,9 +140,12 @@ def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) ->
             f"{package.path} was rendered from vllm-omni {recorded}, not {source.version}",
             hint="leave out --from, or compare without --package",
         )
+    refuse_other_code(package.spec, source, "--from")
 
 
-def _rendering(package: ScaffoldedPackage | None, report: Report) -> tuple[Rendering | None, str | None]:
+def _rendering(
+    package: ScaffoldedPackage | None, report: Report, source: UpstreamSource
+) -> tuple[Rendering | None, str | None]:
     """Return the package's rendering, else the one that `new` would make; and why there is none."""
     from scaffold.lifecycle.derive import derive
     from scaffold.new import SPEC_NAME, package_path, render_package
@@ -140,19 +153,20 @@ def _rendering(package: ScaffoldedPackage | None, report: Report) -> tuple[Rende
     try:
         if package is not None:
             spec, profile = package.spec, package.profile
-            files, _ = render_package(spec, [])
+            first = derive(spec, report, profile, source)
+            files, _ = render_package(spec, [], None, first.port)
             files.pop(package.spec_path)
-            return Rendering(spec, files, lambda other: derive(spec, other, profile), report), None
-        spec = _fresh(report)
-        files, made = render_package(spec, [])
+            return Rendering(spec, files, lambda other: derive(spec, other, profile, source, first), report), None
+        files, made = render_package(_fresh(report).spec, [])
         files.pop(f"{package_path(made)}/{SPEC_NAME}")
         return Rendering(made, files, _fresh, report), None
     except ScaffoldError as error:
         return None, error.line
 
 
-def _fresh(report: Report) -> IntegrationSpec:
+def _fresh(report: Report) -> Graded:
     """Return the spec that `new` makes of a report for the pipeline's own preset."""
+    from scaffold.grade import Graded
     from scaffold.new import refuse
     from scaffold.render import derive_names
     from scaffold.spec import SpecRequest, build_spec, find_preset
@@ -164,7 +178,7 @@ def _fresh(report: Report) -> IntegrationSpec:
         raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package with --package")
     version = report.upstream.version
     profile = next((profile for profile in profiles() if profile.vllm_omni == version), default_profile())
-    return build_spec(SpecRequest(report, derive_names(preset.name), profile))
+    return Graded(build_spec(SpecRequest(report, derive_names(preset.name), profile)))
 
 
 def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:

@@ -46,9 +46,11 @@ class Drift:
         before: version, or what else names the source.
         after: the same of the newer one.
         package: path of the package that was looked at, None where none was.
+        folder: the same as the next command takes it.
         gone: why the newer version has no such pipeline; None where it has.
         facts: one for each fact that changed.
         together: lines that change only when several facts do.
+        ported: lines that change because the code changed that they are ported from.
         surface: what the package takes from upstream and does not find unchanged.
         rendering: why rendered lines are not known; None where they are.
     """
@@ -57,16 +59,19 @@ class Drift:
     before: str
     after: str
     package: str | None
+    folder: str | None
     gone: str | None
     facts: tuple[FactDrift, ...]
     together: tuple[Hunk, ...]
+    ported: tuple[Hunk, ...]
     surface: tuple[SurfaceChange, ...]
     rendering: str | None
 
     @property
     def affected(self) -> bool | None:
         """Whether the package, or what `new` renders, must change; None where that is not known."""
-        if self.gone is not None or self.surface or self.together or any(fact.matters for fact in self.facts):
+        lines = self.together or self.ported or any(fact.matters for fact in self.facts)
+        if self.gone is not None or self.surface or lines:
             return True
         return False if self.rendering is None else None
 
@@ -83,6 +88,7 @@ class Drift:
             "rendering": self.rendering,
             "facts": [_fact(fact) for fact in self.facts],
             "together": [_hunk(hunk) for hunk in self.together],
+            "ported": [_hunk(hunk) for hunk in self.ported],
             "surface": [_surface(change) for change in self.surface],
         }
 

@@ -12,6 +12,7 @@ from scaffold.drift.hunks import Hunk, hunks
 from scaffold.errors import ScaffoldError
 
 if TYPE_CHECKING:
+    from scaffold.grade import Graded
     from scaffold.inspect import Report
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
@@ -41,37 +42,36 @@ class Rendering:
     Attributes:
         spec: the recorded spec, or the one that `new` would make of the older version.
         files: what it renders.
-        derive: makes the spec of a report, apart from what a person edited.
+        derive: makes the spec of a report, apart from what a person edited; with the port of a ported package.
         report: the pipeline in the older version.
     """
 
     spec: IntegrationSpec
     files: Mapping[str, RenderedFile]
-    derive: Callable[[Report], IntegrationSpec]
+    derive: Callable[[Report], Graded]
     report: Report
 
     @cached_property
     def _derived(self) -> IntegrationSpec:
-        return self.derive(self.report)
+        return self.derive(self.report).spec
 
     def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
         """Return what changes when these facts of the older report take their new values."""
         from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
-        from scaffold.render import render
-        from scaffold.spec.validate import validate
+        from scaffold.new import package_path, render_package
+        from scaffold.new.recorded import SPEC_NAME
 
         try:
-            merged = merge_specs(
-                self.spec, self._derived, self.derive(with_facts(self.report, changes)), upstream_only=True
-            )
+            graded = self.derive(with_facts(self.report, changes))
+            merged = merge_specs(self.spec, self._derived, graded.spec, upstream_only=True)
             spec = _quiet(merged.spec, self.spec)
             kept = tuple(conflict.key for conflict in merged.conflicts)
             keys = changed_keys(self.spec, spec)
             if not keys:
                 return Resting(kept=kept)
-            spec = spec.from_toml(spec.to_toml())  # the order of keys is that of the file
-            validate(spec)
-            return Resting(keys, hunks(self.files, render(spec, notes=[])), kept=kept)
+            files, _ = render_package(spec, [], None, graded.port)
+            files.pop(f"{package_path(spec)}/{SPEC_NAME}")
+            return Resting(keys, hunks(self.files, files), kept=kept)
         except ScaffoldError as error:
             return Resting(refused=error.line)
 

@@ -36,6 +36,9 @@ def print_drift(drift: Drift) -> None:
     if drift.together:
         console.print("\n[bold]several facts together[/]")
         _print_hunks(console, drift.together)
+    if drift.ported:
+        console.print("\n[bold]code that lines are ported from[/]")
+        _print_hunks(console, drift.ported)
     for change in drift.surface:
         _print_surface(console, change)
     if drift.rendering is not None and drift.gone is None:
@@ -114,13 +117,15 @@ def _print_surface(console: Console, change: SurfaceChange) -> None:
 
 
 def _conclusion(drift: Drift) -> str:
-    if not drift.facts and not drift.surface and drift.gone is None:
+    if not drift.facts and not drift.surface and not drift.ported and drift.gone is None:
         return "no fact changed; nothing to do"
     if drift.affected is None:
         return f"{len(drift.facts)} facts changed; name a package with --package to see what rests on them"
     matter = sum(fact.matters for fact in drift.facts)
     uses = len(drift.surface)
     counted = f"{len(drift.facts)} facts changed, rendered lines rest on {matter}; {uses} uses of upstream changed"
+    if drift.ported:
+        counted += f"; ported code changed in {len(drift.ported)} places"
     what = drift.package or "what `new` renders"
     if not drift.affected:
         return f"{counted}; {what} is not affected"
@@ -128,4 +133,4 @@ def _conclusion(drift: Drift) -> str:
         return f"{what} cannot follow: the pipeline is gone; name its new place as module:Class"
     if drift.package is None:
         return f"{counted}; next: `omni-scaffold update PACKAGE --vllm-omni {drift.after}`"
-    return f"{counted}; next: `omni-scaffold update {drift.package} --vllm-omni {drift.after}`"
+    return f"{counted}; next: `omni-scaffold update {drift.folder} --vllm-omni {drift.after}`"

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from scaffold.grade.decide import Graded, specify
     from scaffold.grade.missing import Missing
 
-__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "Graded", "Missing", "grade_of", "specify"]
+__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "Graded", "Missing", "grade_of", "is_ported", "specify"]
 
 COMPLETE, PARTIAL, REFUSED = "complete", "partial", "refused"
 
@@ -27,3 +27,8 @@ def grade_of(spec: object) -> str:
     """Return the grade of a spec; one without a grade was rendered whole."""
     value = spec.value("grade.value")  # type: ignore[attr-defined]
     return value if isinstance(value, str) else COMPLETE
+
+
+def is_ported(spec: object) -> bool:
+    """Whether the package's denoiser is ported from vllm-omni, be the package complete or not."""
+    return "port" in spec.sections  # type: ignore[attr-defined]

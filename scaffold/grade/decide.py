@@ -24,8 +24,13 @@ class Graded:
     port: Port | None = None
 
 
-def specify(request: SpecRequest, source: UpstreamSource) -> Graded:
+def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None = None) -> Graded:
     """Return the complete spec where there is one, else the partial one.
+
+    Args:
+        request: report, names, contract profile and what else is known.
+        source: the version of vllm-omni.
+        ported: the same pipeline of the same source, of another report: its port is not made again.
 
     Raises:
         ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read.
@@ -42,15 +47,21 @@ def specify(request: SpecRequest, source: UpstreamSource) -> Graded:
         if preset is not EMPTY and (request.headers is not None or preset.manifest is not None):
             raise  # a model that is known: the checkpoint is at fault, not the templates
         reason = error.message
-    return specify_partial(request, source, reason)
+    return specify_partial(request, source, reason, ported)
 
 
-def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str) -> Graded:
+def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
     """Return the partial spec, with the denoiser ported where the source says which class it is."""
     from scaffold.grade.partial import build_partial
 
-    port, denoiser = port_of(source, request.report)
-    port = _with_scheduler(port, source, request.report)
+    port: Port | None
+    denoiser: tuple[str, str] | None
+    if ported is not None and ported.port is not None:
+        port, spec = ported.port, ported.spec
+        denoiser = str(spec.value("port.module")), str(spec.value("port.class"))
+    else:
+        port, denoiser = port_of(source, request.report)
+        port = _with_scheduler(port, source, request.report)
     return Graded(build_partial(request, port, denoiser, reason, source), port)
 
 
@@ -80,8 +91,16 @@ def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[
         return None, None
     rows, methods = stacked_rows(report), also(graph, report, found)
     kept = holding_attribute(graph, report, found)
-    port = port_denoiser(source, found.module, found.name, stacked=rows, also=methods, kept=kept)
+    method = _predicting(report, found)
+    port = port_denoiser(source, found.module, found.name, stacked=rows, also=methods, kept=kept, method=method)
     return port, (found.module, found.name)
+
+
+def _predicting(report: Report, denoiser: Defined) -> str:
+    """Return the method of the denoiser that the loop calls; ``forward`` where the report does not name another."""
+    method = report.value("denoiser.method")
+    known = report.value("denoiser.class") == denoiser.name and isinstance(method, str) and method.isidentifier()
+    return str(method) if known else "forward"
 
 
 def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from scaffold.port import Port
 
 FORMULAS = {
-    "u+s(c-u)": "unconditional + scale * (conditional - unconditional)",
-    "c+(s-1)(c-u)": "conditional + (scale - 1) * (conditional - unconditional)",
-    "c+s(c-u)": "conditional + scale * (conditional - unconditional)",
+    "u+s(c-u)": "unconditional + {scale} * (conditional - unconditional)",
+    "c+(s-1)(c-u)": "conditional + ({scale} - 1) * (conditional - unconditional)",
+    "c+s(c-u)": "conditional + {scale} * (conditional - unconditional)",
 }
-
 
 RENORMS = frozenset({"text_channel", "global", "channel"})
 WHOLE_RULE = "lo <= step fraction <= hi"
@@ -62,18 +61,32 @@ class Established:
 
     @property
     def guidance_kind(self) -> str | None:
-        """``none``, ``pair`` (one formula, one scale, at every step) or ``packed`` (the shared block computes it)."""
+        """``none``, ``packed`` (the shared block computes it), ``written`` (the source's own expression) or ``pair``.
+
+        ``pair`` is one formula with one scale at every step.
+        """
         branches = self.value("answers.cfg.branches")
         if branches == 1:
             return "none"
+        if self._is_packed():
+            return "packed"
+        if self.value("detail.cfg.combination") is not None:
+            return "written"
         if self.value("answers.cfg.renorm") is None or self.report.fact("answers.cfg.interval").confidence == "unknown":
             return None
         renorms = self.value("answers.cfg.renorm")
         if branches == 2 and not renorms and self._always():
             scales = self.value("answers.cfg.scales") or {}
-            return "pair" if self.value("detail.cfg.formula") in FORMULAS and len(scales) == 1 else None
-        packed = (
-            self.value("answers.cfg.execution") == "packed"
+            known = self.value("detail.cfg.formula") in FORMULAS and list(scales.values()) != [None]
+            return "pair" if known and len(scales) == 1 else None
+        return None
+
+    def _is_packed(self) -> bool:
+        renorms = self.value("answers.cfg.renorm")
+        return (
+            renorms is not None
+            and self.report.fact("answers.cfg.interval").confidence != "unknown"
+            and self.value("answers.cfg.execution") == "packed"
             and self.value("detail.cfg.formula") == "u+s(c-u)"
             and self.value("detail.cfg.interval_rule") in (None, "lo < sigma <= hi", "lo <= sigma <= hi")
             and self.value("answers.scheduler.direction") == "descending"
@@ -81,7 +94,6 @@ class Established:
             and not set(renorms) - RENORMS
             and (not renorms or self.value("detail.cfg.epsilon") is not None)
         )
-        return "packed" if packed else None
 
     def _always(self) -> bool:
         """Whether guidance acts at every step: there is no interval, or nobody sets it and it is the whole range."""

@@ -10,6 +10,7 @@ ATTRIBUTES = frozenset(
     {"linspace", "sqrt", "exp", "log", "cos", "sin", "flip", "pi", "float32", "float64", "config", "get", "sigmas",
      "timesteps"}
 )  # fmt: skip
+PREDICTED = frozenset({"conditional", "unconditional"})
 _NODES = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Call, ast.keyword, ast.Subscript, ast.Slice,
     ast.List, ast.Load,
@@ -25,6 +26,31 @@ def is_plain(text: object) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return all(_allowed(node) for node in ast.walk(tree))
+
+
+def is_guidance(text: object, settings: set[object]) -> bool:
+    """Tell whether a text only combines predictions, with norms and with settings of those names."""
+    if not isinstance(text, str):
+        return False
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return all(_combines(node, settings) for node in ast.walk(tree))
+
+
+def _combines(node: ast.AST, settings: set[object]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in PREDICTED | {"guidance", "torch", "abs", "tuple", "range"}
+    if isinstance(node, ast.Attribute):
+        return node.attr in {"lerp", "linalg", "vector_norm", "ndim"}
+    if isinstance(node, ast.Subscript):
+        if not (isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant)):
+            return False
+        return isinstance(node.slice.value, int) if node.value.id == "unconditional" else node.slice.value in settings
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, bool | int | float | str)
+    return isinstance(node, (*_NODES, ast.IfExp, ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Tuple))
 
 
 def _allowed(node: ast.AST) -> bool:

@@ -1,7 +1,8 @@
-"""What the values that scripts are made of may be: they stand between quotes and braces of a shell."""
+"""What values that stand in scripts and in code as they are may be: between quotes and braces of a shell, as names."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,29 @@ def _count(value: Any) -> bool:
     return value is None or (type(value) is int and value > 0)
 
 
+def _name(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.isidentifier())
+
+
+def _states(value: Any) -> bool:
+    return value is None or (isinstance(value, list | tuple) and all(map(_state, value)))
+
+
+def _state(entry: Any) -> bool:
+    if not isinstance(entry, dict) or set(entry) != {"owner", "name", "first"}:
+        return False
+    if not all(isinstance(part, str) for part in entry.values()) or not _name(entry["owner"]):
+        return False
+    try:
+        return isinstance(ast.parse(entry["first"], mode="eval").body, ast.Constant)
+    except (SyntaxError, ValueError):
+        return False
+
+
 RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("port.method", _name, "a name or absent"),
+    ("port.state", _states, "a list of tables with owner, name and first, a constant"),
+    ("recording.kind", lambda value: value in ("attribute", "constructed", "update", None), "a known kind or absent"),
     ("media.kind", lambda value: value in _KINDS, "image, video, audio, action or absent"),
     ("media.ocr", _flag, "true or false"),
     ("media.lacks", _plain_list, "a list of plain words"),

@@ -33,7 +33,7 @@ rest raises `NotImplementedError` with the line to port, and is listed in the pa
 
 The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this
 version; with another one, run it. `check` reports what a partial package lacks. Where nothing is left to write, what is
-missing is the proof: `verify` has no tiny model of such a package and skips most contracts.
+missing is the proof: no test runs `verify --level rollout` on such a package with this version.
 """
 
 

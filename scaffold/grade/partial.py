@@ -9,12 +9,14 @@ from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import ScaffoldError
-from scaffold.grade import PARTIAL
+from scaffold.grade import COMPLETE, PARTIAL
 from scaffold.grade.established import FORMULAS, Established
 from scaffold.grade.launch import launch_sections
 from scaffold.grade.loading import find_loading
 from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.noise_levels import noise_levels
+from scaffold.grade.origin import digest
+from scaffold.grade.proof import NOT_RUN, RUN, is_proven
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
@@ -41,7 +43,7 @@ def build_partial(
         source: the version of vllm-omni.
     """
     facts = Established(request.report, port)
-    recording = find_recording(facts)
+    recording = find_recording(facts, source)
     loading = find_loading(facts, source)
     missing = find_missing(facts, request.names.model, recording, loading)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
@@ -59,8 +61,9 @@ def build_partial(
         provenance |= section.provenance
         fingerprints |= section.fingerprints
     del sections["architecture"]
-    sections["grade"] = {"value": PARTIAL, "reason": reason, "missing": [_entry(m, request) for m in missing]}
-    sections["port"] = _port(port, denoiser)
+    ported = _port(port, denoiser, source)
+    sections["grade"] = _grade(missing, reason, request, ported)
+    sections["port"] = ported
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}
     sections["levels"] = noise_levels(facts)
@@ -78,6 +81,14 @@ def build_partial(
     sections = {name: values for name, values in sections.items() if values}
     provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
     return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
+
+
+def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any]) -> dict[str, Any]:
+    """Complete where nothing is left to write and tests have run what `new` renders; ``reason`` is the templates'."""
+    entries = [_entry(entry, request) for entry in missing]
+    if entries or not is_proven(request.report, port):
+        return {"value": PARTIAL, "reason": reason if entries else NOT_RUN, "missing": entries}
+    return {"value": COMPLETE, "reason": RUN, "missing": []}
 
 
 def _is_there(key: str, sections: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -113,10 +124,12 @@ def _entry(missing: Missing, request: SpecRequest) -> dict[str, str]:
     }
 
 
-def _port(port: Port | None, denoiser: tuple[str, str] | None) -> dict[str, Any]:
+def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamSource) -> dict[str, Any]:
     if port is None or denoiser is None:
         return {"module": None, "class": None, "entry": None, "layer_classes": [], "inputs": [], "parameters": [],
-                "derived_from": [], "fused": [], "checkpointed": [], "builder": None, "loader": False}  # fmt: skip
+                "derived_from": [], "fused": [], "checkpointed": [], "builder": None, "loader": False,
+                "source_digest": None, "method": "forward", "context": [],
+                "context_module": None, "state": []}  # fmt: skip
     return {
         "module": denoiser[0],
         "class": denoiser[1],
@@ -125,9 +138,14 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None) -> dict[str, Any]
         "inputs": list(port.inputs),
         "parameters": list(port.parameters),
         "derived_from": list(port.derived_from),
+        "source_digest": digest(source, port.derived_from),
         "checkpointed": list(port.checkpointed),
         "builder": port.builder or None,
         "loader": port.loader,
+        "method": port.method,
+        "context": [{"field": field, "argument": argument} for field, argument in port.context],
+        "context_module": port.context_module or None,
+        "state": [{"owner": k.owner, "name": k.name, "first": k.first} for k in port.state if k.first is not None],
         "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
     }
 
@@ -137,15 +155,28 @@ def _guidance(facts: Established) -> dict[str, Any]:
     formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
     defaults = [{"name": name, "default": default} for name, default in scales.items()]
+    others: list[dict[str, Any]] = []
+    scale = next(iter(scales)) if len(scales) == 1 else None
+    expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
+    unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
     if kind == "packed":
         defaults = facts.value("detail.cfg.parameters") or defaults
+    elif kind == "written":
+        found = facts.value("detail.cfg.combination")
+        defaults = [{"name": entry["name"], "default": entry["default"]} for entry in found["settings"]]
+        others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
+        expression, scale = found["text"], found["settings"][0]["name"]
+        unconditional, neutral = found["unconditional"], found["neutral"]
     return {
         "kind": kind,
         "established": kind is not None,
         "branches": facts.value("answers.cfg.branches"),
         "formula": formula,
-        "expression": FORMULAS.get(str(formula)),
-        "scale": next(iter(scales)) if len(scales) == 1 else None,
+        "expression": expression if kind in ("written", "pair") else None,
+        "unconditional": unconditional,
+        "neutral": neutral,
+        "scale": scale,
+        "others": others,
         "defaults": [entry for entry in defaults if entry["default"] is not None],
     }
 
@@ -173,4 +204,5 @@ def _inputs(facts: Established) -> dict[str, Any]:
         "call": facts.place("answers.denoiser.method", "detail.scheduler.loop_location"),
         "step": facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location"),
         "loop": facts.place("detail.scheduler.loop_location"),
+        "steps_in_extra_args": "num_inference_steps" in (facts.value("answers.prompt.extra_args") or []),
     }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
 
+if TYPE_CHECKING:
+    from scaffold.upstream import UpstreamSource
+
 NEEDED = frozenset({"model_output", "timestep", "sample"})
 TAKEN = NEEDED | {"return_dict", "generator"}
+ATTRIBUTE, CONSTRUCTED, UPDATE = "attribute", "constructed", "update"
 
 
 @dataclass(frozen=True)
@@ -17,38 +21,92 @@ class Recording:
 
     Attributes:
         kind: ``attribute``: the pipeline holds its scheduler under a name, and the adapter answers to it.
-            ``constructed``: a method makes the scheduler, and the adapter overrides it. None: neither is established.
+            ``constructed``: a method makes the scheduler, and the adapter overrides it. ``update``: the statements of
+            the loop that make the next sample are replaced. None: none of these is established.
         attribute: the name.
-        ported: ``method``, ``text``, ``names`` and ``location`` of the method.
+        differences: whether the loop gives each step the difference of the noise levels, and holds no scheduler that
+            would know it.
+        single: whether the latents that are stepped have no batch dimension.
+        ported: ``method``, ``text``, ``names`` and ``location`` of the method; of an update also what
+            `scaffold.grade.replaced_update` says.
         calls: whether the denoiser's calls can be recorded and made again in training.
     """
 
     kind: str | None = None
     attribute: str | None = None
+    differences: bool = False
+    single: bool = False
     ported: dict[str, Any] | None = None
     calls: bool = False
 
     def section(self) -> dict[str, Any]:
         """Return the values of the spec's section ``recording``."""
-        return {"kind": self.kind, "attribute": self.attribute, "ported": self.ported}
+        names = ("kind", "attribute", "differences", "single", "ported")
+        return {name: getattr(self, name) for name in names}
 
 
-def find_recording(facts: Established) -> Recording:
+def find_recording(facts: Established, source: UpstreamSource | None = None) -> Recording:
     """Return what is established of a pipeline.
 
-    A step that takes more than a scheduler's usual arguments (times of each token, a difference of times) is left to a
-    person: our step would not do with them what the pipeline's does.
+    A step that takes more than a scheduler's usual arguments (times of each token, a difference of times), and an
+    update that the loop writes out, are replaced together with the statements that belong to them.
+
+    Args:
+        facts: answers for the pipeline.
+        source: the version of vllm-omni; without it no update is replaced.
     """
+    if facts.value("detail.request.class") is None and facts.value("detail.request.sizes") is None:
+        return Recording()  # nothing was read of the request
+    calls = _calls(facts, source)
     arguments = set(facts.value("answers.scheduler.arguments") or ())
-    if not NEEDED <= arguments <= TAKEN or facts.value("detail.request.class") is None:
-        return Recording()
-    # What a denoiser reads from the engine's context is no argument: its calls alone would not say what it was given.
-    calls = facts.port is not None and bool(facts.port.inputs) and not facts.port.assumptions
-    name = facts.value("detail.scheduler.attribute") or facts.value("detail.step.attribute")
-    if name is not None:
-        return Recording("attribute", name, None, calls)
-    ported = _ported(facts)
-    return Recording() if ported is None else Recording("constructed", None, ported, calls)
+    if _told_differences(facts, arguments):
+        attribute = facts.value("detail.scheduler.attribute")
+        return Recording(
+            ATTRIBUTE, attribute, differences=True, single=facts.value("detail.scheduler.sample_rank") == 2
+        )
+    if NEEDED <= arguments <= TAKEN:
+        keys = ("detail.scheduler.attribute", "detail.step.attribute", "detail.scheduler.assigned_to")
+        name = next((found for key in keys if (found := facts.value(key)) is not None), None)
+        if name is not None:
+            return Recording(ATTRIBUTE, name, calls=calls)
+        ported = _ported(facts)
+        if ported is not None:
+            return Recording(CONSTRUCTED, ported=ported, calls=calls)
+    if source is not None:
+        from scaffold.grade.replaced_update import replaced_update
+
+        ported = replaced_update(facts, source)
+        if ported is not None:
+            return Recording(UPDATE, ported=ported, calls=calls)
+    return Recording()
+
+
+def _calls(facts: Established, source: UpstreamSource | None) -> bool:
+    """Whether the loop calls the ported denoiser, and what it gives it is all that it is given.
+
+    What a denoiser reads from the engine's context is no argument: its calls alone would not say what it was given.
+    """
+    port = facts.port
+    if port is None or not port.inputs or port.assumptions:
+        return False
+    if facts.value("answers.denoiser.method") is not None:
+        return True
+    from scaffold.grade.replaced_update import is_own_loop
+
+    return source is not None and port.kept is not None and is_own_loop(facts, source)
+
+
+def _told_differences(facts: Established, arguments: set[str]) -> bool:
+    """Whether the pipeline has an attribute for a scheduler, none in it, and tells one how far a step goes."""
+    empty = facts.report.fact("answers.scheduler.class")
+    return (
+        arguments == NEEDED | {"dt"}
+        and facts.value("detail.scheduler.attribute") is not None
+        and empty.value is None
+        and empty.confidence == "certain"
+        and facts.sign is not None
+        and facts.value("detail.scheduler.sample_rank") is not None
+    )
 
 
 def _ported(facts: Established) -> dict[str, Any] | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.grade import COMPLETE, PARTIAL
+from scaffold.grade.origin import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaffold.port import Port
     from scaffold.spec import IntegrationSpec
-    from scaffold.upstream import UpstreamSource
 
 _STRINGS = ("upstream.module", "upstream.class", "names.module_class", "names.architecture")
 _ENTRY = ("key", "what", "at", "where", "message")
@@ -23,9 +24,9 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     Raises:
         ScaffoldError: names the key and what it may be.
     """
-    from scaffold.grade.established import FORMULAS
+    from scaffold.grade.expressions import is_guidance
     from scaffold.grade.launch_values import RULES
-    from scaffold.spec.validate import DATE
+    from scaffold.spec.validate import is_date
 
     def require(key: str, fits: bool, wanted: str) -> None:
         if not fits:
@@ -34,6 +35,7 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key in _STRINGS:
         value = spec.value(key)
         require(key, isinstance(value, str) and all(part.isidentifier() for part in value.split(".")), "a name")
+    require("grade.value", spec.value("grade.value") in (COMPLETE, PARTIAL), f"{COMPLETE} or {PARTIAL}")
     missing = spec.value("grade.missing")
     entries = isinstance(missing, list) and all(
         isinstance(entry, dict) and set(entry) == set(_ENTRY) for entry in missing
@@ -41,10 +43,17 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     require("grade.missing", entries, f"a list of tables with {', '.join(_ENTRY)}")
     require("prediction.sign", spec.value("prediction.sign") in (1, -1, None), "1, -1 or absent")
     established = spec.value("guidance.established")
-    known = spec.value("guidance.branches") == 1 or spec.value("guidance.formula") in FORMULAS
+    kind, expression = spec.value("guidance.kind"), spec.value("guidance.expression")
+    known = kind in ("none", "packed") or expression is not None
     require(
         "guidance.established", isinstance(established, bool) and (known or not established), "false for this formula"
     )
+    names = {entry.get("name") for entry in spec.value("guidance.defaults") or [] if isinstance(entry, dict)}
+    combines = expression is None or is_guidance(expression, names)
+    require("guidance.expression", combines, "arithmetic over conditional, unconditional and guidance's entries")
+    for entry in spec.value("guidance.others") or []:
+        words = [entry.get("name"), *(entry.get("others") or [])] if isinstance(entry, dict) else [None]
+        require("guidance.others", all(str(word).isidentifier() for word in words), "tables with name and others")
     attribute, builder = spec.value("loading.attribute"), spec.value("port.builder")
     require("loading.attribute", not attribute or str(attribute).isidentifier(), "a name or empty")
     require("port.builder", builder is None or str(builder).isidentifier(), "a name or absent")
@@ -53,7 +62,7 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key, fits, wanted in RULES:
         require(key, fits(spec.value(key)), wanted)
     _require_levels(spec, require)
-    require("docs.last_updated", bool(DATE.fullmatch(str(spec.value("docs.last_updated")))), "a date MM/DD/YYYY")
+    require("docs.last_updated", is_date(spec.value("docs.last_updated")), "a date MM/DD/YYYY")
 
 
 def _require_levels(spec: IntegrationSpec, require: Callable[[str, bool, str], None]) -> None:
@@ -103,26 +112,14 @@ def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
         return None
     if port is not None and port.scheduler is not None:
         return port.scheduler
-    return port_scheduler(_recorded_source(spec), module, name)
-
-
-def _recorded_source(spec: IntegrationSpec) -> UpstreamSource:
-    from scaffold.upstream import locate
-
-    version: Any = spec.value("upstream.version")
-    if not isinstance(version, str) or version.startswith("from "):
-        raise ScaffoldError(
-            f"the denoiser was ported {version or 'from an unknown version'}, which is no version that can be fetched",
-            hint="run `new` with --vllm-omni instead of --spec",
-        )
-    return locate(version)
+    return port_scheduler(origin_of(spec), module, name)
 
 
 def _ported_again(spec: IntegrationSpec) -> Port:
     from scaffold.grade.decide import port_of
     from scaffold.inspect import inspect_pipeline
 
-    source = _recorded_source(spec)
+    source = origin_of(spec)
     report = inspect_pipeline(source, f"{spec.value('upstream.module')}:{spec.value('upstream.class')}")
     port, _ = port_of(source, report)
     if port is None:

@@ -19,13 +19,14 @@ from scaffold.inspect.guidance import (
     scale_param,
 )
 from scaffold.inspect.guidance_interval import find_interval
+from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
 from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends, is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Op, Param, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Param, Slice, Value
 
 ORDER = 3
 KEYS = (
@@ -43,7 +44,6 @@ KEYS = (
     "detail.cfg.location",
 )
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))
-_NORMS = frozenset(("norm", "vector_norm", "std"))
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -81,17 +81,21 @@ def answers(program: Program) -> dict[str, Fact]:
         execution = _execution(program, kept) if kept else execution
     facts["answers.cfg.execution"] = execution
     facts.update(find_interval(program, loop, region, {id(g.node) for g in found}))
-    facts.update(_renorm(program, loop, region))
+    facts.update(find_renorm(program, loop, region))
     facts["detail.cfg.parameters"] = _parameters(facts, scales, region, program, loop)
     return facts
 
 
 def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
-    """A single prediction that goes straight to the step; anything else is not known."""
+    """A single prediction that goes straight to the step, whichever call makes it; anything else is not known."""
     models = [n for n in region if isinstance(n, Call) and n.name not in ELEMENTWISE]
-    if len(models) != 1 or any(isinstance(n, Choice) and n.cond is not None for n in region):
+    chosen = [n.cond for n in region if isinstance(n, Choice) and n.cond is not None]
+    if not models or any(_is_of_tensor(model, loop) for model in models):
         return {}
-    if _is_of_tensor(models[0], loop):
+    # One of several calls, none of which is combined with another, and guidance has no say in which.
+    alone = len(region) == len(models) + sum(isinstance(n, Choice) for n in region)
+    scaled = any(scale_param(part) is not None for cond in chosen for part in plain_parts(cond))
+    if (len(models) > 1 or chosen) and (not alone or scaled):
         return {}
     place = [loop.step.at if loop.step is not None else loop.loop.at]
     return {
@@ -135,32 +139,6 @@ def _origin(prediction: Value) -> tuple[Value, str | None]:
         if isinstance(part, Item) and isinstance(part.key, Slice):
             return part.base, "slice"
     return parts[0], None
-
-
-def _renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:
-    """Kinds of renormalisation: strings that a parameter is compared with before norms are taken."""
-    kinds: dict[str, Evidence | None] = {}
-    parameter: Param | None = None
-    for record in program.trace.calls:
-        if loop.number not in record.loops or record.method not in _NORMS:
-            continue
-        for cond, truth in record.conditions:
-            if not (truth and isinstance(cond, Op) and cond.op == "==" and len(cond.args) == 2):
-                continue
-            named = [a for a in cond.args if isinstance(a, Const) and isinstance(a.value, str)]
-            chosen = [p for a in cond.args if (p := scale_param(a)) is not None]
-            if named and chosen:
-                kinds.setdefault(str(named[0].value), cond.at)
-                parameter = chosen[0]
-    facts = {"answers.cfg.renorm": fact(list(kinds), list(kinds.values()) or [loop.loop.at])}
-    if parameter is not None:
-        facts["detail.cfg.renorm_parameter"] = fact(parameter.key, [parameter.at])
-    for node in region:
-        if isinstance(node, Op) and node.op == "/" and isinstance(node.args[1], Op) and node.args[1].op == "+":
-            for term in node.args[1].args:
-                if isinstance(term, Const) and isinstance(term.value, float) and 0 < term.value < 1e-3:
-                    facts["detail.cfg.epsilon"] = fact(term.value, [term.at])
-    return facts
 
 
 def _parameters(

@@ -8,6 +8,7 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Map, Op, Param, Value
 
@@ -85,7 +86,7 @@ def _text(program: Program, term: Value) -> str | None:
 def _assigned(program: Program, name: str) -> set[str]:
     """Texts that the pipeline's module puts into attributes of that name."""
     found = set()
-    for node in ast.walk(program.source.tree(program.cls.module.file)):
+    for node in walk_tree(program.source.tree(program.cls.module.file)):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             if any(isinstance(t, ast.Attribute) and t.attr == name for t in node.targets):
                 found.add(node.value.value)

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.syntax import walk_tree
 
 ORDER = 16
 KEYS = ("detail.engine.class_by_config",)
@@ -17,7 +18,9 @@ def answers(program: Program) -> dict[str, Fact]:
     source = program.source
     if not source.exists(_OPTIONS) or not program.target.registry_keys:
         return {}
-    for node in ast.walk(source.tree(_OPTIONS)):
+    if not any(key in source.read(_OPTIONS) for key in program.target.registry_keys):
+        return {}
+    for node in walk_tree(source.tree(_OPTIONS)):
         value = node.value if isinstance(node, ast.Assign | ast.Return) else None
         if isinstance(value, ast.Constant) and value.value in program.target.registry_keys:
             return {KEYS[0]: fact(True, [Evidence(_OPTIONS, value.lineno)])}

@@ -6,6 +6,7 @@ from typing import Any
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import LEAVES
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Obj, Value
 
@@ -37,16 +38,21 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _everything(program: Program) -> list[Value]:
-    """All values that calls were given and objects hold, each once."""
+    """All objects and settings among what calls were given and objects hold, each once."""
     stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values())]
     stack += list(program.pipeline.attrs.values())
-    seen: dict[int, Value] = {}
+    found: list[Value] = []
+    seen: set[int] = set()
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
-        seen[id(node)] = node
-        stack.extend(node.parts())
+        seen.add(id(node))
+        if type(node) in LEAVES:
+            continue
+        if isinstance(node, Obj | Conf):
+            found.append(node)
+        stack += node.parts()
         if isinstance(node, Obj):
-            stack.extend(node.attrs.values())
-    return list(seen.values())
+            stack += node.attrs.values()
+    return found

@@ -14,11 +14,13 @@ from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.classes import ClassInfo
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.values import External
 from scaffold.inspect.weight_sources import component_sources
 from scaffold.upstream.registry import REGISTRY_FILE
 
 _EXPORTS = Path(__file__).with_name("diffusers_exports.json")
+_LOADER = "from_pretrained"
 _PIPELINE_CLASS = re.compile(r"diffusers\.(?:\w+\.)*\w*Pipeline")
 _PIN = re.compile(r"^Requires-Dist: *diffusers *== *([0-9][0-9.]*)", re.IGNORECASE)
 
@@ -103,9 +105,11 @@ def _registered(program: Program, key: str) -> Evidence | None:
 def handed_over(program: Program) -> Loaded | None:
     """A class that makes a pipeline of diffusers in one of its methods and runs it as a whole."""
     for owner in program.cls.mro:
+        if _LOADER not in program.source.read(owner.module.file):
+            continue
         for method in owner.methods.values():
-            nodes = list(ast.walk(method))
-            made = next((n for n in nodes if isinstance(n, ast.Attribute) and n.attr == "from_pretrained"), None)
+            nodes = list(walk_tree(method))
+            made = next((n for n in nodes if isinstance(n, ast.Attribute) and n.attr == _LOADER), None)
             names = [n for n in nodes if isinstance(n, ast.Name)] if made is not None else []
             if made is not None and any(_is_pipeline_class(program, owner, name) for name in names):
                 place = Evidence(owner.module.file, made.lineno)

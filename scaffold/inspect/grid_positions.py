@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import walk
+from scaffold.inspect.program.algebra import walk, walk_all
 from scaffold.inspect.program.numeric import number
 from scaffold.inspect.program.values import Call, Carried, Op, Seq, Value
 
@@ -23,7 +23,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if denoiser is None:
         return {}
     given = denoiser.record.bound or denoiser.record.kwargs
-    moved = [node for value in given.values() for node in walk(value) if isinstance(node, Op) and _is_moved(node)]
+    moved = [node for node in walk_all(given.values()) if isinstance(node, Op) and _is_moved(node)]
     origins: dict[float, Op] = {}
     for node in moved:
         starts = {id(c): v for c in walk(node) if isinstance(c, Carried) and (v := number(_start(c), {})) is not None}

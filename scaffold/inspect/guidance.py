@@ -97,14 +97,14 @@ def region_parts(node: Value) -> list[Value]:
 
 def as_guidance(node: Value) -> Guidance | None:
     if isinstance(node, Call) and node.name == "lerp" and len(node.args) == 3:
-        return Guidance(node, node.args[0], node.args[1], _number_of(node.args[2]), "u+s(c-u)")
+        return Guidance(node, node.args[0], node.args[1], number_of(node.args[2]), "u+s(c-u)")
     if not (isinstance(node, Op) and node.op in ("+", "-") and len(node.args) == 2):
         return None
     for base, product in (node.args, node.args[::-1]):
         if not (isinstance(product, Op) and product.op == "*" and len(product.args) == 2):
             continue
         for factor, difference in (product.args, product.args[::-1]):
-            scale = _number_of(factor)
+            scale = number_of(factor)
             if not (isinstance(difference, Op) and difference.op == "-" and len(difference.args) == 2):
                 continue
             cond, uncond = difference.args
@@ -142,7 +142,7 @@ def scale_param(value: Value) -> Param | None:
     return None
 
 
-def _number_of(scale: Value) -> Value:
+def number_of(scale: Value) -> Value:
     """The number behind a scale that is spread over the batch."""
     for _ in range(6):
         if isinstance(scale, Call) and (inner := reshaped(scale)) is not None:
@@ -210,28 +210,29 @@ def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, di
     """The options that what is known leaves open, each with what is known where it is taken."""
     if choice.cond is None or len(choice.options) != 2:
         return [(option, facts) for option in options(choice)]
-    truth = _truth(choice.cond, facts)
-    ways = [(o, t) for o, t in zip(choice.options, (True, False), strict=True) if truth is None or truth is t]
-    return [(option, {**facts, **_implied(choice.cond, t)}) for option, t in ways]
+    known = truth(choice.cond, facts)
+    ways = [(o, t) for o, t in zip(choice.options, (True, False), strict=True) if known is None or known is t]
+    return [(option, {**facts, **implied(choice.cond, t)}) for option, t in ways]
 
 
-def _implied(cond: Value, truth: bool) -> dict[int, bool]:
+def implied(cond: Value, holds: bool) -> dict[int, bool]:
     """The truth of a condition's parts that follows from its own."""
     if isinstance(cond, Op) and cond.op == "not":
-        return _implied(cond.args[0], not truth)
-    if isinstance(cond, Op) and cond.op == ("and" if truth else "or"):
-        return {part: value for arg in cond.args for part, value in _implied(arg, truth).items()}
-    return {id(cond): truth}
+        return implied(cond.args[0], not holds)
+    if isinstance(cond, Op) and cond.op == ("and" if holds else "or"):
+        return {part: value for arg in cond.args for part, value in implied(arg, holds).items()}
+    return {id(cond): holds}
 
 
-def _truth(cond: Value, facts: dict[int, bool]) -> bool | None:
+def truth(cond: Value, facts: dict[int, bool]) -> bool | None:
+    """The truth of a condition, as far as that of other conditions decides it."""
     if id(cond) in facts:
         return facts[id(cond)]
     if isinstance(cond, Op) and cond.op == "not":
-        inner = _truth(cond.args[0], facts)
+        inner = truth(cond.args[0], facts)
         return None if inner is None else not inner
     if isinstance(cond, Op) and cond.op in ("and", "or"):
-        answers = [_truth(arg, facts) for arg in cond.args]
+        answers = [truth(arg, facts) for arg in cond.args]
         decisive = cond.op == "or"
         if decisive in answers:
             return decisive

@@ -16,7 +16,7 @@ def find_scales(found: list[Guidance]) -> Scales:
     scales: Scales = {}
     for guidance in found:
         for param in named_scales(guidance.scale):
-            default = _effective(guidance.scale, param)
+            default = effective(guidance.scale, param)
             scales.setdefault(param.key.rpartition(".")[2], (default, param.at))
     return scales
 
@@ -53,7 +53,7 @@ def behind(scale: Value) -> list[Value]:
     return nodes
 
 
-def _effective(scale: Value, param: Param) -> object:
+def effective(scale: Value, param: Param) -> object:
     """The scale's value when nobody sets it; gating by time is not counted. None where it is not known."""
     found = _defaults(scale, param)
     return found.pop() if len(found) == 1 else None

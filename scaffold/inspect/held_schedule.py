@@ -7,10 +7,11 @@ import ast
 from scaffold.inspect import schedule
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.default_schedule import constructor_argument
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import vector_of
+from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -76,7 +77,7 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
     known: dict[int, float] = {}
     places: list[Evidence | None] = []
     conditions = [n.cond for n in walk(vector) if isinstance(n, Choice) and n.cond is not None]
-    for node in (n for v in (vector, *conditions) for n in walk(v)):
+    for node in walk_all([vector, *conditions]):
         if not (isinstance(node, Attr) and isinstance(node.base, Attr) and node.base.name == "config"):
             continue
         for scheduler in options(node.base.base):
@@ -171,7 +172,7 @@ def _is_cut_to_whole(program: Program, source: Value) -> bool:
     if place is None:
         return False
     tree = program.source.tree(place.file)
-    for node in ast.walk(tree):
+    for node in around(tree, place.line):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.lineno == place.line):
             continue
         if node.func.attr in ("long", "int"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Call, Op, Value
 
@@ -77,11 +78,7 @@ def euler(node: ast.AST) -> Update | None:
 
 def method_around(program: Program, at: Evidence) -> tuple[str, list[Evidence]] | None:
     """The text of the innermost function around a line, as it stands in its file, and where it begins."""
-    functions = [
-        node
-        for node in ast.walk(program.source.tree(at.file))
-        if isinstance(node, ast.FunctionDef) and node.lineno <= at.line <= (node.end_lineno or 0)
-    ]
+    functions = [node for node in around(program.source.tree(at.file), at.line) if isinstance(node, ast.FunctionDef)]
     if not functions:
         return None
     inner = max(functions, key=lambda node: node.lineno)

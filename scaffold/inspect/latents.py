@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice, Value
@@ -63,11 +63,12 @@ def decode_record(program: Program) -> CallRecord | None:
     loop = program.denoising
     if loop is None or loop.sample is None:
         return None
+    from_sample = Search(lambda node: node is loop.sample)
     for record in program.trace.calls:
         if record.method != "decode" or loop.number in record.loops:
             continue
         given = [*record.args, *record.kwargs.values()]
-        if any(node is loop.sample for value in given[:2] for node in walk(value)):
+        if any(from_sample(value) for value in given[:2]):
             return record
     return None
 

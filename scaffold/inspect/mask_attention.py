@@ -6,7 +6,7 @@ from scaffold.inspect import sequence
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import walk
+from scaffold.inspect.program.algebra import walk_all
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call
 
@@ -23,13 +23,10 @@ def answers(program: Program) -> dict[str, Fact]:
     if denoiser is None:
         return {}
     given = denoiser.record.bound or denoiser.record.kwargs
-    for name, value in given.items():
-        if "mask" not in name:
-            continue
-        for node in walk(value):
-            if isinstance(node, Call) and node.name == "triu" and default_of(node.argument(1, "diagonal")) == 1:
-                facts = {KEYS[0]: fact("causal", [node.at])}
-                if "detail.text_attention" not in sequence.answers(program):
-                    facts["detail.text_attention"] = fact("causal", [node.at])
-                return facts
+    for node in walk_all(value for name, value in given.items() if "mask" in name):
+        if isinstance(node, Call) and node.name == "triu" and default_of(node.argument(1, "diagonal")) == 1:
+            facts = {KEYS[0]: fact("causal", [node.at])}
+            if "detail.text_attention" not in sequence.answers(program):
+                facts["detail.text_attention"] = fact("causal", [node.at])
+            return facts
     return {}

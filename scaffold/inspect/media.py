@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.request_settings import parameters
 from scaffold.inspect.topology import answers as topology_answers
 from scaffold.inspect.vae import answers as vae_answers
@@ -82,7 +83,7 @@ def _of_topology(program: Program) -> Found:
 def _of_result(program: Program) -> Found:
     """``output={"actions": …}`` of the result that a method of the class returns."""
     for owner in program.cls.mro:
-        for node in ast.walk(owner.node):
+        for node in walk_tree(owner.node):
             if not isinstance(node, ast.Call):
                 continue
             for keyword in node.keywords:

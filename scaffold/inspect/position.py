@@ -74,8 +74,9 @@ def _rotary(program: Program) -> dict[str, Fact]:
     encoded = [r.result for r in encode_calls(program)]
     sample = program.denoising.sample if program.denoising is not None else None
     stop = {id(sample)}
+    seen: set[int] = set()
     for name, value in denoiser.record.bound.items():
-        for node in walk(value, stop=stop):
+        for node in walk(value, stop, seen):
             if not (isinstance(node, Op) and node.op == "*" and isinstance(node.args[0], Seq)):
                 continue
             repeated = node.args[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Value
 from scaffold.inspect.tokens import find_tokens
@@ -67,13 +67,20 @@ def _kind(keys: dict[str, Evidence | None], encoders: list[CallRecord]) -> Fact:
 
 def encode_calls(program: Program) -> list[CallRecord]:
     """Calls that turn text of the request into ids, outermost text first."""
+    made = len(program.trace.calls)
+    known = program.notes.get("encode_calls")
+    if isinstance(known, tuple) and known[0] == made:
+        found: list[CallRecord] = known[1]
+        return found
+    of_request = Search(lambda node: isinstance(node, Param) and node.root in ("prompt", "extra_args"))
     found = []
     for record in program.trace.calls:
         if not isinstance(record.result, Call) or not is_tokenizer_call(record):
             continue
         given = [*record.args, *record.kwargs.values()]
-        if any(isinstance(n, Param) and n.root in ("prompt", "extra_args") for v in given[:2] for n in walk(v)):
+        if any(of_request(v) for v in given[:2]):
             found.append(record)
+    program.notes["encode_calls"] = made, found
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import LEAVES, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Const, Param, Value
 
@@ -37,13 +37,22 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def parameters(program: Program) -> list[Param]:
     """Return everything of the request and the options that calls and tests of the run depend on, each once."""
+    key = "parameters", len(program.trace.calls), len(program.trace.tests)
+    known = program.notes.get("parameters")
+    if isinstance(known, tuple) and known[0] == key:
+        found: list[Param] = known[1]
+        return found
     stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values(), r.result)]
     stack += [test.cond for test in program.trace.tests]
-    seen: dict[int, Value] = {}
+    found, seen = [], set[int]()
     while stack:
         node = stack.pop()
-        if node is None or id(node) in seen:
+        if id(node) in seen:
             continue
-        seen[id(node)] = node
-        stack.extend(node.parts())
-    return [node for node in seen.values() if isinstance(node, Param)]
+        seen.add(id(node))
+        if isinstance(node, Param):
+            found.append(node)
+        if type(node) not in LEAVES:
+            stack += node.parts()
+    program.notes["parameters"] = key, found
+    return found

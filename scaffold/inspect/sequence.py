@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.values import Call, Const, Elem, Seq, Value
 from scaffold.inspect.prompt import encode_calls
 from scaffold.inspect.tokens import find_tokens
@@ -31,7 +31,7 @@ def _sequence(program: Program) -> dict[str, Fact]:
         return {}
     names = {id(t.value): name for name, t in find_tokens(program).items()}
     stop = {id(program.denoising.sample)} if program.denoising is not None else set()
-    lists = [n for v in denoiser.record.bound.values() for n in walk(v, stop=stop) if isinstance(n, Seq) and n.items]
+    lists = [n for n in walk_all(denoiser.record.bound.values(), stop) if isinstance(n, Seq) and n.items]
     markers = next((s for s in lists if all(_name(i, names) for i in s.items)), None)
     start = next((n for s in lists for i in s.items if (n := _range_start(i)) is not None), None)
     if markers is None or start is None:

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.syntax import around
 
 ORDER = 18
 KEYS = ("detail.step.attribute",)
@@ -19,15 +20,14 @@ def answers(program: Program) -> dict[str, Fact]:
     at = loop.step.at
     if loop.loop.owner != program.pipeline.cls.name:
         return {}
-    for owner in ast.walk(program.source.tree(at.file)):
+    for owner in around(program.source.tree(at.file), at.line):
         if not isinstance(owner, ast.ClassDef) or owner.name != loop.loop.owner:
             continue
-        for call in ast.walk(owner):
+        for call in around(owner, at.line):
             if (
                 isinstance(call, ast.Call)
                 and isinstance(call.func, ast.Attribute)
                 and call.func.attr == "step"
-                and call.lineno <= at.line <= (call.end_lineno or call.lineno)
                 and isinstance(call.func.value, ast.Attribute)
                 and isinstance(call.func.value.value, ast.Name)
                 and call.func.value.value.id == "self"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
@@ -55,6 +54,8 @@ def inspect_all(selector: str | None, processes: int | None = None) -> dict[str,
     if count == 1:
         rows: Iterable[dict[str, Any]] = [_row(source, key) for key in classes]
     else:
+        from concurrent.futures import ProcessPoolExecutor
+
         with ProcessPoolExecutor(count, initializer=_open, initargs=(selector,)) as pool:
             rows = list(pool.map(_row_of, classes))
     keys = sum(map(len, classes.values()))

@@ -10,6 +10,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.values import Attr, Call, Conf, Const, External, Map, Obj, Value
 
 ORDER = 8
@@ -44,7 +45,10 @@ def answers(program: Program) -> dict[str, Fact]:
 def _none(program: Program) -> Fact:
     """No special tokens, unless the pipeline's own files speak of one that was not found."""
     for cls in program.cls.mro:
-        for node in ast.walk(cls.node):
+        lines = program.source.read(cls.module.file).splitlines()[cls.node.lineno - 1 : cls.node.end_lineno]
+        if not any(name in line for line in lines for name in (_SUFFIX, "_token", _LOOKUP)):
+            continue
+        for node in walk_tree(cls.node):
             name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
             if name.endswith((_SUFFIX, "_token")) or name == _LOOKUP:
                 return Fact(None, (), "unknown")

@@ -9,6 +9,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.syntax import walk_tree
 
 ORDER = 16
 KEYS = ("detail.engine.topologies", "detail.engine.class_option", "detail.engine.deploy_settings")
@@ -57,7 +58,7 @@ def _topologies(program: Program) -> Iterator[tuple[dict[str, Any], Evidence]]:
         except ScaffoldError:
             continue
         constants = _constants(tree)
-        for node in ast.walk(tree):
+        for node in walk_tree(tree):
             topology = _topology(node, keys, constants)
             if topology is not None and f'"{topology["name"]}"' in registered:
                 yield topology, Evidence(file, getattr(node, "lineno", 1))

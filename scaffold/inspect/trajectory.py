@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import is_none, options, walk
+from scaffold.inspect.program.algebra import Search, is_none, options
 from scaffold.inspect.program.values import Call, Map, Obj, Seq, Value
 
 ORDER = 6
@@ -20,10 +20,11 @@ def answers(program: Program) -> dict[str, Fact]:
         return {}
     fields: dict[str, Evidence | None] = {}
     # A list that a turn fills to make the next sample is no record of the turns.
-    carried = {id(v) for v in loop.loop.carried.values()}
+    carried = [id(v) for v in loop.loop.carried.values()]
+    is_recorded = Search(lambda n: isinstance(n, Seq) and any(turn == loop.number for _, turn in n.appends), carried)
     for option in options(program.result):
         for path, leaf in _leaves(option, "", 0):
-            if _is_recorded(leaf, loop.number, carried):
+            if is_recorded(leaf):
                 fields.setdefault(path, leaf.at)
     kept = [s.at for s in _recorded_lists(program, loop.number)]
     facts = {"answers.trajectory.recorded": fact(bool(fields), list(fields.values()) or kept or [loop.loop.at])}
@@ -50,10 +51,6 @@ def _leaves(value: Value, path: str, depth: int) -> Iterator[tuple[str, Value]]:
         return
     for part in parts:
         yield from _leaves(part, path, depth + 1)
-
-
-def _is_recorded(value: Value, loop: int, carried: set[int]) -> bool:
-    return any(isinstance(n, Seq) and any(number == loop for _, number in n.appends) for n in walk(value, carried))
 
 
 def _recorded_lists(program: Program, loop: int) -> list[Seq]:

@@ -17,14 +17,16 @@ from scaffold.errors import ScaffoldError
 from scaffold.plan.state import FileState
 
 if TYPE_CHECKING:
+    from scaffold.grade import Graded
     from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.port import Port
     from scaffold.spec import IntegrationSpec
 
 
 class Bases:
     """Finds the base of each recorded file of a package."""
 
-    def __init__(self, package: ScaffoldedPackage, derived: Callable[[], IntegrationSpec] | None = None) -> None:
+    def __init__(self, package: ScaffoldedPackage, derived: Callable[[], Graded] | None = None) -> None:
         """``derived`` makes the spec of the recorded version again; it is called only when all else has failed."""
         self._package = package
         self._derived = derived
@@ -64,24 +66,24 @@ class Bases:
         if self._derived is None:
             return {}
         try:
-            derived = self._derived()
+            found = self._derived()
         except ScaffoldError:
             return {}  # the old vllm-omni cannot be had; there are other candidates
-        spec = self._package.spec
+        derived, spec = found.spec, self._package.spec
         sections = {name: dict(values) for name, values in spec.sections.items()}
         for key, origin in spec.provenance.items():
             section, _, name = key.partition(".")
             if origin.startswith(REPRODUCED) and section in sections and name in derived.sections.get(section, {}):
                 sections[section][name] = derived.sections[section][name]
         sections["upstream"]["version"] = spec.value("upstream.version")
-        return _render(replace(spec, sections=sections))
+        return _render(replace(spec, sections=sections), found.port)
 
 
-def _render(spec: IntegrationSpec) -> dict[str, bytes]:
+def _render(spec: IntegrationSpec, port: Port | None = None) -> dict[str, bytes]:
     from scaffold.new import render_package
 
     try:
-        files, _ = render_package(spec, [])
+        files, _ = render_package(spec, [], None, port)
     except ScaffoldError:
         return {}
     return {path: FileState.of(file).content for path, file in files.items()}

@@ -28,5 +28,5 @@ def print_check(package: ScaffoldedPackage) -> bool:
         line = f"{finding.path}:{finding.line}: {finding.severity}: {finding.message} [{finding.rule}]"
         console.print(line, markup=False)
     if len(findings) > SHOWN:
-        console.print(f"and {len(findings) - SHOWN} more; run `omni-scaffold check {package.path}`")
+        console.print(f"and {len(findings) - SHOWN} more; run `omni-scaffold check {package.from_here}`")
     return not any(str(getattr(finding.severity, "value", finding.severity)) == "error" for finding in findings)

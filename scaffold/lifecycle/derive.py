@@ -5,30 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scaffold.grade import Graded
     from scaffold.inspect import Report
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile
+    from scaffold.upstream import UpstreamSource
 
 
-def derive(recorded: IntegrationSpec, report: Report, profile: ContractProfile) -> IntegrationSpec:
-    """Return the spec of a report for a recorded package.
+def derive(
+    recorded: IntegrationSpec,
+    report: Report,
+    profile: ContractProfile,
+    source: UpstreamSource,
+    ported: Graded | None = None,
+) -> Graded:
+    """Return the spec of a report for a recorded package; of a ported package with its port.
+
+    Args:
+        recorded: the package's spec.
+        report: the pipeline, read from ``source``; single facts of it may have been altered since.
+        profile: the release of verl-omni to write for.
+        source: the version of vllm-omni that a denoiser is ported from.
+        ported: what this function returned for the report as it was read; its port is not made again.
 
     Raises:
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
         RefusedError: the pipeline has become something that no template renders.
     """
-    from scaffold.grade import PARTIAL, grade_of, specify
+    from scaffold.grade import Graded, is_ported, specify
     from scaffold.lifecycle.spec_headers import headers_of
     from scaffold.new import refuse
     from scaffold.render import derive_names
     from scaffold.spec import SpecRequest, build_spec, find_preset
-    from scaffold.upstream import locate
 
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
     preset = find_preset(names.model, report.fact("detail.pipeline.registry_key").value)
-    if grade_of(recorded) == PARTIAL:
-        return specify(SpecRequest(report, names, profile), locate(report.upstream.version)).spec
+    if is_ported(recorded):
+        return specify(SpecRequest(report, names, profile), source, ported)
     # What was made from a packaged manifest is made from it again.
     packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {preset.manifest}"
-    return build_spec(SpecRequest(report, names, profile, None if packaged else headers_of(recorded, report)))
+    headers = None if packaged else headers_of(recorded, report)
+    return Graded(build_spec(SpecRequest(report, names, profile, headers)))

@@ -12,6 +12,7 @@ from scaffold.upstream import locate
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.lifecycle.package import ScaffoldedPackage
+    from scaffold.port import Port
     from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
 
@@ -20,11 +21,17 @@ SHOWN = 100
 
 @dataclass(frozen=True)
 class NextSpec:
-    """The spec, lines for the user about how it came to be, and the two versions that were read, if any."""
+    """The spec, lines for the user about how it came to be, and what was read for it, if anything.
+
+    Attributes:
+        sources: the older and the newer version.
+        port: the denoiser of a ported package, from the newer version.
+    """
 
     spec: IntegrationSpec
     notes: tuple[str, ...]
     sources: tuple[UpstreamSource, UpstreamSource] | None = None
+    port: Port | None = None
 
 
 def edited_spec(package: ScaffoldedPackage) -> NextSpec:
@@ -34,11 +41,11 @@ def edited_spec(package: ScaffoldedPackage) -> NextSpec:
         ScaffoldError: a value cannot be rendered.
     """
     from scaffold import __version__
-    from scaffold.grade import PARTIAL, grade_of
+    from scaffold.grade import is_ported
     from scaffold.grade.rendering import validate_partial
     from scaffold.spec.validate import validate
 
-    (validate_partial if grade_of(package.spec) == PARTIAL else validate)(package.spec, package.spec_path)
+    (validate_partial if is_ported(package.spec) else validate)(package.spec, package.spec_path)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
     return NextSpec(replace(package.spec, sections=sections), ())
 
@@ -67,9 +74,9 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
     old_source = recorded_source(package.spec, base)
     old_report = read(package.spec, old_source)
     profile = package.checkout.profile if package.checkout is not None else package.profile
-    old = derive(package.spec, old_report, package.profile)
-    new = derive(package.spec, new_report, profile)
-    merged = merge_specs(package.spec, old, new)
+    old = derive(package.spec, old_report, package.profile, old_source)
+    new = derive(package.spec, new_report, profile, new_source)
+    merged = merge_specs(package.spec, old.spec, new.spec)
     if merged.conflicts and not force:
         listed = "; ".join(map(str, merged.conflicts))
         raise ConflictError(
@@ -79,7 +86,7 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
     notes = [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
     if merged.followed:
         notes.append(f"this version of omni-scaffold changes {_values(package.spec, merged.spec, merged.followed)}")
-    return NextSpec(merged.spec, tuple(notes), (old_source, new_source))
+    return NextSpec(merged.spec, tuple(notes), (old_source, new_source), new.port)
 
 
 def _values(before: IntegrationSpec, after: IntegrationSpec, names: tuple[str, ...]) -> str:
@@ -101,15 +108,19 @@ def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamS
     """Return the version that the spec was made from.
 
     Raises:
-        ScaffoldError: that version cannot be had.
+        ScaffoldError: that version cannot be had, or holds other code than a denoiser was ported from.
     """
+    from scaffold.grade.origin import refuse_other_code
+
     recorded = recorded_version(spec)
     if base is None and recorded is None:
         raise ScaffoldError(
             f"the package was rendered from a folder without a version ({spec.value('upstream.version')})",
             hint="name that source with --from VERSION|WHEEL|DIR",
         )
-    return locate(base or recorded)
+    source = locate(base or recorded)
+    refuse_other_code(spec, source, "--from")
+    return source
 
 
 def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:

@@ -78,6 +78,12 @@ class ScaffoldedPackage:
         return package_path(self.spec)
 
     @property
+    def from_here(self) -> str:
+        """The package's folder as the next command takes it, relative where it lies below the working directory."""
+        folder = (self.root / self.path).absolute()
+        return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+
+    @property
     def spec_path(self) -> str:
         """Its ``scaffold.toml``, relative to the root."""
         return f"{self.path}/{SPEC_NAME}"

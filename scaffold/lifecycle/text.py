@@ -41,10 +41,8 @@ def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
     merged = f", {len(result.merge.merged)} of them merged with your edits" if result.merge.merged else ""
     package = result.package
     patch = "" if package.checkout is not None else "; in a checkout that has the older patch, compare both"
-    return (
-        f"updated {len(written)} files{merged}{patch}; next: run `omni-scaffold check {package.path}` and the tests in "
-        "tests/pipelines"
-    )
+    then = f"next: run `omni-scaffold check {package.from_here}` and the tests in tests/pipelines"
+    return f"updated {len(written)} files{merged}{patch}; {then}"
 
 
 def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:

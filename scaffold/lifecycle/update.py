@@ -14,6 +14,7 @@ from scaffold.plan.plan import Plan
 from scaffold.plan.state import FileState
 
 if TYPE_CHECKING:
+    from scaffold.grade import Graded
     from scaffold.plan.edits import FileEdit
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
@@ -60,9 +61,10 @@ class UpdateResult:
             return
         if not written:
             raise ConflictError(f"would need you: {'; '.join(parts)}; nothing was written", hint=None)
+        check = f"`omni-scaffold check {self.package.from_here}`"
         raise ConflictError(
             f"not done: {'; '.join(parts)}",
-            hint=f"resolve them, then run `omni-scaffold check {self.package.path}`; `git diff` shows what came in",
+            hint=f"resolve them, then run {check}; `git diff` shows what came in",
         )
 
 
@@ -99,14 +101,16 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     )
     notes += found.notes
     with step("rendering"):
-        files, spec = render_package(found.spec, notes, package.root if package.checkout is not None else None)
+        root = package.root if package.checkout is not None else None
+        files, spec = render_package(found.spec, notes, root, found.port)
     own = FileState.of(files.pop(package.spec_path))
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.spec.files)
     there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
 
-    def derived() -> IntegrationSpec:
-        return derive(package.spec, read(package.spec, recorded_source(package.spec, request.base)), package.profile)
+    def derived() -> Graded:
+        source = recorded_source(package.spec, request.base)
+        return derive(package.spec, read(package.spec, source), package.profile, source)
 
     bases = Bases(package, derived)
     labels = (

@@ -28,7 +28,7 @@ def render_package(
     import hashlib
     from dataclasses import replace
 
-    from scaffold.grade import PARTIAL, grade_of
+    from scaffold.grade import is_ported
     from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
     from scaffold.render import RenderedFile, render
@@ -39,7 +39,7 @@ def render_package(
     # What is rendered is what the file says: reading it back fixes the order of keys.
     spec = IntegrationSpec.from_toml(spec.to_toml())
     context = spec.context()
-    if grade_of(spec) == PARTIAL:
+    if is_ported(spec):
         validate_partial(spec)
         context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
     else:

@@ -55,6 +55,8 @@ def plan_new(request: NewRequest) -> NewResult:
     refuse_empty(request)
     if (request.out is None) == (request.verl_omni is None):
         raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
+    if request.verl_omni is not None and request.profile is not None:
+        raise ScaffoldError("--profile goes with --out", hint="a checkout says itself which release it is")
     notes: list[str] = []
     checkout = None
     recover_aloud(Path(request.verl_omni or request.out or ".").expanduser())

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaffold.grade import COMPLETE, PARTIAL, grade_of
+from scaffold.grade import COMPLETE, grade_of, is_ported
 from scaffold.new.plan import NewResult
 from scaffold.spec import IntegrationSpec
 
@@ -41,8 +41,8 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
 
 def _facts(result: NewResult) -> list[tuple[str, str]]:
     spec = result.spec
-    if grade_of(spec) == PARTIAL:
-        return [("grade", PARTIAL), ("because", str(spec.value("grade.reason")))]
+    if is_ported(spec):
+        return [("grade", grade_of(spec)), ("because", str(spec.value("grade.reason")))]
     rules = spec.value("checkpoint.rules") or []
     counts = {op: sum(rule["op"] == op for rule in rules) for op in ("rename", "split", "join", "drop")}
     remap = ", ".join(f"{n} {op}{'' if n == 1 else 's'}" for op, n in counts.items() if n or op in ("rename", "drop"))
@@ -61,12 +61,9 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
 def _print_missing(console: Console, spec: IntegrationSpec) -> None:
     """Print what a person must still write, as the package's README lists it."""
     missing = spec.value("grade.missing") or []
-    if grade_of(spec) == PARTIAL:
-        console.print()
     if not missing:
-        if grade_of(spec) == PARTIAL:
-            console.print("nothing that could be found is left to write; the proof is: verify has no tiny model of it")
         return
+    console.print()
     console.print(f"[bold]still to write[/] ({len(missing)}):")
     for entry in missing:
         console.print(f"  {escape(entry['where'])}: {escape(entry['what'])} [dim]({escape(entry['at'])})[/]")
@@ -74,8 +71,11 @@ def _print_missing(console: Console, spec: IntegrationSpec) -> None:
 
 def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
     count = len(result.plan.pending)
+    if not count:
+        return "nothing to do: every file is already there"
     if written is None:
-        return f"dry run: {count} files would change; leave out --dry-run to write them"
+        then = "" if result.plan.conflicts else "; leave out --dry-run to write them"
+        return f"dry run: {count} files would change{then}"
     if not written:
         return "nothing to do: every file is already there"
     example = result.spec.value("target.example_readme")

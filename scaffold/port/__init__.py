@@ -23,8 +23,9 @@ def port_denoiser(
     stacked: Sequence[Row] = (),
     also: Sequence[str] = (),
     kept: Kept | None = None,
+    method: str = "forward",
 ) -> Port:
     """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
     from scaffold.port.denoiser import port_denoiser as port
 
-    return port(source, module, name, stacked=stacked, also=also, kept=kept)
+    return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method)

@@ -6,8 +6,7 @@ import ast
 
 import libcst as cst
 
-from scaffold.port.blocks import indented, small_assignment
-from scaffold.port.expressions import code
+from scaffold.port.blocks import code, indented, small_assignment
 from scaffold.port.headers import Headers
 from scaffold.port.layer import UnsupportedError
 from scaffold.port.layers import ENGINES, kind_of

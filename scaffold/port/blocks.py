@@ -6,6 +6,13 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+_EMPTY = cst.Module([])
+
+
+def code(node: cst.CSTNode) -> str:
+    """Return the text of a node."""
+    return _EMPTY.code_for_node(node)
+
 
 def ends(node: cst.BaseStatement) -> bool:
     """Tell whether nothing behind a statement of the same block is reached."""

@@ -13,6 +13,7 @@ from scaffold.port.building import Building, building_of
 from scaffold.port.checkpointed import checkpoint_layers
 from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
+from scaffold.port.kept_state import kept_state
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
 from scaffold.port.result import Kept, Port
@@ -30,6 +31,7 @@ def port_denoiser(
     stacked: Sequence[Row] = (),
     also: Sequence[str] = (),
     kept: Kept | None = None,
+    method: str = "forward",
 ) -> Port:
     """Return the class and all that it needs as one module of plain torch.
 
@@ -41,6 +43,7 @@ def port_denoiser(
         also: names of methods to keep beside those that ``forward`` leads to.
         kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
             far as all of it has a counterpart.
+        method: the one that predicts, where that is known; it must be among ``also`` if it is not ``forward``.
 
     Raises:
         ScaffoldError: there is no such class, or the port is no valid module.
@@ -49,7 +52,7 @@ def port_denoiser(
     origin = resolve(graph, module, name)
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
-    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also))
+    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method)
     building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
     streams = building is not None and building.streamed
     run = request.run(building, streams)
@@ -64,21 +67,26 @@ def port_denoiser(
     text = finish(checkpointed.text)
     tree = ast.parse(text)
     entry = engine.order[origin]
+    classes = tuple(
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name in {engine.order[key] for key in engine.ported}
+    )
     return Port(
         source=text,
         entry=entry,
-        classes=tuple(
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.ClassDef) and node.name in {engine.order[key] for key in engine.ported}
-        ),
+        classes=classes,
         layer_classes=layer_classes(tree),
         gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
         derived_from=files,
         fused=tuple(engine.fused[key] for key in sorted(engine.fused)),
         assumptions=tuple(engine.assumptions[key] for key in sorted(engine.assumptions)),
         parameters=_parameters(tree, entry, "__init__"),
-        inputs=_parameters(tree, entry, "forward"),
+        inputs=_parameters(tree, entry, method),
+        method=method,
+        context=tuple(engine.context.fields.items()) if engine.context is not None else (),
+        context_module=engine.context.module if engine.context is not None else "",
+        state=kept_state(text, classes),
         checkpointed=checkpointed.layers,
         kept=kept,
         builder=run.builder,
@@ -103,10 +111,12 @@ class _Request:
     origin: Defined
     stacked: tuple[Row, ...]
     also: frozenset[str]
+    method: str
 
     def run(self, building: Building | None, loads: bool) -> _Run:
         engine = Engine(self.graph, self.version, list(self.stacked))
         engine.attributes |= self.also - NEVER
+        engine.predicts = self.origin, self.method
         if loads:
             engine.keep_loader(self.origin)
         entries = [self.origin]

@@ -8,9 +8,11 @@ import textwrap
 import libcst as cst
 
 from scaffold.inspect.program.modules import ModuleGraph
+from scaffold.port.blocks import code
 from scaffold.port.classes import ClassEntry
 from scaffold.port.constants import Unknown, value
-from scaffold.port.expressions import Expressions, code
+from scaffold.port.context_arguments import ContextArguments, with_context_arguments
+from scaffold.port.expressions import Expressions
 from scaffold.port.files import Definition
 from scaffold.port.held_layers import HeldLayers
 from scaffold.port.names import Defined, Scope
@@ -35,6 +37,8 @@ class Engine(HeldLayers):
         self.lines: dict[Defined, dict[int, list[cst.BaseStatement]]] = {}
         self.attributes = set(ALWAYS)
         self.loaders: set[Defined] = set()
+        self.predicts: tuple[Defined, str] | None = None
+        self.context: ContextArguments | None = None
         self._decided: dict[Defined, str | None] = {}
 
     # Values
@@ -134,7 +138,7 @@ class Engine(HeldLayers):
                 left_out = name in NEVER and not (name == LOADER and origin in self.loaders)
                 if name in self.ported[origin] or left_out or name not in self.attributes:
                     continue
-                node, twin = entry.methods[name]
+                node, twin = self._with_arguments(entry, name)
                 scope = Scope.of(self.graph, self.files.info(origin.module), twin)
                 ported = Statements(self, scope, entry, twin).function(node, twin)
                 self.ported[origin][name] = ported
@@ -142,6 +146,18 @@ class Engine(HeldLayers):
                 any_new = True
             any_new |= self._more_lines(origin, entry)
         return any_new
+
+    def _with_arguments(self, entry: ClassEntry, name: str) -> tuple[cst.FunctionDef, ast.FunctionDef]:
+        """Both trees of a method; what the one that predicts reads from the engine's context, it is given."""
+        node, twin = entry.methods[name]
+        if (entry.key, name) != self.predicts:
+            return node, twin
+        scope = Scope.of(self.graph, self.files.info(entry.key.module), twin)
+        found = with_context_arguments(node, twin, scope)
+        if found is None:
+            return node, twin
+        self.context = found
+        return found.node, found.twin
 
     def _more_lines(self, origin: Defined, entry: ClassEntry) -> bool:
         """Port the class attributes that something names, and all of a dataclass."""

@@ -122,6 +122,7 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
                             assert isinstance(statement.value, ast.Attribute)
                             aliases.append((target.attr, statement.value.attr))
                         value = _class_of(graph, scope, statement.value, made)
+                        value = value or _returned(graph, info, node, statement.value)
                         if value is not None:
                             found.setdefault(target.attr, set()).add(value)
     for name, source in aliases:
@@ -132,6 +133,22 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
             for inherited, classes in _attributes(graph, parent, depth + 1).items():
                 found.setdefault(inherited, classes)
     return found
+
+
+def _returned(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, value: ast.expr) -> Defined | None:
+    """Return the class of ``self.make()``, where all that the method returns is an instance of it."""
+    if not isinstance(value, ast.Call) or not _own(value.func):
+        return None
+    assert isinstance(value.func, ast.Attribute)
+    name = value.func.attr
+    maker = next((node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+    if maker is None:
+        return None
+    scope = Scope.of(graph, info, maker)
+    made = dict(_made(graph, scope, maker))
+    returns = [node.value for node in ast.walk(maker) if isinstance(node, ast.Return)]
+    classes = {_class_of(graph, scope, node, made) if node is not None else None for node in returns}
+    return classes.pop() if len(classes) == 1 else None
 
 
 def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method: ast.FunctionDef) -> dict[str, Defined]:

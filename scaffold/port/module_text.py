@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import libcst as cst
 
+from scaffold.port.blocks import code
 from scaffold.port.classes import ClassEntry
 from scaffold.port.engine import Engine
-from scaffold.port.expressions import code
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
 from scaffold.port.statements import Statements

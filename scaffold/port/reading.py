@@ -18,7 +18,7 @@ def changes_in_place(node: ast.With) -> bool:
 
 
 # What a context of the engine's says about groups of devices; one device needs none of it.
-_OF_GROUPS = ("sp_", "omni_diffusion_config", "ulysses", "ring")
+OF_GROUPS = ("sp_", "omni_diffusion_config", "ulysses", "ring")
 
 
 def reads_groups_only(node: ast.AST) -> bool:
@@ -36,7 +36,7 @@ def reads_groups_only(node: ast.AST) -> bool:
         if isinstance(found, ast.Attribute)
         and (_is_context(found.value) or (isinstance(found.value, ast.Name) and found.value.id in held))
     ]
-    return bool(read) and all(name.startswith(_OF_GROUPS) for name in read)
+    return bool(read) and all(name.startswith(OF_GROUPS) for name in read)
 
 
 def _is_context(node: ast.expr) -> bool:

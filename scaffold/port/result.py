@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaffold.port.kept_state import KeptState
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -67,7 +69,11 @@ class Port:
         fused: which plain layers stand for which fused ones.
         assumptions: answers of the engine's run time that were taken as given on one device.
         parameters: names of the constructor's parameters, in order.
-        inputs: names of the parameters of ``forward``, in order.
+        inputs: names of the parameters of the method that predicts, in order.
+        method: that method; ``forward`` where nothing else is known.
+        context: attributes of the engine's context that this method reads, each with the argument of the port's for it.
+        context_module: dotted name of the module that has this context; empty where it is not read.
+        state: what its classes keep from one call to the next.
         builder: name of the function that builds the denoiser as the pipeline does; empty where that is unknown.
         kept: where the pipeline keeps the denoiser; None where that is unknown.
         streamed: whether the engine streams the checkpoint to the pipeline, which hands it on to the denoiser.
@@ -94,3 +100,7 @@ class Port:
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None
+    method: str = "forward"
+    context: tuple[tuple[str, str], ...] = ()
+    context_module: str = ""
+    state: tuple[KeptState, ...] = ()

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from scaffold.port.assigned_layers import AssignedLayers
-from scaffold.port.blocks import ends, indented
+from scaffold.port.blocks import code, ends, indented
 from scaffold.port.constants import Unknown, truth, value
-from scaffold.port.expressions import code
 from scaffold.port.files import block, branch, pairs
 from scaffold.port.headers import WITHOUT
 from scaffold.port.names import Defined, External, Scope, dotted
@@ -92,7 +91,7 @@ class Statements(AssignedLayers):
 
     def _simple(self, node: cst.SimpleStatementLine, twin: ast.stmt) -> list[cst.BaseStatement]:
         small = node.body[0]
-        if isinstance(small, cst.Import | cst.ImportFrom) or self._is_logging(small):
+        if isinstance(small, cst.Import | cst.ImportFrom | cst.Pass) or self._is_logging(small):
             return []
         if isinstance(small, cst.Assign | cst.AnnAssign) and small.value is not None:
             built = self.assigned_layer(small, twin)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
 from scaffold.checkpoint.quoting import quoted
-from scaffold.errors import ScaffoldError
+from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.remap.exchange import unstated
 from scaffold.remap.hand_written import HandWritten
 from scaffold.remap.infer import infer_key_map
@@ -72,9 +72,15 @@ def remap(request: RemapRequest) -> RemapResult:
 
 
 def _of_package(package: Package, request: RemapRequest) -> RemapResult:
+    from scaffold.grade import is_ported
     from scaffold.remap.parameters import parameters_of
     from scaffold.remap.parameters.configuration import configured, decided_by_tensors
 
+    if is_ported(package.spec):
+        raise RefusedError(
+            f"{request.target}: its denoiser is ported and takes the checkpoint's keys as the pipeline does",
+            hint="`omni-scaffold verify` loads and saves a tiny checkpoint with it",
+        )
     names = package.spec.sections.get("names", {})
     preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"))
     headers, notes = _headers(request, preset)

@@ -11,6 +11,8 @@ import textwrap
 
 _STRING = re.compile(r'(f?)"((?:[^"\\]|\\.)*)"(,?)')
 _COMMENT = re.compile(r"#:? ?")
+# These mean something as they stand.
+_PRAGMA = re.compile(r"# ?(noqa\b|(ruff|type|mypy|fmt|pragma|omni-scaffold):)", re.IGNORECASE)
 _ENTRY = re.compile(r"\*{0,2}\w+(, \w+)*: |- |Returns |Raises ")
 
 
@@ -48,6 +50,8 @@ def _broken(line: str, width: int, documented: bool) -> list[str]:
     indent = line[: len(line) - len(body)]
     if documented:
         return _wrapped_docstring(body, indent, width)
+    if _PRAGMA.match(body):
+        return [line]
     if body.startswith("#"):
         mark = _COMMENT.match(body)
         assert mark is not None

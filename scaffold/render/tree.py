@@ -16,7 +16,7 @@ from scaffold.resources import templates_root
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
-OVERLAYS = {"partial": "ported"}  # grade to the folder whose templates are rendered in place of the others
+OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
 
 
 class HasContext(Protocol):
@@ -32,8 +32,8 @@ def render(
     """Render every template and bring the result into its final form.
 
     Every ``*.jinja`` outside ``blocks/`` gives the file of the same path without the suffix, with ``_package_``
-    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out. A package that is
-    graded partial has a tree of templates of its own, which includes what it shares with the others.
+    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out. A package
+    whose denoiser is ported has a tree of templates of its own, which includes what it shares with the others.
 
     Args:
         spec: the sections of the spec, or an object whose ``context()`` returns them.
@@ -54,8 +54,7 @@ def render(
     env = environment(root)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
-    grade = context.get("grade")
-    overlay = OVERLAYS.get(grade.get("value", "")) if isinstance(grade, Mapping) else None
+    overlay = next((folder for section, folder in OVERLAYS.items() if section in context), None)
     for name in _template_names(root, overlay):
         text = render_template(env, root, name, context)
         if not text.strip():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+PORT = "port"
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "upstream": {
         "time": "sigma",
@@ -33,7 +34,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
     "levels": {"source": None, "folder": None, "arguments": [], "first": None, "rises": False, "ends_at_zero": False},
     "loading": {"attribute": "", "established": False},
-    "port": {"checkpointed": [], "builder": None, "loader": False},
+    PORT: {"checkpointed": [], "builder": None, "loader": False},
     "cfg": {"declared": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
     "latents": {"sizes": []},
@@ -44,8 +45,13 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def completed(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return sections as templates see them, every key of ``DEFAULTS`` in place."""
+    """Return sections as templates see them, every key of ``DEFAULTS`` in place.
+
+    That there is a section ``PORT`` says that the denoiser is ported, so no other spec gets one.
+    """
     found = {name: dict(values) for name, values in sections.items()}
     for name, values in DEFAULTS.items():
+        if name == PORT and name not in found:
+            continue
         found[name] = {**values, **found.get(name, {})}
     return found

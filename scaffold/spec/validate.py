@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from scaffold.errors import ScaffoldError
@@ -28,6 +29,7 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
     "lora.sync": ("fold", "adapter", "none"),
     "recipe.sde_type": ("sde", "cps", "dance_sde"),
+    "grade.value": ("complete", "partial", None),
 }
 POSITIVE = (
     "latents.channels",
@@ -55,7 +57,18 @@ NUMBERS = (
 )
 FLAGS = ("architecture.qk_norm", "architecture.qkv_bias", "architecture.output_bias", "architecture.mlp_bias")
 IDENTIFIERS = ("prompt.column", "prompt.key", "prompt.negative_key", "upstream.class", "upstream.scheduler_attribute")
-DATE = re.compile(r"(0[1-9]|1[0-2])/(0[1-9]|[12]\d|3[01])/\d{4}")
+_DATE = re.compile(r"\d{2}/\d{2}/\d{4}", re.ASCII)
+
+
+def is_date(value: object) -> bool:
+    """Whether a value is a day of the calendar as documentation pages write it, ``MM/DD/YYYY``."""
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return False
+    try:
+        datetime.strptime(value, "%m/%d/%Y")
+    except ValueError:
+        return False
+    return True
 
 
 def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
@@ -84,7 +97,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
             require(key, lambda value: isinstance(value, str) and value.isidentifier(), "an identifier")
     shift = spec.value("schedule.shift")
     require("schedule.shift", lambda _: shift is None or _is_positive(shift), "a positive number")
-    require("docs.last_updated", lambda value: bool(DATE.fullmatch(str(value))), "a date MM/DD/YYYY")
+    require("docs.last_updated", is_date, "a date MM/DD/YYYY")
     arguments = spec.value("upstream.step_arguments")
     known = isinstance(arguments, list) and {"model_output", "sample"} <= set(arguments) <= STEP_ARGUMENTS
     require("upstream.step_arguments", lambda _: known, "a list of " + ", ".join(sorted(STEP_ARGUMENTS)))

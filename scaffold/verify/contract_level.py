@@ -74,6 +74,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
+        job["ported"] = _recorded(package, request, stack)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -95,6 +96,16 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
                 results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
     outcome.checks = [results[entry.id] for entry in entries]
     return outcome
+
+
+def _recorded(package: Package, request: VerifyRequest, stack: ExitStack) -> dict[str, Any] | None:
+    """Where a ported package's tiny checkpoint and rollouts lie; None for a package that makes its inputs itself."""
+    if not package.spec.get("port", {}).get("entry"):
+        return None
+    from scaffold.verify.rollout.recording import recorded
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
+    return recorded(package, request.checkpoint, Path(folder))
 
 
 def _profile(package: Package) -> str:

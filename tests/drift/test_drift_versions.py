@@ -33,7 +33,8 @@ EXPECTED = {
     "0.30.0": {**STEP, **KEYS, "detail.step_execution": True, "detail.request.sizes": False},
 }
 SHAPE = {
-    *("schema", "pipeline", "from", "to", "package", "affected", "gone", "rendering", "facts", "together", "surface"),
+    *("schema", "pipeline", "from", "to", "package", "affected", "gone", "rendering"),
+    *("facts", "together", "ported", "surface"),
 }
 
 
@@ -124,7 +125,8 @@ def test_package_gives_the_exit_code(scaffold_cli: Callable[..., Any], rendered_
     outcome = scaffold_cli(*arguments, "--to", "0.30.0")
     assert outcome.code == 1
     assert outcome.err == ""
-    assert "update verl_omni/pipelines/toy_flow_grpo --vllm-omni 0.30.0`" in outcome.out
+    package = rendered_default / "verl_omni/pipelines/toy_flow_grpo"
+    assert f"`omni-scaffold update {package} --vllm-omni 0.30.0`" in outcome.out
 
 
 def test_change_that_no_line_rests_on_does_not_affect_a_package(

@@ -39,7 +39,13 @@ def main(tasks: list[dict[str, Any]]) -> None:
                 del sys.modules[name]  # another copy of the package was here before
             sources.install_package(Path(task["tree"]), task["package"])
             try:
-                found = Bench(task, equality_worker, sources).measure()
+                if task.get("rolled"):
+                    import rolled_bench
+
+                    bench = Bench.__new__(Bench)
+                    found = rolled_bench.measure(bench, task, equality_worker, sources, relative)
+                else:
+                    found = Bench(task, equality_worker, sources).measure()
             except Exception as error:  # the other cases go on
                 found = {"error": f"{type(error).__name__}: {error}", "at": traceback.format_exc().splitlines()[-8:]}
             print("RESULT " + json.dumps({"name": task["name"], **found}), flush=True)
@@ -62,7 +68,8 @@ class Bench:
         self.common = importlib.import_module(f"{package.__name__}.common")
         self.model = importlib.import_module(f"{package.__name__}.{task['model']}_model")
         denoisers = importlib.import_module(tiny.MODULE)
-        getattr(tiny, "prepare", lambda _: None)(denoisers)
+        for where in (denoisers, importlib.import_module(f"{package.__name__}.{task['model']}_denoiser")):
+            getattr(tiny, "prepare", lambda _: None)(where)
         arguments = getattr(self.case, "arguments", tiny.arguments)
         positional, named = arguments("real")
         self.denoiser = getattr(denoisers, tiny.CLASS)(*positional, **named)
@@ -96,7 +103,8 @@ class Bench:
         def init(pipeline: Any, **_: Any) -> None:
             torch.nn.Module.__init__(pipeline)
             pipeline.od_config = SimpleNamespace(model=self.folder, dtype=self.dtype, quantization_config=None)
-            pipeline.device = torch.device("cpu")
+            with contextlib.suppress(AttributeError):  # a property of some
+                pipeline.device = torch.device("cpu")
             self.case.attach(pipeline, self.denoiser)
             if hasattr(getattr(pipeline, "scheduler", None), "save_config"):
                 pipeline.scheduler.save_config(Path(self.folder) / "scheduler")
@@ -119,25 +127,32 @@ class Bench:
         params = importlib.import_module("vllm_omni.inputs.data").OmniDiffusionSamplingParams(
             num_inference_steps=STEPS,
             generator=torch.Generator().manual_seed(7),
-            extra_args={"generator": torch.Generator().manual_seed(11), **extra},
+            extra_args={"generator": torch.Generator().manual_seed(11), **self.given, **extra},
             **self.case.SAMPLING,
         )
         requests = importlib.import_module("vllm_omni.diffusion.request")
         batches = importlib.import_module("vllm_omni.diffusion.worker.request_batch")
         asked = getattr(self.case, "request", lambda _: {"prompt": "a prompt"})(pipeline)
         request = requests.OmniDiffusionRequest(prompt=asked, sampling_params=params, request_id="one")
-        with torch.inference_mode() if getattr(self.case, "INFERENCE", False) else torch.no_grad():
+        mode = torch.inference_mode if getattr(self.case, "INFERENCE", False) else torch.no_grad
+        with mode(), getattr(self.case, "surroundings", contextlib.nullcontext)():
             output = pipeline(batches.DiffusionRequestBatch(requests=[request]))
-        return output, decoded[-1].detach().float().clone()
+        return output, decoded[-1].detach().float().clone() if decoded else None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What every request of the case holds beside its sampling settings."""
+        return {**getattr(self.case, "EXTRA", {}), **getattr(self.case, "GUIDANCE", {})}
 
     def measure(self) -> dict[str, Any]:
         """Differences, each of which is near zero where the package is right."""
         import torch
 
-        scale = self.common.resolve_guidance({})
-        _, plain = self.generate(self.upstream, 6, **scale)
+        scale = self.common.resolve_guidance(getattr(self.case, "GUIDANCE", {}))
+        _, plain = self.generate(self.upstream, 6, num_inference_steps=STEPS, **scale)
         _, still = self.generate(self.rollout, 6, noise_level=0.0)
         found: dict[str, Any] = {"without_noise": relative(still, plain), "euler": getattr(self.case, "EULER", True)}
+        found["free"] = getattr(self.case, "FREE", 1.0)
         lengths = (6, 4)
         for name, extra in {
             "whole": {"noise_level": 0.7},
@@ -163,9 +178,10 @@ class Bench:
         batch = TensorDict({"all_latents": latents, "all_timesteps": times}, batch_size=len(outputs))
         batch["denoiser_calls"] = NonTensorStack.from_list([NonTensorData(value) for value in calls])
         config = SimpleNamespace(
-            pipeline=SimpleNamespace(num_inference_steps=STEPS, height=self.case.SAMPLING["height"],
-                                     width=self.case.SAMPLING["width"],
-                                     guidance_scale=self.case.SAMPLING.get("guidance_scale")),
+            pipeline=SimpleNamespace(num_inference_steps=STEPS, height=self.case.SAMPLING.get("height"),
+                                     width=self.case.SAMPLING.get("width"),
+                                     guidance_scale=self.case.SAMPLING.get("guidance_scale"),
+                                     **getattr(self.case, "GUIDANCE", {})),
             algo=SimpleNamespace(noise_level=extra["noise_level"], sde_type=extra.get("sde_type", "sde")),
             local_path=self.folder,
         )  # fmt: skip
@@ -191,13 +207,19 @@ class Bench:
             "formula": float((theirs - recorded).abs().max()),
             "finite": bool(torch.isfinite(recorded).all()),
             "gradients": gradients,
+            "moved": float((latents[:, 1:] != latents[:, :-1]).float().mean()),
         }
 
     def _formula(self, scheduler: Any, latents: Any, times: Any, mean: Any, step: int, algo: Any) -> Any:
         """Log-prob of the recorded step from the mean, written out: Gaussian without its constants, or minus square."""
+        import torch
+
         squared = (latents[:, step + 1] - mean).flatten(1) ** 2
+        moved = (latents[:, step + 1] != latents[:, step]).flatten(1)  # what is given has no part in it
+        assert not squared[~moved].any(), "what is given has a step"
+        squared = [row[part] for row, part in zip(squared, moved, strict=True)]
         if algo.sde_type == "cps":
-            return -squared.mean(dim=1)
+            return torch.stack([-row.mean() for row in squared])
         sigmas = scheduler.sigmas
         values = []
         for row, sigma in zip(squared, times[:, step], strict=True):
@@ -207,8 +229,6 @@ class Bench:
             deviation = algo.noise_level * math.sqrt(level / denominator)
             variance = deviation**2 * (level - float(sigmas[index + 1]))
             values.append(-(row / (2 * variance)).mean())
-        import torch
-
         return torch.stack(values)
 
 

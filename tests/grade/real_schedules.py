@@ -130,6 +130,24 @@ def ming(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
     return [level for level in levels if level > 0]
 
 
+def ming_flash(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
+    scheduler = FlowMatchEulerDiscreteScheduler.from_config(config(checkpoint))
+    scheduler.config["use_dynamic_shifting"] = True
+    length = (size[0] // 2) * (size[1] // 2)
+    least, most = scheduler.config.get("base_shift", 0.5), scheduler.config.get("max_shift", 1.15)
+    low, high = scheduler.config.get("base_image_seq_len", 256), scheduler.config.get("max_image_seq_len", 4096)
+    slope = (most - least) / (high - low)
+    scheduler.sigma_min = 0.0
+    scheduler.set_timesteps(n, device="cpu", mu=length * slope + (least - slope * low))
+    return [level for level in scheduler.sigmas[:-1].tolist() if level > 0]
+
+
+def longcat(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
+    scheduler = FlowMatchEulerDiscreteScheduler.from_config(config(checkpoint))
+    scheduler.set_timesteps(n, sigmas=torch.linspace(1, 0.001, n).to(torch.float32), device="cpu")
+    return scheduler.sigmas[:-1].tolist()
+
+
 def auk(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
     t = torch.linspace(0, 1, n + 1, dtype=torch.float32)
     settings = json.loads((CHECKPOINTS / checkpoint / "config.json").read_text(encoding="utf-8"))
@@ -165,6 +183,8 @@ REAL: dict[str, Callable[[str, int, tuple[int, int]], list[float]]] = {
     "AnimaPipeline": anima,
     "HunyuanImage3ForCausalMM": hunyuan,
     "MingImageDiffusionPipeline": ming,
+    "MingImagePipeline": ming_flash,
+    "LongCatVideoAvatarPipeline": longcat,
     "AuKPipeline": auk,
     "Pi0Pipeline": pi0,
     "Pi05Pipeline": pi0,

@@ -52,6 +52,9 @@ SCHEDULERS: dict[str, list[dict[str, Any] | None]] = {
         {"use_dynamic_shifting": True, "time_shift_type": "linear", "max_shift": 1.5},
         {"shift": 3.0},
     ],
+    # It switches the shift by the image's size on, whatever the file says.
+    "MingImagePipeline": [{}, {"use_dynamic_shifting": False, "base_shift": 0.6, "max_shift": 1.3}],
+    "LongCatVideoAvatarPipeline": [{}, {"shift": 7.0}],
 }
 NAMED = {"HunyuanImage3ForCausalMM": ("generation_config.json", [{"flow_shift": 3.0}, {"flow_shift": 7.5}])}
 NAMED["AuKPipeline"] = ("config.json", [{}, {"defaults": {"sway": -0.5}}, {"defaults": {"nfe": 16}}])
@@ -59,7 +62,8 @@ ESTABLISHED = {
     "0.30.0": [
         "OmniGen2Pipeline", "BooguImagePipeline", "MammothModa2DiTPipeline", "WanS2VPipeline", "LingBotVideoPipeline",
         "SanaWmPipeline", "AnimaPipeline", "HunyuanImage3ForCausalMM", "MingImageDiffusionPipeline", "AuKPipeline",
-        "Pi0Pipeline", "Pi05Pipeline", "InternVLAA1Pipeline", "LancePipeline",
+        "Pi0Pipeline", "Pi05Pipeline", "InternVLAA1Pipeline", "LancePipeline", "MingImagePipeline",
+        "LongCatVideoAvatarPipeline",
     ],
     "0.27.0rc1": ["OmniGen2Pipeline", "BooguImagePipeline", "WanS2VPipeline", "LingBotVideoPipeline"],
     "0.22.0": ["OmniGen2Pipeline", "WanS2VPipeline"],

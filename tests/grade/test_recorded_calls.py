@@ -141,6 +141,26 @@ def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: types.ModuleTy
     assert given[0]["extra"] == 7
 
 
+def test_a_call_under_autocast_is_made_under_it_again(calls: types.ModuleType) -> None:
+    class Linear(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(6, 6)
+
+        def forward(self, hidden_states: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+            return self.layer(hidden_states) * time
+
+    recorder, denoiser, latents = calls.CallRecorder(), Linear(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        velocity = denoiser(latents, torch.tensor([0.5]))
+    recorder.step(latents, velocity.float(), guide, keep=True)
+    again = calls.DenoiserCalls([recorder.finish(GUIDANCE)], latents, 0, GUIDANCE).evaluate(denoiser, torch.float32)
+    assert torch.equal(again.float(), velocity.float())
+    assert not torch.equal(denoiser(latents, torch.tensor([0.5])), velocity.float())  # it makes a difference
+
+
 def test_what_cannot_be_carried_is_named(calls: types.ModuleType) -> None:
     class Cache:
         pass

@@ -32,6 +32,8 @@ package.__path__ = [sys.argv[1]]
 sys.modules["rendered"] = package
 common = importlib.import_module("rendered.common")
 c, u = torch.tensor([[[3.0, 4.0], [1.0, 0.0]]] * 2), torch.tensor([[[1.0, 0.0], [1.0, 1.0]]] * 2)
+if len(sys.argv) > 3:
+    u = torch.stack([u, torch.tensor([[[2.0, 2.0], [0.0, 4.0]]] * 2)])
 given = common.resolve_guidance(json.loads(sys.argv[2]))
 sigma = torch.tensor([0.9, 0.3])
 print(json.dumps({
@@ -43,7 +45,7 @@ print(json.dumps({
 C, U = [[3.0, 4.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]
 
 
-def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
+def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, str], *more: str) -> dict[str, Any]:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = IntegrationSpec.from_toml(build_partial(request, None, None, "no denoiser", source).to_toml())
@@ -52,7 +54,7 @@ def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, s
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
         text = render_template(environment(root), root, f"{FOLDER}/{template}.jinja", context)
         (folder / target).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-c", CHILD, str(folder), json.dumps(overrides)]
+    command = [sys.executable, "-c", CHILD, str(folder), json.dumps(overrides), *more]
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)
@@ -68,6 +70,10 @@ def mixed(weight_c: float, weight_u: float) -> list[list[float]]:
         ("OmniGen2Pipeline", 3.0, mixed(3.0, -2.0), -1),  # u + s (c - u)
         ("AuKPipeline", 3.0, mixed(4.0, -3.0), -1),  # c + s (c - u)
         ("WanS2VPipeline", 2.0, mixed(2.0, -1.0), 1),
+        ("BooguImagePipeline", 3.0, mixed(3.0, -2.0), -1),  # c + (s - 1) (c - u), while the branch runs
+        ("MingImageDiffusionPipeline", 3.0, mixed(4.0, -3.0), -1),
+        ("MingImagePipeline", 3.0, mixed(4.0, -3.0), -1),  # asked for as cfg first
+        ("MammothModa2DiTPipeline", 3.0, mixed(3.0, -2.0), -1),  # lerp; asked for as text_guidance_scale first
     ],
 )
 def test_a_pair(
@@ -77,6 +83,16 @@ def test_a_pair(
     assert found["guided"] == [expected, expected]
     assert found["alone"] == [C, C]
     assert found["velocity"] == [[[sign * value for value in row] for row in C]] * 2
+
+
+def test_three_predictions(tmp_path: Path, kit_environment: Callable[..., Any]) -> None:
+    """u + st (c - ut) + sa (ut - u), with u = U and ut = [[2, 2], [0, 4]]."""
+    given = {"text_guidance_scale": 3.0, "audio_guidance_scale": 2.0}
+    found = computed(tmp_path, "LongCatVideoAvatarPipeline", given, kit_environment(), "three")
+    assert found["guided"] == [[[6.0, 10.0], [2.0, -5.0]]] * 2
+    assert found["alone"] == [C, C]
+    again = computed(tmp_path, "LongCatVideoAvatarPipeline", {"guidance_scale": 3.0}, kit_environment(), "three")
+    assert again["guided"] == [mixed(3.0, -2.0)] * 2  # both scales are that one where they are not given
 
 
 def test_an_interval_and_a_norm(tmp_path: Path, kit_environment: Callable[..., Any]) -> None:

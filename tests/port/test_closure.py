@@ -129,6 +129,9 @@ def test_what_the_engine_would_hand_over_is_noted(port_text: PortText) -> None:
 
 class Model(nn.Module):
     def forward(self, x):
+        return self.given(x)
+
+    def given(self, x):
         reference = get_forward_context().ref_latent if is_forward_context_available() else None
         if reference is not None:
             x = x + reference

@@ -72,3 +72,21 @@ def test_two_attributes_of_one_class_are_told_apart_by_their_names_alone(tmp_pat
         tmp_path / "again", TEXT.replace("self.other = make(3)", "self.second = Model()").replace(".dit", ".x")
     )
     assert holding_attribute(renamed, report(), found) is None
+
+
+def test_what_a_method_of_the_pipeline_returns(tmp_path: Path) -> None:
+    text = TEXT.replace("self.other = make(3)", "self.second = Other()").replace(
+        "Model().to(od_config.device)", "self.build()"
+    )
+    method = "\n    def build(self):\n        model = Model(3)\n        model.eval()\n        return model\n"
+    graph = graph_of(tmp_path, text.rstrip() + "\n" + method)
+    found = find_denoiser_class(graph, report())
+    assert found is not None
+    kept = holding_attribute(graph, report(), found)
+    assert kept is not None
+    assert (found.name, kept.attribute) == ("Model", "dit")
+    either = method.replace(
+        "        return model", "        if model.training:\n            return Other()\n        return model"
+    )
+    other = graph_of(tmp_path / "again", text.rstrip() + "\n" + either)
+    assert holding_attribute(other, report(), found) is None

@@ -48,6 +48,9 @@ def test_an_f_string_is_not_cut_inside_its_braces() -> None:
     assert eval(broken.removeprefix("raise "), {"names": [1], "other": []}).args == (f"{WORDS[:40]} 1 {WORDS[:30]}",)
 
 
-@pytest.mark.parametrize("text", [f'TEXT = """\n{WORDS}\n"""\n', f'TEXT = "{WORDS}" + other\n', "x = 1\n"])
+PRAGMA = f"# ruff: noqa: {', '.join(f'E{number}' for number in range(701, 740))}\n"
+
+
+@pytest.mark.parametrize("text", [f'TEXT = """\n{WORDS}\n"""\n', f'TEXT = "{WORDS}" + other\n', "x = 1\n", PRAGMA])
 def test_what_cannot_be_broken_stays(text: str) -> None:
     assert break_long_lines(text, 60) == text

@@ -12,6 +12,8 @@ from scaffold.check.model.streams import ABOUT
 LIKE = frozenset(f"torch.{name}_like" for name in ("zeros", "ones", "empty", "full", "rand", "randn", "randint"))
 NEW = frozenset(f"new_{name}" for name in ("zeros", "ones", "empty", "full", "tensor"))
 MADE = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "rand", "randn")) | LIKE
+_SAYING = ("print", "debug", "info", "warning", "warn", "error", "_check", "_assert")
+_ASKED = ast.Pass()  # stands for a use that only looks: a test, the text of an error
 _QUESTIONS = ("isinstance", "type", "torch.is_tensor", "torch.numel")
 
 
@@ -34,7 +36,8 @@ class Arrivals:
         None where its values may get somewhere, where nothing reads it, and where that is not plain.
         """
         self._seen = set()
-        return self._bound(node, node.arg) if isinstance(node, ast.arg) else self._from(node)
+        found = self._bound(node, node.arg) if isinstance(node, ast.arg) else self._from(node)
+        return None if found is _ASKED else found
 
     def _bound(self, binding: ast.AST, name: str) -> ast.AST | None:
         """The same of what a parameter or a target is bound to."""
@@ -46,15 +49,17 @@ class Arrivals:
             found = self._from(use)
             if found is None:
                 return None
-            where = _plainer(where, found, binding)
+            if found is not _ASKED:
+                where = _plainer(where, found, binding)
         return where
 
     def loads(self, name: str) -> list[ast.Name]:
         """Return where a name is read."""
         if self._loads is None:
             self._loads = {}
-            for node in self.function.file.index.nodes(ast.Name, self.function.node):
-                if isinstance(node.ctx, ast.Load):
+            index = self.function.file.index
+            for node in index.nodes(ast.Name, self.function.node):
+                if isinstance(node.ctx, ast.Load) or isinstance(index.parent(node), ast.AugAssign):
                     self._loads.setdefault(node.id, []).append(node)
         return self._loads.get(name, [])
 
@@ -67,7 +72,7 @@ class Arrivals:
                 around = index.parent(parent)
                 called = isinstance(around, ast.Call) and around.func is parent
                 if parent.attr in ABOUT or (called and parent.attr in NEW):
-                    return parent
+                    return _ASKED if parent.attr in ABOUT and self._asks(parent) else parent
             elif isinstance(parent, ast.Call) and parent.func is not node:
                 where = self._given(parent, node)
                 if where is not None:
@@ -80,7 +85,7 @@ class Arrivals:
                     return parent
             elif isinstance(parent, ast.Compare):
                 if all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops):
-                    return parent
+                    return _ASKED
             elif isinstance(parent, ast.IfExp):
                 if parent.test is node:
                     return None
@@ -93,6 +98,21 @@ class Arrivals:
                 return None
             node = parent
         return None
+
+    def _asks(self, node: ast.AST) -> bool:
+        """Whether an expression is only compared in a test, or told in a message."""
+        index = self.function.file.index
+        inner = node
+        for outer in index.ancestors(node):
+            if isinstance(outer, (ast.If, ast.While, ast.Assert, ast.IfExp)) and outer.test is inner:
+                return True
+            if isinstance(outer, ast.stmt):
+                said = outer.value if isinstance(outer, ast.Expr) else None
+                name = said.func if isinstance(said, ast.Call) else None
+                told = getattr(name, "id", getattr(name, "attr", "")) in _SAYING
+                return told or isinstance(outer, (ast.Raise, ast.Assert))
+            inner = outer
+        return False
 
     def _given(self, call: ast.Call, node: ast.AST) -> ast.AST | None:
         """Return a call that asks its argument for no more than its shape or kind."""

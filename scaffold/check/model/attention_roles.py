@@ -128,11 +128,15 @@ def _first_call(value: ast.expr) -> ast.Call | None:
 
 
 def exchanged_norms(function: FunctionModel) -> Iterator[tuple[ast.AST, str]]:
-    """Yield norms of what comes behind attention that are applied to what goes into it."""
+    """Yield norms of what comes behind attention that are applied to what goes into it.
+
+    A second attention of a layer stands behind the first, so its input may well go through such a norm.
+    """
     built = {part.name for part in submodules(function.cls)} if function.cls is not None else set()
-    for call in function.calls:
-        name = self_call(call)
-        if name not in built or name is None or not any(word in name.lower().split("_") for word in _AFTER):
+    calls = [(call, name) for call in function.calls if (name := self_call(call)) in built and name is not None]
+    attentions = [(call, name) for call, name in calls if any(word in name.lower().split("_") for word in _AFTER)]
+    for call, name in attentions:
+        if any(other != name and before.lineno < call.lineno for before, other in attentions if "norm" not in other):
             continue
         for value in (*call.args, *(item.value for item in call.keywords)):
             inner = _first_call(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.arrivals import LIKE, Arrivals, blank
+from scaffold.check.model.arrivals import LIKE, MADE, NEW, Arrivals, blank
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import loading_functions
@@ -26,6 +26,8 @@ def blank_weights(package: Package, module: ClassModel) -> Iterator[Place]:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "get_tensor":
                 around = function.file.index.ancestors(call)
                 where = Arrivals(function).lost(call)
+                if isinstance(where, ast.Attribute) and not _makes(function, where):
+                    continue  # a look at the shape, as `get_slice` allows too
                 # One rank may read, and the others wait for what it sends.
                 if where is not None and not any(
                     "rank" in ast.unparse(n.test) for n in around if isinstance(n, ast.If)
@@ -37,6 +39,25 @@ def blank_weights(package: Package, module: ClassModel) -> Iterator[Place]:
             where = _like(function, node.value) if isinstance(node, ast.DictComp) else None
             if where is not None:
                 yield function, where, "a blank tensor is saved in the place of the weight"
+
+
+def _makes(function: FunctionModel, node: ast.AST, hops: int = 2) -> bool:
+    """Whether a new tensor is made of an expression, by a name or not."""
+    index = function.file.index
+    if isinstance(node, ast.Attribute) and node.attr in NEW:
+        return True
+    for outer in index.ancestors(node):
+        if isinstance(outer, ast.Call):
+            made = isinstance(outer.func, ast.Attribute) and outer.func.attr in NEW
+            if made or function.file.qualified(outer.func) in MADE:
+                return True
+        if isinstance(outer, ast.Assign) and hops:
+            names = {n.id for target in outer.targets for n in index.nodes(ast.Name, target)}
+            uses = [n for n in index.nodes(ast.Name, function.node) if n.id in names and isinstance(n.ctx, ast.Load)]
+            return any(_makes(function, use, hops - 1) for use in uses)
+        if isinstance(outer, ast.stmt):
+            return False
+    return False
 
 
 def _like(function: FunctionModel, value: ast.expr) -> ast.expr | None:

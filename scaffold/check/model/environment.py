@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scaffold.check.model.calls import argument
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.values import UNKNOWN, known
 from scaffold.operators import COMPARISONS
@@ -25,9 +26,9 @@ def needed_variable(file: PythonFile, node: ast.AST) -> str | None:
         if isinstance(outer, ast.If):
             names = _variables(file, outer.test)
             if names and not any(inner is part for part in ast.walk(outer.test)):
-                value = _unset(file, outer.test)
+                truth = _truth(file, outer.test)
                 body = any(statement is inner for statement in outer.body)
-                if value is not UNKNOWN and bool(value) is not body:
+                if truth is not UNKNOWN and truth is not body:
                     return names[0]
         inner = outer
     return None
@@ -57,18 +58,33 @@ def _variables(file: PythonFile, test: ast.expr) -> list[str]:
     return [name for name in found if isinstance(name, str)]
 
 
-def _unset(file: PythonFile, node: ast.expr) -> Any:
-    """Return what an expression is where no variable is set, `UNKNOWN` where that is not plain."""
+def _truth(file: PythonFile, node: ast.expr) -> Any:
+    """Return whether an expression holds where no variable is set, `UNKNOWN` where that is not plain."""
     if isinstance(node, ast.BoolOp):
         # A part that is not plain may decide either way, unless another one has decided.
         decides = isinstance(node.op, ast.Or)
-        values = [_unset(file, part) for part in node.values]
-        if any(value is not UNKNOWN and bool(value) is decides for value in values):
+        values = [_truth(file, part) for part in node.values]
+        if decides in values:
             return decides
         return UNKNOWN if UNKNOWN in values else not decides
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        value = _unset(file, node.operand)
+        value = _truth(file, node.operand)
         return UNKNOWN if value is UNKNOWN else not value
+    value = _unset(file, node)
+    return UNKNOWN if value is UNKNOWN else bool(value)
+
+
+def _unset(file: PythonFile, node: ast.expr) -> Any:
+    """Return what an expression is where no variable is set, `UNKNOWN` where that is not plain."""
+    if isinstance(node, ast.BoolOp):
+        value: Any = UNKNOWN
+        for part in node.values:
+            value = _unset(file, part)
+            if value is UNKNOWN or bool(value) is isinstance(node.op, ast.Or):
+                break
+        return value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _truth(file, node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         if file.qualified(node.comparators[0]) == "os.environ":
             return isinstance(node.ops[0], ast.NotIn) if isinstance(node.ops[0], (ast.In, ast.NotIn)) else UNKNOWN
@@ -88,7 +104,7 @@ def _unset(file: PythonFile, node: ast.expr) -> Any:
 def _called(file: PythonFile, call: ast.Call) -> Any:
     name = file.qualified(call.func)
     if name in _READS:
-        default = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords), None)
+        default = argument(call, "default", 1)
         return None if default is None else _plain(file, default)
     target = call.func
     if isinstance(target, ast.Attribute) and target.attr in _TEXT and not call.args:

@@ -9,31 +9,34 @@ from scaffold.check.model.calls import argument, bind, has_unpacking
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded, recorded_list
+from scaffold.check.model.recorded_facts import recorded, recorded_float, recorded_list
 from scaffold.check.model.sides import Side
 
 _SECTION = "cfg"
+_AT_MOST_ONE = {"text_channel", "channel", "global"}
+_KEPT = ("to", "float", "type_as", "unsqueeze", "squeeze", "view", "reshape", "expand", "detach")
 _NORMS = ("torch.linalg.vector_norm", "torch.linalg.norm", "torch.norm")
 
 
 def other_renorms(package: Package, side: Side) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
     """Yield where training limits, guards or names a renormalisation in another way, with what is wrong.
 
-    The pipelines that have one scale by ``(norm of conditional / (norm of guided + epsilon))``, clamped to
-    ``[renorm_min, 1]``.
+    Factors are ``norm of conditional / (norm of guided + epsilon)``. Their limit is known of the kinds that never
+    amplify; of a pipeline with any other kind it is not compared.
     """
     names = recorded_list(package, _SECTION, "renorms")
     if not names:
         return
-    epsilon = recorded(package, _SECTION, "epsilon")
+    epsilon = recorded_float(package, _SECTION, "epsilon")
+    limit = 1.0 if {*names} <= _AT_MOST_ONE else None
     kind = recorded(package, _SECTION, "renorm_type")
     for function in side.functions:
         if function.file not in package.files:
             continue
         for quotient in function.file.index.nodes(ast.BinOp, function.node):
             if isinstance(quotient.op, ast.Div) and _is_norm(function, quotient.left):
-                yield from _limits(function, quotient)
-                yield from _guard(function, quotient, float(epsilon) if epsilon is not None else None)
+                yield from _limits(function, quotient, limit)
+                yield from _guard(function, quotient, epsilon)
         yield from _whole(side, function)
         for node in function.file.index.nodes(ast.Compare, function.node):
             text = node.comparators[0]
@@ -79,24 +82,56 @@ def _is_norm(function: FunctionModel, expr: ast.expr) -> bool:
     return name.rpartition(".")[2] in ("norm", "vector_norm")
 
 
-def _limits(function: FunctionModel, quotient: ast.BinOp) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
-    """Look at the call that limits a factor."""
+def _limits(
+    function: FunctionModel, quotient: ast.BinOp, limit: float | None
+) -> Iterator[tuple[FunctionModel, ast.expr, str]]:
+    """Look at the call that limits a factor, where nothing else may limit it afterwards."""
     index = function.file.index
     above = index.parent(quotient)
     call = index.parent(above) if isinstance(above, ast.Attribute) else above
     name = above.attr if isinstance(above, ast.Attribute) else function.file.qualified(getattr(call, "func", quotient))
     if not isinstance(call, ast.Call) or name not in ("clamp", "clip", "clamp_min", "torch.clamp", "torch.clip"):
         return
-    after = index.parent(call)
-    if isinstance(after, ast.Attribute) and after.attr in ("clamp_max", "clamp", "clip", "minimum"):
+    if limit is None or not _multiplies(function, call, 0):
         return
     behind = 0 if isinstance(above, ast.Attribute) else 1
     most = argument(call, "max", behind + 1)
     value = function.file.value(most) if most is not None else None
     if most is None or value is None:
-        yield function, call, "this factor may be above one, the pipeline's is not"
-    elif isinstance(value, (int, float)) and value != 1.0:
-        yield function, most, f"this factor may be {value}, the pipeline's is one at most"
+        yield function, call, f"this factor may be above {limit:g}, the pipeline's is not"
+    elif isinstance(value, (int, float)) and value != limit:
+        yield function, most, f"this factor may be {value}, the pipeline's is {limit:g} at most"
+
+
+def _multiplies(function: FunctionModel, expr: ast.expr, depth: int) -> bool:
+    """Whether a value goes into products as it is: converted or with other dimensions, by a name or not."""
+    index = function.file.index
+    node: ast.AST = expr
+    for _ in range(20):
+        above = index.parent(node)
+        if isinstance(above, ast.BinOp):
+            return isinstance(above.op, ast.Mult)
+        if isinstance(above, ast.AugAssign):
+            return isinstance(above.op, ast.Mult) and above.value is node
+        if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and depth < 4:
+            target = above.targets[0]
+            uses = [
+                name
+                for name in index.nodes(ast.Name, function.node)
+                if name.id == target.id and isinstance(name.ctx, ast.Load)
+                if any(binding.node is target for binding in reaching(function, name))
+            ]
+            return bool(uses) and all(_multiplies(function, use, depth + 1) for use in uses)
+        kept = isinstance(above, ast.Attribute) and above.attr in _KEPT
+        if (
+            not kept
+            and not (isinstance(above, ast.Call) and above.func is node)
+            and not isinstance(above, ast.Subscript)
+        ):
+            return False
+        assert above is not None
+        node = above
+    return False
 
 
 def _guard(

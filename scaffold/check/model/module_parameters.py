@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from scaffold.check.model.always_built import always_built, always_runs
 from scaffold.check.model.calls import argument, has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.module_paths import INDEX
@@ -18,6 +19,8 @@ def built_parameters(cls: ClassModel, prefix: str = "", depth: int = 0) -> Itera
     """Yield the parameters whose names are certain, with what builds them."""
     for built in submodules(cls) if depth < _DEEPEST else ():
         name = prefix + built.name + (f".{_index(built)}" if built.repeated else "")
+        if not always_built(cls, built):
+            continue
         if built.cls is not None:
             yield from built_parameters(built.cls, f"{name}.", depth + 1)
         elif built.qualified in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
@@ -36,6 +39,8 @@ def built_buffers(cls: ClassModel, prefix: str = "", depth: int = 0) -> Iterator
             own = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
             if not own or not isinstance(call.func, ast.Attribute) or call.func.attr != "register_buffer":
                 continue
+            if start is None or not always_runs(start, call):
+                continue
             name, value = (argument(call, key, at) for at, key in enumerate(("name", "tensor")))
             kept = argument(call, "persistent", 2)
             text = owner.file.value(name) if name is not None else None
@@ -44,7 +49,7 @@ def built_buffers(cls: ClassModel, prefix: str = "", depth: int = 0) -> Iterator
             if isinstance(text, str) and value is not None and not none and saved and not has_unpacking(call):
                 yield prefix + text, owner.file, call
     for built in submodules(cls) if depth < _DEEPEST else ():
-        if built.cls is not None:
+        if built.cls is not None and always_built(cls, built):
             inner = prefix + built.name + (f".{_index(built)}" if built.repeated else "")
             yield from built_buffers(built.cls, f"{inner}.", depth + 1)
 

@@ -7,16 +7,16 @@ the tree that are as plain. Anything else ends the work with `NotPlainError`; no
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from scaffold.check.model.calls import resolve
+from scaffold.check.model.effort import Effort, too_large
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.plain_operations import BINARY, BUILT_IN, TABLE, TEXT
 from scaffold.check.model.values import UNKNOWN, known
 from scaffold.operators import COMPARISONS
 
-_MOST = 4000
 _DEEPEST = 6
 
 
@@ -42,34 +42,53 @@ class _Broken(Exception):
         self.goes_on = goes_on
 
 
-def answer(function: FunctionModel, *values: Any, depth: int = 0) -> Any:
+def answer(function: FunctionModel, *values: Any) -> Any:
     """Return what a function answers, a list of what it yields where it is a generator.
 
     Raises:
         NotPlainError: that cannot be worked out.
         RefusedNameError: the function raises.
     """
+    return _answer(function, values, 0, Effort())
+
+
+def _answer(function: FunctionModel, values: Sequence[Any], depth: int, effort: Effort) -> Any:
     names = function.positional
     given = dict(zip(names, values, strict=False))
     for name in function.parameters:
         default = function.default(name)
         if name not in given and default is not None:
             given[name] = function.file.value(default)
+            if not known(given[name]):
+                raise NotPlainError
     if depth > _DEEPEST or len(values) > len(names) or set(given) != set(function.parameters):
         raise NotPlainError
-    run = _Run(function, given, depth)
+    run = Run(function, given, depth, effort)
     try:
         run.body(function.node.body)
     except _Returned as end:
         return run.yielded if run.generates else end.value
-    except RecursionError:
+    except (RecursionError, TypeError, ValueError, AttributeError, OverflowError, MemoryError):
         raise NotPlainError from None
     return run.yielded if run.generates else None
 
 
-class _Run:
-    def __init__(self, function: FunctionModel, names: dict[str, Any], depth: int) -> None:
-        self.function, self.names, self.depth, self.steps = function, names, depth, 0
+class Opaque:
+    """A value that is handed on and of which nothing is known, such as a tensor; its methods give it back."""
+
+
+class Run:
+    """A function at work on names.
+
+    Args:
+        function: the function.
+        names: values of its parameters; others are bound on the way.
+        depth: how many functions are at work around it.
+        effort: what is left of it.
+    """
+
+    def __init__(self, function: FunctionModel, names: dict[str, Any], depth: int, effort: Effort) -> None:
+        self.function, self.names, self.depth, self.effort = function, names, depth, effort
         self.generates = bool(function.file.index.nodes(ast.Yield, function.node))
         self.yielded: list[Any] = []
 
@@ -81,8 +100,7 @@ class _Run:
             self.statement(statement)
 
     def step(self) -> None:
-        self.steps += 1
-        if self.steps > _MOST:
+        if not self.effort.spend():
             raise NotPlainError
 
     def statement(self, node: ast.stmt) -> None:
@@ -111,6 +129,7 @@ class _Run:
 
     def loop(self, node: ast.For) -> None:
         for item in self.value(node.iter):
+            self.step()
             self.bind(node.target, item)
             try:
                 self.body(node.body)
@@ -135,11 +154,14 @@ class _Run:
     def value(self, node: ast.expr) -> Any:
         self.step()
         try:
-            return self.expression(node)
+            value = self.expression(node)
         except (KeyError, IndexError, StopIteration):
             raise RefusedNameError from None
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, OverflowError):
             raise NotPlainError from None
+        if not isinstance(node, (ast.Name, ast.Constant)) and too_large(value):
+            raise NotPlainError
+        return value
 
     def expression(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
@@ -246,6 +268,7 @@ class _Run:
         part = node.generators[at]
         before = dict(self.names)
         for item in self.value(part.iter):
+            self.step()
             self.bind(part.target, item)
             if all(self.value(test) for test in part.ifs):
                 yield from self.comprehended(node, make, at + 1)
@@ -263,10 +286,12 @@ class _Run:
         if isinstance(found, FunctionModel):
             if options:
                 raise NotPlainError
-            return answer(found, *self.items(node.args), depth=self.depth + 1)
+            return _answer(found, self.items(node.args), self.depth + 1, self.effort)
         if not isinstance(target, ast.Attribute):
             raise NotPlainError
         owner = self.value(target.value)
+        if isinstance(owner, Opaque):
+            return owner
         if (isinstance(owner, str) and target.attr in TEXT) or (isinstance(owner, dict) and target.attr in TABLE):
             return getattr(owner, target.attr)(*self.items(node.args), **options)
         raise NotPlainError

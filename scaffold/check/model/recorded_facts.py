@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scaffold.check.model.source import UndecodableError
+from scaffold.check.model.source import SourceFile, UndecodableError
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -16,7 +17,19 @@ _PIN = re.compile(r"""["']vllm-omni\s*==\s*([0-9][\w.]*)["']""")
 
 def recorded_facts(package: Package) -> dict[str, Any]:
     """Return the whole of a package's ``scaffold.toml``; empty where there is none, or none that is TOML."""
-    return _parsed(_text(package, f"{package.path}/scaffold.toml"))
+    return _parsed(_text(package, f"{package.path}/scaffold.toml"))[0]
+
+
+def unreadable_facts(package: Package) -> tuple[SourceFile, int, str] | None:
+    """Return the ``scaffold.toml`` that is no TOML, with the line and the reason; None where all is well."""
+    source = package.project.source(f"{package.path}/scaffold.toml")
+    if source is None or source.partial:
+        return None
+    try:
+        wrong = _parsed(source.plain_text)[1]
+    except UndecodableError as error:
+        return source, error.line, error.reason
+    return (source, min(wrong[0], len(source.lines)), wrong[1]) if wrong is not None else None
 
 
 def recorded(package: Package, section: str, key: str) -> str | None:
@@ -31,6 +44,16 @@ def recorded_number(package: Package, section: str, key: str) -> int | None:
     """Return a recorded integer."""
     text = recorded(package, section, key)
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+
+def recorded_float(package: Package, section: str, key: str) -> float | None:
+    """Return a recorded number; None where it is none, or no finite one."""
+    text = recorded(package, section, key)
+    try:
+        found = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
@@ -75,14 +98,16 @@ def _value(package: Package, section: str, key: str) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> tuple[dict[str, Any], tuple[int, str] | None]:
+    """Return what a text says, and the line and the reason where it is no TOML."""
     import tomli
 
     try:
-        found: dict[str, Any] = tomli.loads(text)
-    except (tomli.TOMLDecodeError, RecursionError):
-        return {}
-    return found
+        return tomli.loads(text), None
+    except tomli.TOMLDecodeError as error:
+        return {}, (error.lineno, error.msg)
+    except RecursionError:
+        return {}, (1, "nested too deeply")
 
 
 def _text(package: Package, path: str) -> str:

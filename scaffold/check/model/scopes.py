@@ -190,6 +190,8 @@ def _outside_of(scope: ast.AST, child: ast.AST) -> bool:
     """Whether a direct child of a scope's node is evaluated outside of it: decorators, defaults, bases."""
     if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return child in scope.decorator_list or child is scope.returns or isinstance(child, ast.arguments)
+    if isinstance(scope, ast.Lambda):
+        return isinstance(child, ast.arguments)
     if isinstance(scope, ast.ClassDef):
         return child in scope.decorator_list or child in scope.bases or child in scope.keywords
     return False

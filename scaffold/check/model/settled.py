@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from scaffold.check.model.calls import attribute_name, has_unpacking
+from scaffold.check.model.calls import argument, attribute_name, has_unpacking
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
@@ -58,19 +58,58 @@ def _named(function: FunctionModel, name: ast.Name, among: list[PythonFile], dep
 
 
 def _given(function: FunctionModel, parameter: str, among: list[PythonFile]) -> bool:
-    """Whether a call of a function of that name may give one of its parameters."""
+    """Whether a call of a function of that name may give one of its parameters, anywhere in the tree."""
     at = function.positional.index(parameter) if parameter in function.positional else None
-    for file in among:
-        if function.name.encode() not in file.data:
+    project, everywhere = function.file.project, _names(function)
+    # Code of verl-omni may build what the package registers.
+    paths = dict.fromkeys([*(file.path for file in among), *project.files("verl_omni", ".py")])
+    for file in (found for path in paths if (found := project.python(path)) is not None):
+        names = everywhere | {"cls"} if len(everywhere) > 1 and file is function.file else everywhere
+        if not any(name.encode() in file.data for name in names) or file.problem is not None:
             continue
         for call in file.index.nodes(ast.Call):
-            if attribute_name(call) != function.name or file.index.contains(function.node, call):
+            if attribute_name(call) not in names or file.index.contains(function.node, call):
+                continue
+            if _foreign(function, file, call.func):
                 continue
             if has_unpacking(call) or any(item.arg == parameter for item in call.keywords):
                 return True
             if at is not None and at < len(call.args):
                 return True
+        if _handed_on(function, everywhere, file):
+            return True
     return False
+
+
+def _names(function: FunctionModel) -> set[str]:
+    """Return the names that a function is called by: of a constructor also the class's."""
+    built = function.cls is not None and function.name == "__init__"
+    return {function.name, function.cls.name} if built and function.cls is not None else {function.name}
+
+
+def _foreign(function: FunctionModel, file: PythonFile, named: ast.expr) -> bool:
+    """Whether a name is certainly that of another library's function."""
+    name = file.qualified(named)
+    return name is not None and name.partition(".")[0] != function.file.module.partition(".")[0]
+
+
+def _handed_on(function: FunctionModel, names: set[str], file: PythonFile) -> bool:
+    """Whether a function is mentioned without being called, as in ``partial(cls.load, strict=True)``."""
+    index = file.index
+    method = function.cls is not None and len(names) == 1
+    for node in (*index.nodes(ast.Attribute), *(() if method else index.nodes(ast.Name))):
+        named = node.attr if isinstance(node, ast.Attribute) else node.id
+        if named not in names or not isinstance(node.ctx, ast.Load):
+            continue
+        around = index.parent(node)
+        # Classes are also mentioned where nothing is built: as a base, in an annotation.
+        value = isinstance(around, (ast.Call, ast.keyword, ast.Assign)) or len(names) == 1
+        called = isinstance(around, ast.Call) and around.func is node
+        local = isinstance(node, ast.Name) and file.qualified(node) is None
+        owner = isinstance(around, ast.Attribute)
+        if value and not called and not owner and not local and not _foreign(function, file, node):
+            return True
+    return any(node.value == function.name for node in index.nodes(ast.Constant))
 
 
 def _answered(
@@ -82,7 +121,8 @@ def _answered(
         return UNKNOWN if inner is UNKNOWN else bool(inner)
     default = call.args[1] if len(call.args) > 1 else ast.Constant(value=None)
     if name in _ENVIRONMENT and call.args:
-        return file.value(default) if len(call.args) > 1 else None
+        unset = argument(call, "default", 1)
+        return file.value(unset) if unset is not None else None
     if name == "getattr" and len(call.args) == 3:
         attribute = file.value(call.args[1])
         known = isinstance(attribute, str) and not _set_somewhere(attribute, among)

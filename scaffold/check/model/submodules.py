@@ -81,6 +81,10 @@ def submodules(cls: ClassModel) -> list[Submodule]:
 
 
 def _constructions(file: PythonFile, value: ast.expr) -> Iterator[tuple[ast.Call, bool]]:
+    if isinstance(value, ast.IfExp):
+        for arm in (value.body, value.orelse):
+            yield from _constructions(file, arm)
+        return
     if isinstance(value, ast.Call) and file.qualified(value.func) not in _LISTS:
         yield value, False
         return

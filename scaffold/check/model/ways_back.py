@@ -14,7 +14,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 
 _RANGE = re.compile(r"\{(\d+)[^{}]*\}")
-_NAMED = re.compile(r"to_(?:the_)?(?:checkpoint|released|upstream|original|source)")
+_NAMED = re.compile(r"to_(?:the_)?(?:checkpoint|released|upstream|original|source)(?:_(?:key|name)s?)?$")
 _SENT = "transformer."  # what the trainer puts in front of the actor's names
 
 

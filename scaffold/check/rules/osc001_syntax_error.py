@@ -1,7 +1,8 @@
-"""A Python file of the integration does not parse.
+"""A Python file of the integration, or its ``scaffold.toml``, does not parse.
 
 Nothing can be said about such a file, and importing the package fails. The other rules stay silent about the package
-until it is repaired, because what they do not find may stand in the part that cannot be read.
+until it is repaired, because what they do not find may stand in the part that cannot be read. Without the facts of
+``scaffold.toml`` nothing is compared with the pipeline.
 
 Instead: repair the line that is named; ``python -m py_compile FILE`` shows the same error.
 """
@@ -12,6 +13,7 @@ from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile, UnparsableError
+from scaffold.check.model.recorded_facts import unreadable_facts
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC001"
@@ -23,13 +25,20 @@ HELP = "repair the line; the other rules look at this package once all of its fi
 
 
 def check(package: Package) -> Hits:
-    """Find files that Python cannot parse."""
+    """Find files that Python cannot parse, and facts that cannot be read."""
     related = [file for file in package.related if isinstance(file, PythonFile) and not file.partial]
     for file in dict.fromkeys([*package.files, *related]):
         problem = file.problem
         if isinstance(problem, UnparsableError) and problem.kind == "syntax":
             column = max(1, min(problem.column, len(file.line(problem.line)) + 1))
             yield Hit(file, Span(problem.line, column, problem.line, column + 1), f"syntax error: {problem.reason}")
+    facts = unreadable_facts(package)
+    if facts is not None:
+        source, line, reason = facts
+        text = f"scaffold.toml is not TOML: {reason}"
+        yield Hit(
+            source, source.span_of_line(line), text, "repair the line; nothing is compared with its facts until then"
+        )
 
 
 FAILING = (
@@ -38,5 +47,10 @@ FAILING = (
         {"init": "from .diffusers_training_adapter import ToyDiffusion\n\ndef broken«(»\n"},
     ),
     Example("in the script that makes the data", {"data": "import os\nif True«»\n    pass\n"}),
+    Example("in the recorded facts", {"spec": '[upstream]\nversion = "0.27.0rc1"\n«class =» \n'}),
+    Example("a key that stands twice", {"spec": '[upstream]\nversion = "0.27.0rc1"\n«version = "0.28.0"»\n'}),
 )
-PASSING = (Example("a file that parses"),)
+PASSING = (
+    Example("a file that parses"),
+    Example("facts that can be read", {"spec": '[upstream]\nversion = "0.27.0rc1"\n'}),
+)

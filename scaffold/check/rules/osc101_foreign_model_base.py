@@ -54,7 +54,8 @@ def _for_type_checkers(module: ClassModel) -> str | None:
                     continue
                 for other in bindings:
                     inside = any(module.file.index.contains(part, other.node) for part in around.orelse)
-                    if inside and other.value is not None:
+                    # What a call gives may well be the base itself.
+                    if inside and isinstance(other.value, (ast.Name, ast.Attribute)):
                         return ast.unparse(other.value)
     return None
 
@@ -112,6 +113,28 @@ FAILING = (
 )
 PASSING = (
     Example("derived from it"),
+    Example(
+        "a base that a function gives at run time",
+        {
+            "model": [
+                (
+                    "from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase\n",
+                    "if TYPE_CHECKING:\n"
+                    "    from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase\n"
+                    "else:\n    NonDiffusersModelBase = load_base()\n",
+                ),
+                ("import os\n", "import os\nfrom typing import TYPE_CHECKING\n\nfrom .common import load_base\n"),
+            ],
+            "common": [
+                (
+                    "SCHEDULE_SHIFT = 3.0\n",
+                    "SCHEDULE_SHIFT = 3.0\n\n\ndef load_base():\n"
+                    "    from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase\n\n"
+                    "    return NonDiffusersModelBase\n",
+                ),
+            ],
+        },
+    ),
     Example(
         "through an heir of the same name",
         {

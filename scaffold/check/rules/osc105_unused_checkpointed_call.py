@@ -98,6 +98,12 @@ def _bypassed(package: Package, module: ClassModel) -> Hits:
             one = isinstance(target, ast.Subscript) and _is_list(function, target.value, lists)
             if not one and not (isinstance(target, ast.Name) and _runs_over(function, target, lists)):
                 continue
+            late = _late(function, call, saved)
+            if late is not None:
+                text = f"{late!r} is looked up when the layer runs again, in backward: by then it is the last one"
+                help = f"bind it: self._checkpointed_call({late}, …), or give the function a parameter {late}={late}"
+                yield Hit(function.file, call, text, help)
+                continue
             choice = next((o for o in index.ancestors(call) if isinstance(o, (ast.If, ast.IfExp))), None)
             if choice is None or not any(index.contains(choice, other) for other in saved):
                 yield Hit(function.file, call, "this layer keeps all its activations, others are checkpointed")
@@ -105,6 +111,29 @@ def _bypassed(package: Package, module: ClassModel) -> Hits:
                 yield Hit(function.file, call, "layers are checkpointed outside of training alone")
             elif any(index.contains(part, call) for part in taken(choice, holds(package, function, choice.test))):
                 yield Hit(function.file, call, "with the released sizes no layer is checkpointed")
+
+
+def _late(function: FunctionModel, call: ast.Call, saved: list[ast.Call]) -> str | None:
+    """Return the loop's variable that a function made in the loop, and checkpointed, calls as the layer."""
+    index = function.file.index
+    target = call.func
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        target = target.slice if isinstance(target, ast.Subscript) else target.value
+    if not isinstance(target, ast.Name):
+        return None
+    for outer in index.ancestors(call):
+        if outer is function.node:
+            return None
+        if isinstance(outer, (ast.Lambda, ast.FunctionDef)):
+            loop = next((o for o in index.ancestors(outer) if isinstance(o, ast.For)), None)
+            bound = function.file.scopes.lookup(target.id, call)
+            of_loop = loop is not None and any(index.contains(loop.target, binding.node) for binding in bound)
+            name = outer.name if isinstance(outer, ast.FunctionDef) else ""
+            handed = [value for other in saved for value in other.args]
+            named = {value.id for value in handed if isinstance(value, ast.Name)}
+            # A partial of it, or another name, is handed on as well.
+            return target.id if of_loop and (outer in handed or (name and name in named)) else None
+    return None
 
 
 def _is_list(function: FunctionModel, value: ast.expr, lists: set[str]) -> bool:
@@ -140,6 +169,30 @@ FAILING = (
                     "        return (self.llm2vae",
                     "        context, latents = «self.layers[-1](context, latents, key_mask)»\n        return (self.llm2vae",
                 )
+            ]
+        },
+    ),
+    Example(
+        "the loop's variable, looked up late",
+        {
+            "model": [
+                (
+                    _CALL,
+                    "self._checkpointed_call(lambda c, z: «layer(c, z, key_mask)», context, latents)",
+                )
+            ]
+        },
+    ),
+    Example(
+        "looked up late, by number in a function",
+        {
+            "model": [
+                ("        for layer in self.layers:\n", "        for at in range(len(self.layers)):\n\n"),
+                (
+                    "            context, latents = " + _CALL,
+                    "            def run(c, z):\n                return «self.layers[at](c, z, key_mask)»\n\n"
+                    "            context, latents = self._checkpointed_call(run, context, latents)",
+                ),
             ]
         },
     ),
@@ -208,7 +261,11 @@ FAILING = (
         },
     ),
     Example("layers are called directly", {"model": [(_CALL, "layer(context, latents, key_mask)"), _MARKED]}),
-    Example("layer.forward is called", {"model": [(_CALL, "layer.forward(context, latents, key_mask)"), _MARKED]}),
+    Example(
+        "layer.forward is called",
+        {"model": [(_CALL, "layer.forward(context, latents, key_mask)"), _MARKED]},
+        also=("OSC141",),
+    ),
 )
 PASSING = (
     Example(
@@ -225,6 +282,17 @@ PASSING = (
         },
     ),
     Example("through _checkpointed_call"),
+    Example(
+        "the loop's variable, bound",
+        {
+            "model": [
+                (
+                    _CALL,
+                    "self._checkpointed_call(lambda c, z, layer=layer: layer(c, z, key_mask), context, latents)",
+                )
+            ]
+        },
+    ),
     Example(
         "under another name",
         {

@@ -200,7 +200,36 @@ FAILING = (
         },
     ),
 )
+_SWITCH = [
+    (_LOAD, _LOAD.replace("strict=True", "strict=strict")),
+    ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = False, **kwargs)"),
+]
 PASSING = (
+    Example(
+        "a default of the environment, by keyword",
+        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=os.environ.get("STRICT", default="1") == "1"'))]},
+    ),
+    Example(
+        "a parameter that a prepared call gives",
+        {
+            "model": _SWITCH,
+            "training": [
+                (
+                    "        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
+                    "        load = functools.partial(ToyForTraining.from_pretrained, strict=True)\n"
+                    "        return load(model_config.local_path, torch_dtype=torch_dtype)",
+                ),
+                ("import torch\n", "import functools\n\nimport torch\n"),
+            ],
+        },
+    ),
+    Example(
+        "a parameter that code beside the package gives",
+        {
+            "model": _SWITCH,
+            "verl_omni/workers/loader.py": "def load(cls, path):\n    return cls.from_pretrained(path, strict=True)\n",
+        },
+    ),
     Example(
         "a keyword that the adapter gives",
         {

@@ -85,7 +85,10 @@ def _names(save: FunctionModel, read: FunctionModel) -> Hits:
     opened = {name for function in reachable(read) for name, _ in _json_names(function)}
     if len(written) == 1 and opened and not written.keys() & opened:
         name, node = next(iter(written.items()))
-        yield Hit(save.file, node, f"{name} is written, from_model_path() opens {min(opened)}")
+        # What looks like a configuration is meant, not a file of the tokenizer or of another part.
+        likely = min(opened, key=lambda other: (other != "config.json", "config" not in other, len(other), other))
+        others = " and others" if len(opened) > 1 and likely != "config.json" else ""
+        yield Hit(save.file, node, f"{name} is written, from_model_path() opens {likely}{others}")
 
 
 def _json_names(function: FunctionModel) -> Iterator[tuple[str, ast.Constant]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_tables
@@ -55,9 +56,16 @@ def check(package: Package) -> Hits:
 def _counted(package: Package, config: ClassModel) -> Hits:
     """Look for layers whose number is written down, beside a field for it that nothing uses."""
     unused = [name for name in config.fields if "layers" in name and not _used(package, config.node, name)]
-    for file in package.files if unused else ():
+    module = package.training_module
+    flag = module.attribute("_no_split_modules") if module is not None and unused else None
+    named = flag.file.value(flag.value) if flag is not None and flag.value is not None else None
+    layers = set(named) if isinstance(named, (list, tuple)) else set()
+    for file in package.files if layers else ():
         for call in file.index.nodes(ast.Call):
             if file.qualified(call.func) != "torch.nn.ModuleList":
+                continue
+            # Other lists, of heads or experts, have counts of their own.
+            if not any(attribute_name(inner) in layers for inner in file.index.nodes(ast.Call, call)):
                 continue
             for inner in file.index.nodes(ast.Call, call):
                 count = file.value(inner.args[0]) if len(inner.args) == 1 else None
@@ -98,6 +106,22 @@ FAILING = (
 )
 PASSING = (
     Example("all of them, in a loop"),
+    Example(
+        "a list that is none of layers",
+        {
+            "model": [
+                ("    latent_dim: int = 16\n", "    latent_dim: int = 16\n    num_text_layers: int = 12\n"),
+                (
+                    "        self.llm2vae = nn",
+                    "        self.heads = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))\n        self.llm2vae = nn",
+                ),
+                (
+                    "return (self.llm2vae(self.norm(latents)),)",
+                    "return (self.llm2vae(self.norm(latents + sum(head.weight.sum() for head in self.heads))),)",
+                ),
+            ]
+        },
+    ),
     Example(
         "all of them, by name", {"model": [(_READ, _ALL.format("cls", " max_latent_size=raw['max_latent_size'],"))]}
     ),

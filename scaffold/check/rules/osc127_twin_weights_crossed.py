@@ -271,6 +271,24 @@ PASSING = (
             ]
         },
     ),
+    Example(
+        "a second attention behind the norm of the first",
+        {
+            "model": [
+                (
+                    "        self.input_layernorm = RMSNorm(config.hidden_size)\n",
+                    "        self.input_layernorm = RMSNorm(config.hidden_size)\n"
+                    "        self.post_attention_norm = RMSNorm(config.hidden_size)\n"
+                    "        self.cross_attn = ToyMLP(config)\n",
+                ),
+                (
+                    "        return context + self.mlp(context), lat",
+                    "        context = context + self.cross_attn(self.post_attention_norm(context))\n"
+                    "        return context + self.mlp(context), lat",
+                ),
+            ]
+        },
+    ),
     Example("every stream has its own"),
     Example(
         "one set of weights for both",

@@ -224,6 +224,18 @@ FAILING: tuple[Example, ...] = (
 )
 FAILING += (
     Example(
+        "weights of the shape",
+        {
+            "model": [
+                (
+                    "                    state[target] = file.get_tensor(source)\n",
+                    "                    size = «file.get_tensor(source).shape»\n"
+                    "                    state[target] = torch.empty(size)\n",
+                )
+            ]
+        },
+    ),
+    Example(
         "the recorded latents",
         {"rollout": [("self._latents.append(prev_sample)", "self._latents.append(«torch.empty_like(prev_sample)»)")]},
     ),
@@ -256,6 +268,37 @@ FAILING += (
 )
 PASSING = (
     Example("the values"),
+    Example(
+        "an input that is refused",
+        {
+            "model": [
+                (
+                    "        text_attention_mask: Tensor | None = None,\n    )",
+                    "        text_attention_mask: Tensor | None = None,\n        guidance: Tensor | None = None,\n"
+                    "        grid: Tensor | None = None,\n    )",
+                ),
+                (
+                    "        batch, device = hidden",
+                    "        if guidance is not None:\n            raise ValueError('there is no guidance embedding')\n"
+                    "        if grid is not None and grid.shape[0] != hidden_states.shape[0]:\n"
+                    "            raise ValueError(f'a batch of {grid.shape[0]}')\n        batch, device = hidden",
+                ),
+            ]
+        },
+    ),
+    Example(
+        "a look at a weight's shape",
+        {
+            "model": [
+                (
+                    "                    state[target] = file.get_tensor(source)\n",
+                    "                    size = file.get_tensor(source).shape\n"
+                    "                    if not all(size):\n                        raise ValueError(source)\n"
+                    "                    state[target] = file.get_tensor(source)\n",
+                ),
+            ]
+        },
+    ),
     Example(
         "a shape beside the values",
         {

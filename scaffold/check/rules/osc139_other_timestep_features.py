@@ -18,10 +18,11 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded, recorded_list
+from scaffold.check.model.recorded_facts import recorded_float, recorded_list
 from scaffold.check.model.sides import side_of
 from scaffold.check.model.streams import root_name
 from scaffold.check.model.values import UNKNOWN
+from scaffold.check.model.worked_features import other_frequency, worked_features
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC139"
@@ -37,36 +38,54 @@ _TIMES = ("timestep", "timesteps", "sigma", "sigmas", "t", "time", "noise_level"
 def check(package: Package) -> Hits:
     """Look at functions that make cosines and sines of a noise level."""
     order = recorded_list(package, _SECTION, "timestep_order")
-    period, scale = (_number(package, key) for key in ("timestep_max_period", "timestep_scale"))
+    period, scale = (recorded_float(package, _SECTION, key) for key in ("timestep_max_period", "timestep_scale"))
     if order is None and period is None and scale is None:
         return
     functions = [*package.forward_functions, *side_of(package, "training").functions]
     for function in dict.fromkeys(functions):
-        halves = list(_halves(function)) if function.file in package.files and _about_time(function) else []
+        ours = function.file in package.files and _about_time(function)
+        halves = [(*found, _made_of(function, found[0])) for found in _halves(function)] if ours else []
+        halves = [found for found in halves if _of_time(function, found[2])]
         if not halves:
             continue
-        for call, kinds in halves:
+        told: list[Hit] = []
+        for call, kinds, _ in halves:
             if order is not None and sorted(kinds) == sorted(order) and kinds != order:
                 text = f"{kinds[0]} comes first here, {order[0]} in the model's features"
-                yield Hit(function.file, call, text)
+                told.append(Hit(function.file, call, text))
         if scale is not None:
-            yield from _scaled_before(package, function, scale)
-        yield from _periods(function, period)
-        yield from _scales(function, scale)
-
-
-def _number(package: Package, key: str) -> float | None:
-    text = recorded(package, _SECTION, key)
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
+            told += _scaled_before(package, function, scale)
+        parts = [part for *_, made in halves for part in made]
+        told += [*_periods(function, period, parts), *_scales(function, scale, parts)]
+        yield from told
+        features = worked_features(function) if not told and order and period and scale else None
+        wrong = other_frequency(features, order or [], period or 1.0, scale or 1.0) if features is not None else None
+        if wrong is not None:
+            yield Hit(function.file, halves[0][0], wrong)
 
 
 def _about_time(function: FunctionModel) -> bool:
     return any(name in _TIMES for name in function.parameters) and (
         "time" in function.name or "sinus" in function.name or "freq" in function.name or function.name == "forward"
     )
+
+
+def _made_of(function: FunctionModel, joined: ast.expr) -> list[ast.expr]:
+    """Return an expression, and what the local names in it were assigned."""
+    index = function.file.index
+    parts, names = [joined], {name.id for name in index.nodes(ast.Name, joined)}
+    pending = set(names)
+    while pending:
+        made = [value for name, value in function.assignments if name in pending]
+        parts += made
+        pending = {name.id for value in made for name in index.nodes(ast.Name, value)} - names
+        names |= pending
+    return parts
+
+
+def _of_time(function: FunctionModel, parts: list[ast.expr]) -> bool:
+    """Whether expressions are made of a noise level: positions have cosines and sines too."""
+    return any(name.id in _TIMES for part in parts for name in function.file.index.nodes(ast.Name, part))
 
 
 def _halves(function: FunctionModel) -> Iterator[tuple[ast.Call, list[str]]]:
@@ -116,16 +135,15 @@ def _kind(part: ast.expr) -> str | None:
     return name if name in ("cos", "sin") else None
 
 
-def _periods(function: FunctionModel, period: float | None) -> Hits:
+def _periods(function: FunctionModel, period: float | None, parts: list[ast.expr]) -> Hits:
     """Look at the number whose logarithm, or powers, the frequencies are made of."""
     if period is None:
         return
-    given = [
-        call.args[0]
-        for call in function.calls
-        if function.file.qualified(call.func) in ("math.log", "numpy.log") and call.args
-    ]
-    given += [node.left for node in function.file.index.nodes(ast.BinOp, function.node) if isinstance(node.op, ast.Pow)]
+    index = function.file.index
+    calls = {call: None for part in parts for call in index.nodes(ast.Call, part)}
+    powers = {node: None for part in parts for node in index.nodes(ast.BinOp, part) if isinstance(node.op, ast.Pow)}
+    given = [c.args[0] for c in calls if function.file.qualified(c.func) in ("math.log", "numpy.log") and c.args]
+    given += [node.left for node in powers]
     for node in given:
         value = _value(function, node)
         if value is not None and value > 1.0 and value != period:
@@ -142,11 +160,12 @@ def _value(function: FunctionModel, node: ast.expr) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _scales(function: FunctionModel, scale: float | None) -> Hits:
+def _scales(function: FunctionModel, scale: float | None, parts: list[ast.expr]) -> Hits:
     """Look for a number that the noise level is multiplied with."""
     if scale is None:
         return
-    for node in function.file.index.nodes(ast.BinOp, function.node):
+    products = {node: None for part in parts for node in function.file.index.nodes(ast.BinOp, part)}
+    for node in products:
         for number, other in ((node.left, node.right), (node.right, node.left)):
             value = _value(function, number) if isinstance(node.op, ast.Mult) else None
             if value in (None, scale) or not _is_time(function, other):
@@ -170,13 +189,14 @@ timestep_scale = 1.0
 """
 _MAKE = """\
 def timestep_features(timestep: Tensor) -> Tensor:
-    rates = torch.exp(-math.log({period}) * torch.arange(8, device=timestep.device) / 8)
+    rates = {rates}
     angles = {angles}
     return {joined}
 
 
 class TimestepEmbedder("""
-_BASE = {"period": "10000.0", "angles": "timestep.float()[:, None] * rates"}
+_RATES = "torch.exp(-math.log({}) * torch.arange({}, device=timestep.device) / {})"
+_BASE = {"rates": _RATES.format("10000.0", 8, 8), "angles": "timestep.float()[:, None] * rates"}
 _ORDER = "torch.cat((angles.cos(), angles.sin()), dim=-1)"
 
 
@@ -193,11 +213,35 @@ def _example(title: str, **parts: str) -> Example:
 
 FAILING = (
     _example("the sines first", joined="«torch.cat((angles.sin(), angles.cos()), dim=-1)»"),
-    _example("another period", period="«1000.0»"),
+    _example("another period", rates=_RATES.format("«1000.0»", 8, 8)),
+    _example("one frequency too far apart", rates=_RATES.format("10000.0", 8, "(8 - 1)"), joined=f"«{_ORDER}»"),
+    _example("from the second frequency on", rates=_RATES.format("10000.0", "1, 9", 8), joined=f"«{_ORDER}»"),
+    _example(
+        "by powers, spaced wider",
+        rates="10000.0 ** (-torch.linspace(0, 1, 8, device=timestep.device))",
+        joined=f"«{_ORDER}»",
+    ),
+    _example("over all channels", rates=_RATES.format("10000.0", 8, 16), joined=f"«{_ORDER}»"),
     _example("a thousand times the noise level", angles="«1000.0 * timestep.float()[:, None]» * rates"),
 )
 PASSING = (
+    Example(
+        "positions in the code that is given the noise level",
+        {
+            "spec": _SPEC,
+            "model": [
+                (
+                    "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n",
+                    "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n"
+                    "        rates = 500000.0 ** (-torch.arange(8, device=device) / 8)\n"
+                    "        angles = latent_pos_ids[:, :, None] * rates\n"
+                    "        latents = latents + torch.cat((angles.sin(), angles.cos()), dim=-1)\n",
+                )
+            ],
+        },
+    ),
     _example("as recorded"),
+    _example("by powers", rates="10000.0 ** (-torch.arange(0, 16, 2, device=timestep.device) / 16)"),
     _example("multiplied with one", angles="(timestep * 1.0)[:, None] * rates"),
     _example("functions of torch", joined="torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)"),
     Example("nothing is recorded"),

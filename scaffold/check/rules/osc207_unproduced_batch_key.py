@@ -51,13 +51,27 @@ _ADDING = {"add_column": 0, "rename_column": 1}
 _TREES = ("examples/", "tests/")
 
 
-def _empty(maker: PythonFile) -> Hits:
+def _prompts(package: Package) -> set[str]:
+    """Return the columns of ids that training reads for the prompt itself."""
+    found = {recorded(package, "prompt", "column") or ""}
+    for adapter in package.training_adapters:
+        for name, parameter in _READING.items():
+            method = adapter.method(name)
+            given = _parameter(method, parameter)
+            for read in keys_read(method, given, adapter) if method is not None and given is not None else ():
+                # What may be missing may be empty too.
+                if read.key.endswith(_IDS) and not read.optional:
+                    found.add(read.key)
+    return found
+
+
+def _empty(maker: PythonFile, columns: set[str]) -> Hits:
     """Look for a column of ids that gets an empty list, at once or by a parameter."""
     for function in maker.all_functions:
         for table in maker.index.nodes(ast.Dict, function.node):
             for key, value in zip(table.keys, table.values, strict=True):
                 name = key.value if isinstance(key, ast.Constant) else None
-                if not isinstance(name, str) or not name.endswith(_IDS):
+                if not isinstance(name, str) or name not in columns:
                     continue
                 given = [value]
                 if isinstance(value, ast.Name) and value.id in function.parameters:
@@ -74,8 +88,9 @@ def check(package: Package) -> Hits:
     if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
         return
     yield from _chats(package)
+    prompts = _prompts(package)
     for maker in makers:
-        yield from _empty(maker)
+        yield from _empty(maker, prompts)
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
     columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
@@ -215,6 +230,10 @@ FAILING = (
 PASSING = (
     Example("the recorded column", {"spec": _CHATLESS}),
     Example("the column is written"),
+    Example(
+        "a column of the dataset that training does not read",
+        {"data": [(_COLUMN, _COLUMN + '        "negative_prompt_token_ids": [],\n')]},
+    ),
     Example("what the agent loop gives", {"training": [(_READ, 'for row in micro_batch["prompts"]]')]}),
     Example(
         "one that may be missing",

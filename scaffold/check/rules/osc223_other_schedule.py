@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import islice
 
 from scaffold.check.example import Example
 from scaffold.check.example_schedules import ASKED
@@ -21,6 +22,7 @@ from scaffold.check.model.calls import keyword
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.schedule_differences import differences
 from scaffold.check.model.schedules import SPACED, asked_only, schedule_of
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -31,7 +33,10 @@ SEVERITY = "error"
 CHECKLIST = ("T3", "pitfall 30", "pitfall 5", "pitfall 44")
 APPLIES = Applies(non_diffusers=True, objective="policy_gradient")
 HELP = "compute the noise levels as the upstream pipeline does, and put them into the scheduler as they are"
-_SPEC = '[upstream]\nversion = "0.27.0rc1"\n\n[schedule]\nshift = 3.0\n'
+_SPEC = '[upstream]\nversion = "0.27.0rc1"\n\n[schedule]\nshift = 3.0\ndirection = "descending"\n'
+_LINSPACE = "torch.linspace(1, 0, max(num_inference_steps, 2), dtype=torch.float32)"
+_SHIFT = "(SCHEDULE_SHIFT * t / (1 + (SCHEDULE_SHIFT - 1) * t))[:-1].tolist()"
+_TIMES = "scheduler.timesteps = scheduler.sigmas[:-1].clone()"
 
 
 def check(package: Package) -> Hits:
@@ -42,11 +47,13 @@ def check(package: Package) -> Hits:
     for function in computing:
         yield from _direction(function)
         yield from _end(function)
-    yield from _shift(package, side, [*computing, *setting])
-    yield from _unset(package, side)
+    found = [*_shift(package, side, [*computing, *setting]), *_unset(package, side)]
     for function in dict.fromkeys(setting):
-        yield from _twice(function)
-        yield from _timesteps(function)
+        found += [*_twice(function), *_timesteps(function)]
+    yield from found
+    for adapter in side.adapters if not found else ():
+        for function, node, text, help in islice(differences(package, adapter), 1):
+            yield Hit(function.file, node, text, help)
 
 
 def _sets_sigmas(call: ast.Call) -> bool:
@@ -187,6 +194,11 @@ def _timesteps(function: FunctionModel) -> Hits:
             )
 
 
+def _otherwise(new: str) -> dict[str, list[tuple[str, str]] | str]:
+    """Return the changes that compute the noise levels in another way."""
+    return {"common": [(_LINSPACE, f"«{_LINSPACE}»"), (_SHIFT, new)], "spec": _SPEC}
+
+
 FAILING = (
     Example(
         "computed and not set",
@@ -245,6 +257,29 @@ FAILING = (
             "spec": _SPEC,
         },
     ),
+    Example("the inverse of the shift", _otherwise("(t / (SCHEDULE_SHIFT - (SCHEDULE_SHIFT - 1) * t))[:-1].tolist()")),
+    Example("a bracket at another place", _otherwise("(SCHEDULE_SHIFT * t / (1 + SCHEDULE_SHIFT * t))[:-1].tolist()")),
+    Example(
+        "spaced once more", _otherwise("(SCHEDULE_SHIFT * t / (1 + (SCHEDULE_SHIFT - 1) * t))[:-1].square().tolist()")
+    ),
+    Example(
+        "the first level lost", _otherwise("(SCHEDULE_SHIFT * t / (1 + (SCHEDULE_SHIFT - 1) * t))[1:].tolist()[:-1]")
+    ),
+    Example(
+        "the terminal level among the timesteps", {"common": [(_TIMES, "scheduler.timesteps = «scheduler.sigmas»")]}
+    ),
+    Example(
+        "in thousandths",
+        {"common": [(_TIMES, "scheduler.timesteps = «scheduler.sigmas[:-1] * 1000»")], "spec": _SPEC},
+    ),
+    Example(
+        "counted from the end",
+        {"common": [(_TIMES, "scheduler.timesteps = «scheduler.sigmas[:-1].flip(0)»")], "spec": _SPEC},
+    ),
+    Example(
+        "one step further",
+        {"common": [(_TIMES, "scheduler.timesteps = «scheduler.sigmas[1:]»")], "spec": _SPEC},
+    ),
     Example("shifted twice", {"common": [("set_shift(1.0)", "set_shift(«3.0»)")]}),
     Example(
         "timesteps of the scheduler",
@@ -262,6 +297,30 @@ FAILING = (
 PASSING = (
     Example("the pipeline's", {"spec": _SPEC}),
     Example("nothing recorded"),
+    Example(
+        "as a numpy array",
+        {
+            "common": [
+                (_LINSPACE, "torch.from_numpy(np.linspace(1.0, 0.0, max(num_inference_steps, 2)))"),
+                ("import torch\n", "import numpy as np\nimport torch\n"),
+            ],
+            "spec": _SPEC,
+        },
+    ),
+    Example(
+        "without the end from the start",
+        {
+            "common": [
+                (_LINSPACE, "torch.linspace(1.0, 0.0, max(num_inference_steps, 2))[:-1]"),
+                (_SHIFT, "(t * SCHEDULE_SHIFT / (SCHEDULE_SHIFT * t + 1 - t)).tolist()"),
+            ],
+            "spec": _SPEC,
+        },
+    ),
+    Example(
+        "the timesteps in a list",
+        {"common": [(_TIMES, "scheduler.timesteps = torch.tensor(sigmas, device=device)")], "spec": _SPEC},
+    ),
     Example("the levels of a scheduler that is made to be asked", {"common": [ASKED]}),
     Example(
         "upwards, and turned",

@@ -64,7 +64,9 @@ def _padded(function: FunctionModel, call: ast.Call) -> Hits:
     place = keyword(call, "padding_side")
     if place is not None and function.file.value(place) == "left":
         yield Hit(
-            function.file, place, "the prompts are padded on the left, where the first token of the rollout stands"
+            function.file,
+            place,
+            "padding stands in front of the shorter prompts, and the module takes its tokens for the prompt's first",
         )
     first = keyword(call, "batch_first") or (call.args[1] if len(call.args) > 1 else None)
     transposed = isinstance(function.file.index.parent(call), ast.Attribute) and ast.unparse(function.node).count(

@@ -17,6 +17,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import unpacked_at
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.guidance_differences import differences
 from scaffold.check.model.guidance_formula import METHOD, SCALE, Formula
 from scaffold.check.model.guidance_gates import (
     ENDS,
@@ -33,6 +34,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sde import sampling_calls
 from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.worked_guidance import recorded_guidance
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC228"
@@ -68,6 +70,16 @@ _FORMULAS = {"u+s(c-u)": (SCALE, 1 - SCALE), "c+s(c-u)": (1 + SCALE, -SCALE)}
 def check(package: Package) -> Hits:
     """Look at the weights of the branches, at the gate, and at what decides whether there is guidance."""
     side = side_of(package, "training")
+    found = list(_read(package, side))
+    yield from found
+    facts = recorded_guidance(package) if not found else None
+    for adapter in side.adapters if facts is not None else ():
+        if adapter.file in package.files and facts is not None:
+            for function, node, text, help in differences(package, adapter, facts):
+                yield Hit(function.file, node, text, help)
+
+
+def _read(package: Package, side: Side) -> Hits:
     for adapter in side.adapters:
         method = adapter.method(METHOD)
         if method is None or method.is_abstract:
@@ -282,6 +294,42 @@ PASSING = (
     ),
     Example("as the pipeline does"),
     Example("with the facts recorded", {"spec": _SPEC}),
+    Example(
+        "limited in a statement of its own",
+        {
+            "training": [
+                (
+                    _GUIDED,
+                    _GUIDED
+                    + _RENORM.format("factor.clamp(max=1.0)").replace(
+                        "            guided = guided *",
+                        "            factor = (target / (norm + 1e-8)).clamp(min=0.0)\n            guided = guided *",
+                    ),
+                )
+            ],
+            "spec": _SPEC + _RENORMS,
+        },
+    ),
+    Example(
+        "limited by minimum",
+        {
+            "training": [
+                (
+                    _GUIDED,
+                    _GUIDED
+                    + _RENORM.format("torch.minimum((target / (norm + 1e-8)).clamp_min(0.0), torch.ones_like(norm))"),
+                )
+            ],
+            "spec": _SPEC + _RENORMS,
+        },
+    ),
+    Example(
+        "a renormalisation of another kind",
+        {
+            "training": [(_GUIDED, _GUIDED + _RENORM.format("(target / (norm + 1e-8)).clamp(min=0.0)"))],
+            "spec": _SPEC + _RENORMS.replace('"global"', '"rescale"').replace("1e-08", '"unknown"'),
+        },
+    ),
     Example(
         "asked for the outside",
         {

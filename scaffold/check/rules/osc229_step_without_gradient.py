@@ -74,10 +74,37 @@ def _by_helper(side: Side, method: FunctionModel, value: ast.expr | None) -> Hit
     if helper is None or not isinstance(given, ast.Call) or not given.args:
         return
     for item in helper.returns:
-        for call in helper.file.index.nodes(ast.Call, item.value) if item.value is not None else ():
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "detach":
-                yield Hit(helper.file, call, f"{method.name}() returns the log-prob through this, without its gradient")
-                return
+        cut = _cut_off(_first(item.value)) if item.value is not None else None
+        if cut is not None:
+            yield Hit(helper.file, cut, f"{method.name}() returns the log-prob through this, without its gradient")
+            return
+
+
+def _first(value: ast.expr) -> ast.expr:
+    """Return what the first of several results is: ``a`` of ``a, b``, of ``[a] + rest``, of ``tuple(a for … in …)``."""
+    for _ in range(20):
+        if isinstance(value, (ast.Tuple, ast.List)) and value.elts:
+            value = value.elts[0]
+        elif isinstance(value, ast.Starred):
+            value = value.value
+        elif isinstance(value, (ast.GeneratorExp, ast.ListComp)):
+            value = value.elt
+        elif isinstance(value, ast.BinOp) and isinstance(value.left, (ast.Tuple, ast.List)):
+            value = value.left
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("tuple", "list"):
+            value = value.args[0] if value.args else ast.Constant(None)
+        else:
+            break
+    return value
+
+
+def _cut_off(value: ast.expr) -> ast.Call | None:
+    """Return ``x.detach()`` of ``x.detach().float()``."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in ("detach", "item"):
+            return value
+        value = value.func.value
+    return None
 
 
 def _detached(side: Side, method: FunctionModel) -> Hits:
@@ -93,11 +120,9 @@ def _detached(side: Side, method: FunctionModel) -> Hits:
     for statement in method.returns:
         yield from _by_helper(side, method, statement.value)
         first = statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else None
-        while isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute):
-            if first.func.attr in ("detach", "item"):
-                yield Hit(method.file, first, "the log-prob is returned without its gradient")
-                break
-            first = first.func.value
+        cut = _cut_off(first) if first is not None else None
+        if cut is not None:
+            yield Hit(method.file, cut, "the log-prob is returned without its gradient")
 
 
 def _of_module(method: FunctionModel, node: ast.AST) -> bool:
@@ -116,7 +141,7 @@ _HELPED = [
         "def _wide(*tensors):\n    return tuple({}.float() for tensor in tensors)\n\n\n@DiffusionModelBase.register(",
     ),
 ]
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "detached by a helper", {"training": [_HELPED[0], (_HELPED[1][0], _HELPED[1][1].format("«tensor.detach()»"))]}
     ),
@@ -155,7 +180,48 @@ FAILING = (
     ),
     Example("the log-prob", {"training": [("return log_prob, prev", "return «log_prob.detach()», prev")]}),
 )
+_RESULT_OF = "def _result({0}):\n    return {1}\n\n\n@DiffusionModelBase.register("
+_GIVEN_BACK = (_RESULT, "        return _result(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)\n")
+FAILING += (
+    Example(
+        "the first of a helper's results",
+        {
+            "training": [
+                _GIVEN_BACK,
+                (_HELPED[1][0], _RESULT_OF.format("log_prob, *others", "«log_prob.detach()».float(), *others")),
+            ]
+        },
+    ),
+)
 PASSING = (
+    Example(
+        "the others of a helper's results",
+        {
+            "training": [
+                _GIVEN_BACK,
+                (
+                    _HELPED[1][0],
+                    _RESULT_OF.format(
+                        "log_prob, mean, *others", "log_prob, mean, *(tensor.detach() for tensor in others)"
+                    ),
+                ),
+            ]
+        },
+    ),
+    Example(
+        "a helper that weighs it",
+        {
+            "training": [
+                _GIVEN_BACK,
+                (
+                    _HELPED[1][0],
+                    _RESULT_OF.format(
+                        "log_prob, mean, std, dt", "log_prob * torch.ones_like(dt.detach()), mean, std, dt"
+                    ),
+                ),
+            ]
+        },
+    ),
     Example("converted by a helper", {"training": [_HELPED[0], (_HELPED[1][0], _HELPED[1][1].format("tensor"))]}),
     Example("with gradients"),
     Example(

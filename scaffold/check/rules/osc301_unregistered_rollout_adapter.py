@@ -115,6 +115,21 @@ PASSING = (
     Example("registered"),
     Example("of diffusers, registered", base="diffusers"),
     Example(
+        "where the variable is empty",
+        {
+            "rollout": [
+                (_DECORATOR, ""),
+                (
+                    _LAST,
+                    _LAST
+                    + _CONDITION.format(test='if (os.environ.get("TOY") or "1") == "1"')
+                    .replace("«", "")
+                    .replace("»", ""),
+                ),
+            ]
+        },
+    ),
+    Example(
         "where no variable forbids it",
         {
             "rollout": [

@@ -55,7 +55,10 @@ def _elsewhere(package: Package, cls: ClassModel) -> Hits:
     if not wanted or not module or release(package) != numbers(recorded(package, "upstream", "version")):
         return
     for base in cls.node.bases:
-        for binding in cls.file.names.get(base.id, []) if isinstance(base, ast.Name) else ():
+        bindings = cls.file.names.get(base.id, []) if isinstance(base, ast.Name) else []
+        if any(binding.target == f"{module}.{wanted}" for binding in bindings):
+            continue  # any other is for releases that have it elsewhere
+        for binding in bindings:
             taken, _, name = (binding.target or "").rpartition(".")
             # A package above the module may hand the class on.
             if name != wanted or not taken.startswith("vllm_omni.") or f"{module}.".startswith(f"{taken}."):
@@ -121,6 +124,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "another release's module to fall back to",
+        {
+            "spec": _SPEC.format("ToyPipeline") + _MODULE,
+            "rollout": [(_IMPORT, f"\ntry:\n    {_IMPORT}except ImportError:\n    {_GUESS}\n")],
+        },
+    ),
     Example(
         "super with its own class",
         {"rollout": [("super().forward(req)", "super(ToyPipelineWithLogProb, self).forward(req)")]},

@@ -16,7 +16,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.arms import arms
 from scaffold.check.model.batch_dimensions import KEEPING, in_front
-from scaffold.check.model.dataflow import arguments, reaching
+from scaffold.check.model.dataflow import arguments, origin, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_dimensions import TENSORS, new_latents, put_on, recorded_unbatched
@@ -80,6 +80,8 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
     """Whether a tensor gets a batch dimension: True, False where it goes through as it came, None if not plain."""
     if depth > 12:
         return None
+    if isinstance(value, ast.IfExp) and _asks_dimensions(side, function, value.test):
+        return None
     if isinstance(value, ast.IfExp):
         either = {_batched(side, function, part, depth + 1) for part in (value.body, value.orelse)}
         return False if False in either and True in either else either.pop() if len(either) == 1 else None
@@ -125,6 +127,11 @@ def _batched(side: Side, function: FunctionModel, value: ast.expr, depth: int) -
         else:
             found.add(_batched(side, function, binding.value, depth + 1) if binding.value is not None else None)
     return found.pop() if len(found) == 1 else None
+
+
+def _asks_dimensions(side: Side, function: FunctionModel, test: ast.expr) -> bool:
+    """Whether a test may ask how many dimensions a tensor has: such arms put on what is lacking."""
+    return bool(origin(side, function, test).attributes & {"dim", "ndim", "shape", "size", "ndimension"})
 
 
 def _is_whole(part: ast.Slice) -> bool:
@@ -270,6 +277,19 @@ PASSING = (
         {"rollout": [(_OUTPUT, "model_output=torch.atleast_3d(model_output.float()[None]),")]},
     ),
     Example("both get a batch dimension"),
+    Example(
+        "put on where it is lacking",
+        {
+            "spec": _SPEC,
+            "rollout": [
+                (_OUTPUT, "model_output=(model_output[None] if model_output.dim() == 2 else model_output).float(),"),
+                (
+                    _SAMPLE,
+                    "flat = sample.ndim == 2\n        sample = sample.float()[None] if flat else sample.float()",
+                ),
+            ],
+        },
+    ),
     Example(
         "and another one behind it",
         {"rollout": [(_OUTPUT, "model_output=model_output.float()[None][:, None],")]},

@@ -19,6 +19,7 @@ from scaffold.check.model.calls import attribute_name, dotted, keyword
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.settled import settled
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -45,6 +46,8 @@ _SEEKING = {
 }
 _LETTERS = {"lower", "upper", "title", "capitalize", "casefold", "swapcase"}
 _TRIMMING = {"strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "replace"}
+_CLEAN = "clean_up_tokenization_spaces"
+_NORMALISING = {"unicodedata.normalize", "re.sub", "html.unescape", "textwrap.dedent", "ftfy.fix_text"}
 _SAME = {"equal", "array_equal", "allclose"}
 
 
@@ -52,6 +55,7 @@ def check(package: Package) -> Hits:
     """Look for decoded prompts, and for a comparison that refuses those that do not come back."""
     side = side_of(package, "rollout")
     for function in side.functions:
+        yield from _cleaned(package, side, function)
         yield from _markers(package, side, function)
         yield from _rewritten(package, side, function)
     if any(_compares(side, function) for function in side.functions):
@@ -64,6 +68,41 @@ def check(package: Package) -> Hits:
                     call,
                     "the prompt is decoded here, and nothing compares what it is encoded to with the ids",
                 )
+
+
+def _cleaned(package: Package, side: Side, function: FunctionModel) -> Hits:
+    """Look for blanks that the tokenizer is told to take out of the text: before stops, and around contractions."""
+    text = "the text loses blanks that the prompt has, and is encoded to other ids"
+    help = f"decode with {_CLEAN}=False"
+    if function.file not in package.files:
+        return
+    for call in function.calls:
+        given = keyword(call, _CLEAN)
+        if given is not None and settled(function.file, given, package.files) is True:
+            if not _of_tokenizer(call, _DECODING) or _is_prompt(side, function, call):
+                yield Hit(function.file, given, text, help)
+        target = function.file.qualified(call.func) or ""
+        if target in _NORMALISING or attribute_name(call) in ("expandtabs", "clean_up_tokenization"):
+            decoded = [node for _, node in origin(side, function, call).calls() if _of_tokenizer(node, _DECODING)]
+            same = any(attribute_name(c) == attribute_name(call) for f in package.preprocessors for c in _calls(f))
+            if decoded and not same and _handed_on(side, function, call):
+                yield Hit(
+                    function.file, call, "the decoded text is changed here, and the data script encodes it as it is"
+                )
+    for node in function.file.index.nodes(ast.Assign, function.node):
+        named = [t for t in node.targets if isinstance(t, ast.Attribute) and t.attr == _CLEAN]
+        if named and settled(function.file, node.value, package.files) is True:
+            yield Hit(function.file, node.value, text, help)
+
+
+def _calls(file: PythonFile) -> list[ast.Call]:
+    return file.index.nodes(ast.Call)
+
+
+def _handed_on(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a text is what the function returns, through names perhaps."""
+    values = [item.value for item in function.returns if item.value is not None]
+    return any(node is call for value in values for _, node in origin(side, function, value).calls())
 
 
 def _markers(package: Package, side: Side, function: FunctionModel) -> Hits:
@@ -198,6 +237,30 @@ _DECODE = "self.tokenizer.decode(ids, skip_special_tokens=False)"
 _STRIPPED = 'decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()\n'
 _CHAT = _STRIPPED + '        if "user" in decoded:\n            return {}\n'
 FAILING = (
+    Example(
+        "blanks cleaned up",
+        {"rollout": [(_DECODE, _DECODE.replace(")", ", clean_up_tokenization_spaces=«True»)"))]},
+    ),
+    Example(
+        "cleaned up by a setting of the tokenizer",
+        {
+            "rollout": [
+                (
+                    "        decoded = " + _DECODE,
+                    "        self.tokenizer.clean_up_tokenization_spaces = «True»\n        decoded = " + _DECODE,
+                )
+            ]
+        },
+    ),
+    Example(
+        "brought to another form of Unicode",
+        {
+            "rollout": [
+                (_STRIPPED, _CHAT.format('«unicodedata.normalize("NFKC", decoded.partition("user")[2])»')),
+                ("from typing import NamedTuple", "import unicodedata\nfrom typing import NamedTuple"),
+            ]
+        },
+    ),
     Example("no comparison", {"rollout": [(_CHECK, ""), (_DECODE, f"«{_DECODE}»")]}),
     Example(
         "blanks squeezed",
@@ -243,6 +306,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "blanks left as they are",
+        {"rollout": [(_DECODE, _DECODE.replace(")", ", clean_up_tokenization_spaces=False)"))]},
+    ),
     Example(
         "a test of the text in small letters",
         {

@@ -19,6 +19,7 @@ from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.keys import dict_keys
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -30,6 +31,7 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "return trajectory_latents, trajectory_timesteps and trajectory_log_probs with the media"
 PARTS = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
 EARLIER = ("all_latents", "all_timesteps", "all_log_probs")
+_MAIN = '[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n'
 _RESULTS = ("rollout_output", "with_rollout_data", "DiffusionOutput")
 
 
@@ -42,6 +44,10 @@ def check(package: Package) -> Hits:
         for call in function.calls
         if (function.file.qualified(call.func) or "").rpartition(".")[2] in _RESULTS
     ]
+    other = list(_of_another_release(package, side.functions))
+    yield from other
+    if other:
+        return
     with_part = [(f, call) for f, call in made if any(item.arg in PARTS for item in call.keywords)]
     for function, call in with_part:
         earlier = keyword(call, "custom_output")
@@ -60,6 +66,59 @@ def check(package: Package) -> Hits:
         method = adapter.method("forward")
         if adapter.file in package.files and adapter.resolved and method is not None and method in side:
             yield Hit(method.file, method.node, f"{adapter.name}.forward() returns no trajectory")
+
+
+def _of_another_release(package: Package, functions: list[FunctionModel]) -> Hits:
+    """Look for the result of a release that hands the trajectory on in another way than the one that is installed."""
+    project = package.project
+    named = recorded(package, "target", "rollout_result")
+    if project.tree.exists("verl_omni/pipelines/diffusion_rollout_output.py"):
+        named = "rollout_output"
+    elif project.tree.exists("verl_omni/pipelines/model_base.py"):
+        named = "custom_output"
+    if named is None:
+        return
+    help = "return rollout_output(…) with the trajectory" if named == "rollout_output" else "give custom_output={…}"
+    for function in functions:
+        if function.file not in package.files:
+            continue
+        index = function.file.index
+        for call in function.calls:
+            name = function.file.qualified(call.func) or ""
+            if name.endswith("diffusion_rollout_output.rollout_output") and named == "custom_output":
+                yield Hit(
+                    function.file, call.func, "this release has no rollout_output(), and reads custom_output", help
+                )
+        earlier = [node for node in index.nodes(ast.Constant, function.node) if node.value in EARLIER]
+        places: list[ast.AST] = [
+            item.value for call in function.calls for item in call.keywords if item.arg == "custom_output"
+        ]
+        places += [
+            outer
+            for node in index.nodes(ast.Attribute, function.node)
+            if node.attr == "custom_output"
+            for outer in index.ancestors(node)
+            if isinstance(outer, ast.stmt)
+        ][:1]
+        written = next((p for p in places if _writes(function, p) and (earlier or isinstance(p, ast.expr))), None)
+        if named == "rollout_output" and written is not None:
+            text = "custom_output is what earlier releases read; here the agent loop reads what rollout_output() builds"
+            yield Hit(function.file, written, text, help)
+
+
+def _writes(function: FunctionModel, place: ast.AST) -> bool:
+    """Whether a trajectory is put there: an argument that names its parts, an assignment or a call."""
+    if isinstance(place, ast.expr):
+        return any(key in EARLIER for key in _texts(function, follow(function.file, place)))
+    inside = function.file.index.nodes(ast.Attribute, place)
+    stored = any(node.attr == "custom_output" and isinstance(node.ctx, ast.Store) for node in inside)
+    subscript = isinstance(place, ast.Assign) and any(isinstance(t, ast.Subscript) for t in place.targets)
+    return stored or subscript or isinstance(place, ast.Expr)
+
+
+def _texts(function: FunctionModel, value: ast.expr) -> set[object]:
+    texts: set[object] = {node.value for node in function.file.index.nodes(ast.Constant, value)}
+    return texts | {item.arg for call in function.file.index.nodes(ast.Call, value) for item in call.keywords}
 
 
 def _earlier(function: FunctionModel, call: ast.Call, value: ast.expr) -> Hits:
@@ -98,7 +157,29 @@ _WHOLE = """        return rollout_output(
             to_cpu=False,
         )
 """
+_CUSTOM = """        return DiffusionOutput(
+            output=output.output,
+            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»,
+        )
+"""
+_NAMED = (
+    """        parts = «dict(all_latents=latents, all_timesteps=timesteps, all_log_probs=log_probs)»
+        return DiffusionOutput(output=output.output, custom_output=parts)
+""".replace("«", "")
+    .replace("»", "")
+    .replace("custom_output=parts", "custom_output=«parts»")
+)
+_STORED = """        «output.custom_output = {"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»
+        return output
+"""
 FAILING = (
+    Example("of an earlier release", {"rollout": [(_WHOLE, _CUSTOM)], "spec": _MAIN}),
+    Example("of an earlier release, through a name", {"rollout": [(_WHOLE, _NAMED)], "spec": _MAIN}),
+    Example("of an earlier release, put on the pipeline's", {"rollout": [(_WHOLE, _STORED)], "spec": _MAIN}),
+    Example(
+        "of a later release",
+        {"rollout": [_RESULT], "spec": _MAIN.replace('"rollout_output"', '"custom_output"')},
+    ),
     Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}, also=("OSC134",)),
     Example(
         "the latents are None",

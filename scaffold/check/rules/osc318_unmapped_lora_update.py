@@ -19,6 +19,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.one_shot import one_shot_flag
 from scaffold.check.model.package import Package
@@ -35,6 +36,7 @@ APPLIES = Applies()
 HELP = "define map_lora_update_to_engine() so that the update gets the engine's names, or fold it into the weights"
 HOOK = "map_lora_update_to_engine"
 RANK = "actor_rollout_ref.model.lora_rank"
+_PRODUCTS = ("addmm", "addmm_", "baddbmm", "matmul", "mm", "bmm", "einsum", "merge_adapter", "get_delta_weight")
 _RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition", "split", "sub", "join"}
 
 
@@ -62,8 +64,51 @@ def check(package: Package) -> Hits:
             yield Hit(hook.file, lost, f"{lost.name}() of {HOOK}() is never called, and the update is lost")
         elif _answers_nothing(hook):
             yield Hit(hook.file, hook.node, f"{HOOK}() returns nothing, and the update is lost")
+        elif (why := _left_alone(package, hook, loader, adapter)) is not None:
+            yield Hit(hook.file, hook.node, why)
         elif _passes_on(hook) and not any(_renames(f, adapter, deep=False) for f in _helpers(package, hook, adapter)):
             yield Hit(hook.file, hook.node, f"{HOOK}() hands the update on under the actor's names")
+
+
+def _left_alone(package: Package, hook: FunctionModel, loader: FunctionModel, adapter: ClassModel) -> str | None:
+    """Return what is wrong where a hook that is to fold or to rename hands every tensor on."""
+    reached = reachable(hook, adapter)
+    loads = any(attribute_name(call) in ("load_weights", *_PRODUCTS) for f in reached for call in f.calls)
+    if loads or any(isinstance(n.op, ast.MatMult) for f in reached for n in f.file.index.nodes(ast.BinOp, f.node)):
+        return None
+    if not _hands_on(hook):
+        return None
+    if recorded(package, "lora", "sync") == "fold":
+        return f"{HOOK}() hands the update on, and folds nothing: the engine's manager drops what it does not know"
+    # Only the actor's prefix comes off here, and load_weights() asks a table of the package for the rest.
+    renaming = {f for f in reachable(loader, adapter) if f.cls is None and f.file in package.files}
+    taken = [call for call in hook.calls if attribute_name(call) in _RENAMING and isinstance(call.func, ast.Attribute)]
+    plain = all(_is_prefix(hook, call) for call in taken) and not hook.nodes(ast.JoinedStr)
+    if renaming and taken and plain and not renaming & set(reached):
+        return f"{HOOK}() hands the update on under the actor's names, which load_weights() renames"
+    return None
+
+
+def _is_prefix(hook: FunctionModel, call: ast.Call) -> bool:
+    """Whether a call takes the actor's prefix off a name."""
+    text = hook.file.value(call.args[0]) if call.args else None
+    removes = attribute_name(call) in ("removeprefix", "replace", "split", "partition")
+    return removes and isinstance(text, str) and text.startswith("transformer")
+
+
+def _hands_on(hook: FunctionModel) -> bool:
+    """Whether what is returned is built of the update's own tensors."""
+    if not hook.positional:
+        return False
+    for item in hook.returns:
+        value = item.value.elts[0] if isinstance(item.value, ast.Tuple) and item.value.elts else item.value
+        if value is None:
+            continue
+        value = follow(hook.file, value)
+        names = {n.id for n in hook.file.index.nodes(ast.Name, value)}
+        if hook.positional[0] in names and isinstance(value, (ast.DictComp, ast.Dict, ast.Name, ast.Call)):
+            return True
+    return False
 
 
 def _trains_lora(package: Package) -> bool:

@@ -243,7 +243,64 @@ FAILING += (
         {"model": [(_IGNORED, _IGNORED + _BACK.replace('("llm2vae.", "llm2vae.")', '«("llm2vae.", "head.")»'))]},
     ),
 )
+_TO_FILE = """\
+    def save_pretrained(self, save_directory, **kwargs):
+        self._save_config(save_directory)
+        for name, tensor in self.state_dict().items():
+            torch.save(tensor, os.path.join(save_directory, to_checkpoint_file(to_checkpoint_key(name))))
+
+"""
+_LOADED = "    @classmethod\n    def from_pretrained(cls, model_path"
+_BY_DEFAULT = """\
+ROOT = open("root").read()
+
+
+def _back(name: str, root: str = ROOT) -> str:
+    return ("language_model.model." if root == "" else "other.") + name
+
+
+"""
+_CHARACTERS = f"in '{'0' * 40}':\n"
 PASSING = (
+    Example(
+        "the name of a file",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (_DEF, 'def to_checkpoint_file(name: str) -> str:\n    return f"{name}.pt"\n\n\n' + _DEF),
+                (_LOADED, _TO_FILE + _LOADED),
+            ],
+        },
+    ),
+    Example(
+        "a default that is known only at run time",
+        {
+            "spec": recorded_spec(),
+            "model": [(_DEF, _BY_DEFAULT + _DEF + '    if name.startswith("layers."):\n        return _back(name)\n')],
+        },
+    ),
+    Example(
+        "a loop over something that cannot be told",
+        {"spec": recorded_spec(), "model": [(_DEF, _DEF + "    for _ in len(name):\n        pass\n")]},
+    ),
+    Example(
+        "a name that grows and grows",
+        {"spec": recorded_spec(), "model": [(_DEF, f"{_DEF}    for _ {_CHARACTERS}        name = name + name\n")]},
+    ),
+    Example(
+        "more steps than can be followed",
+        {
+            "spec": recorded_spec(),
+            "model": [
+                (
+                    _DEF,
+                    f"def _wait(name):\n    for _ {_CHARACTERS}        pass\n    return name\n\n\n"
+                    f"def _longer(name):\n    for _ {_CHARACTERS}        name = _wait(name)\n    return name\n\n\n"
+                    f"{_DEF}    for _ {_CHARACTERS}        name = _longer(name)\n",
+                )
+            ],
+        },
+    ),
     Example(
         "by the first word",
         {

@@ -16,6 +16,7 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.filled_by_code import filled_by_code
 from scaffold.check.model.key_tables import RecordedKeys, Rename, folded, key_tables, recorded_keys, renamed
 from scaffold.check.model.module_parameters import built_buffers, built_parameters
 from scaffold.check.model.module_paths import INDEX, module_paths
@@ -46,7 +47,8 @@ def check(package: Package) -> Hits:
         if row is not None and row.target is not None:
             targets.append(row.target + key[len(row.source) :])
     filled = {folded(target) for target in targets}
-    parameters = list(built_parameters(module))
+    by_code = filled_by_code(package)
+    parameters = [found for found in built_parameters(module) if not by_code(folded(found[0]))]
     names = {folded(name) for name, _, _ in parameters}
     for table in ignores:
         for ignored in table.rows:
@@ -57,7 +59,8 @@ def check(package: Package) -> Hits:
                 text = f"keys that begin with {ignored.source!r} are ignored here, and fill parameters of the module"
                 yield Hit(table.file, ignored.source_node, text, "remove the row")
     for name, file, call in built_buffers(module):
-        if folded(name) not in filled | {folded(target) for target in keys.kept.values()}:
+        taken = filled | {folded(target) for target in keys.kept.values()}
+        if folded(name) not in taken and not by_code(folded(name)):
             text = f"no key of the checkpoint becomes the buffer {name!r}, which is saved with the weights"
             yield Hit(file, call, text, "give persistent=False")
     yield from (
@@ -218,6 +221,47 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a part that is not always there",
+        {
+            "spec": SPEC,
+            "model": [
+                (_HEAD, f"{_HEAD} if config.latent_dim else nn.Identity()"),
+                (
+                    "        self.latent_pos_embed = nn",
+                    "        if config.vocab_size > 1000:\n            self.extra = nn.Linear(8, 8)\n"
+                    "        self.latent_pos_embed = nn",
+                ),
+                (
+                    "return (self.llm2vae(self.norm(latents)),)",
+                    "if self.config.vocab_size > 1000:\n            latents = latents + self.extra(latents)\n"
+                    "        return (self.llm2vae(self.norm(latents)),)",
+                ),
+            ],
+        },
+    ),
+    Example(
+        "what the loading code fills itself",
+        {
+            "spec": SPEC,
+            "model": [
+                (f"        {_HEAD}\n", f"        {_HEAD}\n" + _BUFFER.format("")),
+                (
+                    "        self.vae2llm = nn",
+                    "        self.gate = nn.Parameter(torch.ones(1))\n        self.vae2llm = nn",
+                ),
+                (
+                    "return (self.llm2vae(self.norm(latents)),)",
+                    "return (self.llm2vae(self.norm(latents * self.gate)),)",
+                ),
+                (
+                    "        model.load_state_dict(state, strict=True",
+                    '        state["rates"] = torch.ones(4)\n        state.update(gate=torch.ones(1))\n'
+                    "        model.load_state_dict(state, strict=True",
+                ),
+            ],
+        },
+    ),
     Example(
         "a token of the checkpoint's size",
         {

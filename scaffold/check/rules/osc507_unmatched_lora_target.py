@@ -13,11 +13,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
+from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import MODEL, lora_rank, names
-from scaffold.check.model.module_paths import module_paths
+from scaffold.check.model.module_paths import ModulePaths, module_paths
 from scaffold.check.model.package import Package
+from scaffold.check.model.recorded_facts import recorded_list
+from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -46,6 +49,7 @@ def check(package: Package) -> Hits:
             yield Hit(
                 script, override.span, "LoRA is asked for and put on no module", "name the projections that are trained"
             )
+        yield from _untrained(package, script, override.span, paths, targets)
         for target in targets:
             kinds = {part.qualified or "" for part in package.module_tree if part.name == target.rpartition(".")[2]}
             made = {part.cls for part in package.module_tree if part.name == target.rpartition(".")[2]}
@@ -65,16 +69,51 @@ def check(package: Package) -> Hits:
                 yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
 
 
+def _untrained(package: Package, script: ShellScript, span: Span, paths: ModulePaths, targets: list[str]) -> Hits:
+    """Look for targets all of whose modules lie in the part that full training freezes."""
+    pieces = recorded_list(package, "lora", "trainable")
+    if not pieces:
+        return
+    frozen = []
+    for target in targets:
+        names = [name for name in paths.modules if _is_target(name, target)]
+        if names and not any(piece in name for name in names for piece in pieces):
+            frozen.append(target)
+    if frozen:
+        text = f"the LoRA targets {', '.join(frozen)} lie outside of what is trained ({', '.join(pieces)})"
+        close = [name for name in recorded_list(package, "lora", "targets") or [] if name not in targets]
+        yield Hit(script, span, text, f"name {', '.join(close)}" if close else "name the modules that are trained")
+
+
+def _is_target(name: str, target: str) -> bool:
+    """Whether PEFT takes a module for a target: its whole name, or the last components of it."""
+    wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
+    return name.split(".")[-len(wanted) :] == wanted
+
+
 def _wraps(cls: ClassModel) -> bool:
     """Whether a class holds modules of its own, or inherits a layer, so that PEFT may know it."""
     inherits = any(name.startswith("torch.nn.") and not name.endswith(".Module") for name in cls.external)
     return inherits or any(part.qualified != "torch.nn.Parameter" for part in submodules(cls))
 
 
+_SPEC = '[upstream]\nversion = "0.27.0rc1"\n\n[lora]\ntrainable = ["_gen"]\n'
 _TARGETS = """actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]'"""
 FAILING = (
     Example(
         "a name that is not there", {"launch": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")]}
+    ),
+    Example(
+        "of the other pathway",
+        {"launch": [(_TARGETS, f"«{_TARGETS.replace('_gen', '')}»")], "spec": _SPEC},
+    ),
+    Example(
+        "one of the other pathway",
+        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'self_attn.k_proj')}»")], "spec": _SPEC},
+    ),
+    Example(
+        "the other pathway's layers",
+        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'layers.0.self_attn.k_proj')}»")], "spec": _SPEC},
     ),
     Example("no target", {"e2e": [(_TARGETS, "«actor_rollout_ref.model.target_modules='[]'»")]}),
     Example(
@@ -98,6 +137,11 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("of the pathway that is trained", {"spec": _SPEC}),
+    Example(
+        "of both", {"launch": [('"q_proj_gen", ', '"q_proj_gen", "mlp_gen.gate_proj", "up_proj", ')], "spec": _SPEC}
+    ),
+    Example("nothing is recorded", {"launch": [('"q_proj_gen", ', '"q_proj_gen", "q_proj", ')]}),
     Example("all of them are there"),
     Example("with the parent's name", {"launch": [('"q_proj_gen", ', '"self_attn.q_proj_gen", ')]}),
     Example("a pattern", {"launch": [(_TARGETS, "actor_rollout_ref.model.target_modules=all-linear")]}),

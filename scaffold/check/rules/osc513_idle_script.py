@@ -70,9 +70,11 @@ def _loose(script: ShellScript) -> Hits:
     commands, arrays = commands_of(script)
     options = {array.name for array in arrays if array.words and is_override(array.words[0])}
     options -= {array.name for array in arrays if array.words and not is_override(array.words[0])}
-    for command in commands:
+    for at, command in enumerate(commands):
         word = command.words[0]
-        if command.ended_by in (")", ";;") or word.text.endswith("*"):
+        # `a | b)` is one pattern of `case`, whatever it is made of.
+        last = next((later for later in commands[at:] if later.ended_by != "|"), command)
+        if last.ended_by in (")", ";;") or word.text.endswith("*"):
             continue  # a pattern of `case`
         if is_override(word) or expanded(word) in options:
             text = "these overrides are run as a command of their own, the trainer does not get them"
@@ -189,6 +191,14 @@ PASSING = (
                     'for option in "$@"; do\n    case "$option" in\n        trainer.nnodes=*) NODES=1 ;;\n'
                     "        data.a=1) NODES=2 ;;\n    esac\ndone\n# Data:",
                 )
+            ]
+        },
+    ),
+    Example(
+        "two options in one pattern of a case",
+        {
+            "launch": [
+                ("# Data:", 'case "$1" in\n    trainer.a=1 | trainer.b=2 | trainer.c=3) NODES=1 ;;\nesac\n# Data:'),
             ]
         },
     ),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scaffold.cli.options import Checkpoint, Format, VllmOmni
+from scaffold.cli.options import Checkpoint, ExportSvg, Format, VllmOmni
 from scaffold.errors import ScaffoldError
 
 ORDER = 10
@@ -23,9 +22,7 @@ def inspect(
     checkpoint: Checkpoint = None,
     vllm_omni: VllmOmni = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
-    export_svg: Annotated[
-        Path | None, typer.Option("--export-svg", metavar="FILE", help="Also keep the text report as an SVG.")
-    ] = None,
+    export_svg: ExportSvg = None,
 ) -> None:
     """Answer what an integration must know about a pipeline, each answer with file and line."""
     from scaffold.inspect import inspect_pipeline

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.options import Checkpoint, VllmOmni
+from scaffold.cli.options import Checkpoint, ExportSvg, VllmOmni
 from scaffold.interrupt import leaving
 
 ORDER = 20
@@ -42,9 +42,7 @@ def new(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
-    export_svg: Annotated[
-        Path | None, typer.Option("--export-svg", metavar="FILE", help="Also keep what is printed as an SVG.")
-    ] = None,
+    export_svg: ExportSvg = None,
 ) -> None:
     """Render the integration of a model and wire it into verl-omni."""
     from scaffold.new import NewRequest, plan_new

@@ -43,7 +43,7 @@ def update(
         result.check_complete(written=False)
         return
     written = result.plan.commit()
-    with leaving(f"{len(written)} files are written; next: run `omni-scaffold check {result.package.path}`"):
+    with leaving(f"{len(written)} files are written; next: run `omni-scaffold check {result.package.from_here}`"):
         print_update(result, written=written)
         with doing("checking the result"):
             clean = print_check(result.package)

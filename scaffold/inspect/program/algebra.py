@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.values import (
@@ -12,13 +12,21 @@ from scaffold.inspect.program.values import (
     ClassRef,
     Const,
     External,
+    Func,
+    Index,
     Item,
+    ModuleRef,
     Obj,
     Param,
     Seq,
     Slot,
+    Super,
+    Unknown,
     Value,
 )
+
+LEAVES = frozenset((Const, External, Index, ClassRef, Func, ModuleRef, Slot, Super, Unknown))
+"""Values that are made from no others."""
 
 
 def class_name(value: Value) -> str | None:
@@ -117,18 +125,57 @@ def only_member(value: Value) -> Obj | None:
     return next(iter(found.values())) if len(found) == 1 and not pending else None
 
 
-def walk(value: Value, stop: set[int] | None = None) -> Iterator[Value]:
-    """Yield a value and everything it was made from, each once; nodes in ``stop`` are not entered."""
-    stack = [value]
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if stop is None or id(node) not in stop:
-            stack.extend(reversed(node.parts()))
+def walk(value: Value, stop: set[int] | None = None, seen: set[int] | None = None) -> Iterator[Value]:
+    """Yield a value and everything it was made from, each once; nodes in ``stop`` are not entered.
+
+    ``seen`` are the nodes that another walk yielded, which this one adds to and does not yield again.
+    """
+    return walk_all([value], stop, seen)
+
+
+def walk_all(values: Iterable[Value], stop: set[int] | None = None, seen: set[int] | None = None) -> Iterator[Value]:
+    """Yield values and everything they were made from, each once, as ``walk`` does."""
+    seen = set() if seen is None else seen
+    for value in values:
+        stack = [value]
+        while stack:
+            node = stack.pop()
+            key = id(node)
+            if key in seen:
+                continue
+            seen.add(key)
+            yield node
+            if type(node) not in LEAVES and (stop is None or key not in stop):
+                stack += node.parts()[::-1]
+
+
+class Search:
+    """Whether a value was made from a node that is wanted; what was searched in vain is not searched again.
+
+    For values that do not change any more, so not while a pipeline is executed.
+    """
+
+    def __init__(self, wanted: Callable[[Value], bool], stop: Iterable[int] = ()) -> None:
+        self._wanted = wanted
+        self._stop = frozenset(stop)
+        self._vain: dict[int, Value] = {}
+
+    def __call__(self, value: Value) -> bool:
+        """Tell whether there is such a node; nodes in ``stop`` are not entered."""
+        seen: dict[int, Value] = {}
+        stack = [value]
+        while stack:
+            node = stack.pop()
+            key = id(node)
+            if key in seen or key in self._vain:
+                continue
+            seen[key] = node
+            if self._wanted(node):
+                return True
+            if type(node) not in LEAVES and key not in self._stop:
+                stack += node.parts()[::-1]
+        self._vain.update(seen)
+        return False
 
 
 def depends(value: Value, on: Value) -> bool:

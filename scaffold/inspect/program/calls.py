@@ -9,10 +9,12 @@ from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.library import Library, single_process
+from scaffold.inspect.program.returns import merged
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import (
     NONE,
     Attr,
+    Call,
     Choice,
     ClassRef,
     Elem,
@@ -31,6 +33,7 @@ from scaffold.inspect.program.values import (
 SCHEDULER_METHODS = ("step", "add_noise", "scale_noise", "scale_model_input")
 """The interface of diffusers' schedulers: what they compute is the scheduler's business, not the pipeline's."""
 MAX_FORWARD_NESTING = 1
+_PARTIAL = "functools.partial"
 
 
 class Calls(Library):
@@ -101,6 +104,8 @@ class Calls(Library):
                 found = func.cls.find_method(name)
                 if found is not None:
                     return self._call_function(Func(found[1], found[0].module, found[0], func), args, kwargs, at)
+        if isinstance(func, Call) and isinstance(func.func, External) and func.func.path == _PARTIAL and func.args:
+            return self.call(func.args[0], [*func.args[1:], *args], {**func.kwargs, **kwargs}, at, frame)
         if isinstance(func, External):
             known = self.call_library(func.path, args, kwargs, at, frame)
             if known is not None:
@@ -131,7 +136,7 @@ class Calls(Library):
         receiver: Value | None = None,
         method: str = "",
     ) -> CallRecord:
-        callers = tuple(self.function_name(f) for f in self.stack)
+        callers = self.stack[-1].callers if self.stack else ()
         record = CallRecord(
             func, args, kwargs, result, at, tuple(self.loop_stack), tuple(self.conditions), callers, bound or {},
             receiver, method,
@@ -199,6 +204,8 @@ class Calls(Library):
         bound = self._bind_arguments(func, args, kwargs, frame)
         record = self._record(func, args, kwargs, NONE, at, bound, func.bound, func.name)
         self.trace.followed[id(node)] = func
+        frame.outside = len(self.conditions)
+        frame.callers = (*(self.stack[-1].callers if self.stack else ()), self.function_name(frame))
         self.stack.append(frame)
         marks = (len(self.conditions), len(self.loop_stack), len(self.rows), len(self.branch_marks), self.depth)
         result: Value
@@ -225,13 +232,12 @@ class Calls(Library):
             return Seq("list", frame.yields, False, self.depth, at=at)
         returns = list(frame.returns)
         if falls and returns:
-            returns.append((NONE, None))
+            returns.append((NONE, ()))
         if not returns:
             if not falls and not self.constructing and not self.depth and len(self.stack) <= 2:
                 self.broken += 1
             return NONE if falls else Unknown("always raises", at=at)
-        cond = returns[0][1] if len(returns) == 2 else None
-        return join([value for value, _ in returns], cond, at)
+        return merged(returns, at)
 
     def _should_follow(self, func: Func) -> bool:
         if not self.may_inline or (func.name in SCHEDULER_METHODS and not _is_wrapper(func)):

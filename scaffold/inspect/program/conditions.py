@@ -45,7 +45,8 @@ def decide(value: Value, depth: int = 0) -> bool | None:
         return True
     if isinstance(value, Seq | Map):
         # What a condition or a loop puts in may not be there.
-        return bool(value.items) if value.exact else None
+        optional = isinstance(value, Map) and bool(value.items) and len(value.maybe) == len(value.items)
+        return bool(value.items) if value.exact and not optional else None
     if isinstance(value, Param):
         return _decide_param(value)
     if isinstance(value, Conf):
@@ -206,7 +207,7 @@ def _contains(needle: Value, stack: Value) -> bool | None:
             return any(isinstance(i, Const) and i.value == needle.value for i in stack.items)
         return None
     if isinstance(needle, Const) and isinstance(stack, Map) and stack.exact:
-        return needle.value in stack.items
+        return None if needle.value in stack.maybe else needle.value in stack.items
     if isinstance(needle, Const) and isinstance(stack, Const | Param | Conf):
         known = engine_value(stack)
         if known is MISSING and isinstance(stack, Param):

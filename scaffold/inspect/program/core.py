@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.classes import Classes, ClassInfo
 from scaffold.inspect.program.modules import Import, ModuleGraph, ModuleInfo
-from scaffold.inspect.program.trace import Trace
+from scaffold.inspect.program.trace import Conditions, Trace
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -23,7 +24,7 @@ from scaffold.inspect.program.values import (
 )
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 
-INLINE_BUDGET = 45_000
+INLINE_BUDGET = 60_000
 """Nodes evaluated before calls are no longer followed."""
 MAX_DEPTH = 16
 
@@ -46,9 +47,14 @@ class Frame:
     bound: Value | None = None
     env: dict[str, Value] = field(default_factory=dict)
     closure: dict[str, Value] | None = None
-    returns: list[tuple[Value, Value | None]] = field(default_factory=list)
+    returns: list[tuple[Value, Conditions]] = field(default_factory=list)
+    """What was returned, and under which conditions of this activation."""
+    outside: int = 0
+    """How many conditions held when this activation began."""
     yields: list[Value] = field(default_factory=list)
     loops: list[LoopContext] = field(default_factory=list)
+    callers: tuple[str, ...] = ()
+    """Names of the functions around, this one's the last."""
 
 
 class Core:
@@ -73,6 +79,7 @@ class Core:
         self.stack: list[Frame] = []
         self.failures: list[Exception] = []
         self.put_in: dict[tuple[str, str], Value] = {}
+        self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {}
         self._globals: dict[tuple[str, str], Value] = {}
         self._attrs: dict[tuple[int, str], Attr] = {}
         self._items: dict[tuple[int, object], Item] = {}

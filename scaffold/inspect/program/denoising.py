@@ -45,12 +45,16 @@ class Denoising:
 def find_denoising(trace: Trace) -> list[Denoising]:
     """Return the denoising loops, the one that the default path takes first."""
     records = {id(r.result): r for r in trace.calls}
+    steps: dict[int, list[CallRecord]] = {}
+    for record in trace.calls:
+        if record.method == STEP_METHOD and record.loops:
+            steps.setdefault(record.loops[-1], []).append(record)
     found: list[Denoising] = []
     for loop in trace.loops.values():
         candidates = [
             c for variable in loop.carried.values() if (c := _from_variable(loop, variable, records)) is not None
         ]
-        best = max(candidates, key=_rank, default=None) or _from_calls(loop, trace)
+        best = max(candidates, key=_rank, default=None) or _from_calls(loop, steps.get(loop.number, []))
         if best is not None:
             best.streams = tuple(candidates)
             found.append(best)
@@ -91,11 +95,9 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
     return Denoising(loop, variable, step, record, inline, output, renoised)
 
 
-def _from_calls(loop: LoopRecord, trace: Trace) -> Denoising | None:
+def _from_calls(loop: LoopRecord, steps: list[CallRecord]) -> Denoising | None:
     """A loop that keeps its sample in an attribute still calls a scheduler's ``step``."""
-    for record in trace.calls:
-        if record.loops[-1:] != (loop.number,) or record.method != STEP_METHOD:
-            continue
+    for record in steps:
         if len(record.args) + len(record.kwargs) >= 3:
             output = record.args[0] if record.args else record.kwargs.get("model_output")
             step = record.result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import conditions
@@ -66,11 +67,18 @@ class Expressions(Items):
 
     def evaluate(self, node: ast.expr, frame: Frame) -> Value:
         self.steps += 1
-        method = getattr(self, "_eval_" + type(node).__name__, None)
+        method = self._evaluators.get(type(node))
         if method is None:
-            return Unknown(type(node).__name__, at=self.at(node, frame))
+            method = self._evaluators[type(node)] = self._evaluator(node)
         value: Value = method(node, frame)
         return value
+
+    def _evaluator(self, node: ast.expr) -> Callable[..., Value]:
+        found: Callable[..., Value] = getattr(self, "_eval_" + type(node).__name__, self._eval_other)
+        return found
+
+    def _eval_other(self, node: ast.expr, frame: Frame) -> Value:
+        return Unknown(type(node).__name__, at=self.at(node, frame))
 
     def _eval_Constant(self, node: ast.Constant, frame: Frame) -> Value:
         return Const(node.value, at=self.at(node, frame))

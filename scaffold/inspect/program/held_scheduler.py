@@ -11,6 +11,7 @@ from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.program import Program
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, External, Func, Obj, Op, Param, Slot, Value
 
@@ -96,7 +97,7 @@ def _assigning(cls: ClassInfo, name: str) -> Iterator[str]:
     """The methods that give an attribute its value."""
     for owner in cls.mro:
         for method, node in owner.methods.items():
-            for found in ast.walk(node):
+            for found in walk_tree(node):
                 if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store) and found.attr == name:
                     yield method
                     break

@@ -111,6 +111,10 @@ class Items(Attributes):
             if isinstance(target, Map):
                 if isinstance(key, Const) and _hashable(key.value):
                     old = target.items.get(key.value)
+                    if weak and old is None:
+                        target.maybe.add(key.value)
+                    elif not weak:
+                        target.maybe.discard(key.value)
                     target.items[key.value] = join([value, old]) if weak and old is not None else value
                 else:
                     target.exact = False

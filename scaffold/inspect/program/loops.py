@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.inspect.program.core import Frame, LoopContext
+from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.statements import Statements, replace_env
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import LoopRecord
 from scaffold.inspect.program.values import (
     Call,
@@ -16,6 +18,7 @@ from scaffold.inspect.program.values import (
     Index,
     Map,
     Op,
+    Param,
     Seq,
     Value,
 )
@@ -26,10 +29,37 @@ MAX_UNROLL = 64
 def _assigned(body: list[ast.stmt]) -> list[str]:
     names: dict[str, None] = {}
     for statement in body:
-        for node in ast.walk(statement):
+        for node in walk_tree(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names[node.id] = None
     return list(names)
+
+
+def _takes_first_given(node: ast.For) -> bool:
+    """Whether a loop ends with its first item that is not None, and does nothing with the others."""
+    if len(node.body) != 1 or node.orelse or not isinstance(node.target, ast.Name):
+        return False
+    inner = node.body[0]
+    if not isinstance(inner, ast.If) or inner.orelse or not isinstance(inner.body[-1], ast.Break):
+        return False
+    test = inner.test
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.IsNot)
+        and isinstance(test.left, ast.Name)
+        and test.left.id == node.target.id
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value is None
+    )
+
+
+def _first_given(items: list[Value]) -> Value:
+    """The first item that is not None: what stands behind a setting that nobody gives is its default."""
+    found = items[-1]
+    for item in reversed(items[:-1]):
+        absent = isinstance(item, Param) and item.root in ("sampling_params", "extra_args") and default_of(item) is None
+        found = Param(item.root, item.key, found, at=item.at) if absent and isinstance(item, Param) else item
+    return found
 
 
 class Loops(Statements):
@@ -39,7 +69,7 @@ class Loops(Statements):
         source = self.evaluate(node.iter, frame)
         known = self.iterate(source)
         if known is not None and len(known) <= MAX_UNROLL:
-            return self._unroll(node, known, frame)
+            return self._unroll(node, [_first_given(known)] if known and _takes_first_given(node) else known, frame)
         self._abstract_loop(node, source, frame)
         return True
 

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.program import Program
+from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.trace import Skip
 from scaffold.inspect.program.values import Call, Elem, External, Item, Map, Op, Param, Seq, Slice, Value
 from scaffold.inspect.weight_sources import text_of
@@ -74,23 +75,12 @@ def certain_skip(program: Program, skip: Skip) -> list[tuple[str, str]]:
 
 def _only_skips(program: Program, skip: Skip) -> bool:
     """Whether the branch logs at the most, and then goes on to the next weight."""
-    node = _branches(program, skip.at.file).get(skip.at.line)
+    branches = (n for n in around(program.source.tree(skip.at.file), skip.at.line) if isinstance(n, ast.If))
+    # The outermost where several end on the same line.
+    node = next((n for n in branches if n.body[-1].lineno == skip.at.line), None)
     return (
         node is not None and isinstance(node.body[-1], ast.Continue | ast.Return) and all(map(_is_log, node.body[:-1]))
     )
-
-
-def _branches(program: Program, file: str) -> dict[int, ast.If]:
-    """The branches of a file by the line of their last statement, the outermost where several end on one."""
-    known = program.notes.setdefault("branches", {})
-    assert isinstance(known, dict)
-    if file not in known:
-        known[file] = {}
-        for node in ast.walk(program.source.tree(file)):
-            if isinstance(node, ast.If):
-                known[file].setdefault(node.body[-1].lineno, node)
-    found: dict[int, ast.If] = known[file]
-    return found
 
 
 def _is_log(node: ast.stmt) -> bool:

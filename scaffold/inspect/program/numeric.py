@@ -67,15 +67,20 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "power": math.pow,
     "clip": lambda value, low, high: min(max(value, low), high),
     "len": len,
+    "any": any,
+    "all": all,
 }
 
 
 _CONSTANTS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi, "math.e": math.e}
+_TYPES: dict[str, type] = {f"builtins.{t.__name__}": t for t in (bool, int, float, str, list, tuple, dict)}
 _CONVERSIONS = frozenset(("tensor", "as_tensor", "from_numpy", "array", "asarray", "enumerate"))
 
 
 _CASTS = frozenset(("astype", "copy", "clone", "item"))
 """Methods that leave the numbers as they are."""
+MAX_DEPTH = 40
+"""How deep values may nest."""
 
 
 def fold(op: str, args: list[Any]) -> Any:
@@ -105,59 +110,116 @@ def fold(op: str, args: list[Any]) -> Any:
         return MISSING
 
 
-def default_of(value: Value | None, _depth: int = 0) -> Any:
+def default_of(value: Value | None) -> Any:
     """The plain value that a symbol has when nobody sets anything; MISSING where that is not known."""
-    return _plain(value, lambda symbol: symbol.default, _depth, frozenset(), {})
+    return _Evaluation(_default, {}).of(value)
 
 
 def engine_value(value: Value | None) -> Any:
     """Like ``default_of``, with only constants and engine options known: nothing that a request can change."""
-
-    def engine(symbol: Param | Conf) -> Value | None:
-        return symbol.default if isinstance(symbol, Param) and symbol.root == "od_config" else None
-
-    return _plain(value, engine, 0, frozenset(), {})
+    return _Evaluation(_engine_default, {}).of(value)
 
 
 def plain(value: Value | None, known: Mapping[int, Any] | None = None) -> Any:
     """The plain value behind ``value``, with values given for some nodes by ``id`` and defaults for the rest."""
-    return _plain(value, lambda symbol: symbol.default, 0, frozenset(), known or {})
+    return _Evaluation(_default, known or {}).of(value)
 
 
 def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
     """Evaluate ``value`` with numbers given for some nodes by ``id`` and defaults for the rest."""
-    result = _plain(value, lambda symbol: symbol.default, 0, frozenset(), known)
+    result = _Evaluation(_default, known).of(value)
     return float(result) if isinstance(result, int | float) and not isinstance(result, bool) else None
 
 
-def _plain(
-    value: Value | None,
-    default: Callable[[Param | Conf], Value | None],
-    depth: int,
-    open_nodes: frozenset[int],
-    known: Mapping[int, Any],
-) -> Any:
-    if value is None or depth > 40 or id(value) in open_nodes:
-        return MISSING
-    if id(value) in known:
-        return known[id(value)]
-    if isinstance(value, Const):
-        return value.value
+def _default(symbol: Param | Conf) -> Value | None:
+    return symbol.default
 
-    def inner(other: Value | None) -> Any:
-        return _plain(other, default, depth + 1, open_nodes | {id(value)}, known)
 
-    if isinstance(value, Param | Conf):
-        return inner(default(value))
-    if isinstance(value, Seq) and value.exact:
-        items = [inner(i) for i in value.items[:64]]
-        if any(i is MISSING for i in items):
+def _engine_default(symbol: Param | Conf) -> Value | None:
+    return symbol.default if isinstance(symbol, Param) and symbol.root == "od_config" else None
+
+
+class _Evaluation:
+    """Evaluates one value; what several parts share is computed once.
+
+    A result counts for every place only if it did not depend on where the node stands: no part of it ended at a
+    node that was being evaluated, and none nests deeper from there than the limit allows.
+    """
+
+    def __init__(self, default: Callable[[Param | Conf], Value | None], known: Mapping[int, Any]) -> None:
+        self._default = default
+        self._known = known
+        self._open: set[int] = set()
+        self._done: dict[int, tuple[Any, int]] = {}
+        self._depth = 0
+        self._deepest = 0
+        self._cut = 0
+
+    def of(self, value: Value | None) -> Any:
+        """The plain value, or MISSING."""
+        if value is None:
             return MISSING
-        return tuple(items) if value.kind == "tuple" else items
-    if isinstance(value, Map) and value.exact and not value.items:
-        return {}
-    if isinstance(value, Op):
-        args = [inner(a) for a in value.args]
+        if self._depth > MAX_DEPTH:
+            self._cut += 1
+            return MISSING
+        key = id(value)
+        if key in self._open:
+            self._cut += 1
+            return MISSING
+        if key in self._known:
+            return self._known[key]
+        if isinstance(value, Const):
+            return value.value
+        done = self._done.get(key)
+        if done is not None and self._depth + done[1] <= MAX_DEPTH:
+            self._deepest = max(self._deepest, self._depth + done[1])
+            return done[0]
+        deepest, cut = self._deepest, self._cut
+        self._deepest = self._depth = self._depth + 1
+        self._open.add(key)
+        try:
+            result = self._compound(value)
+        finally:
+            self._open.discard(key)
+            self._depth -= 1
+        if cut == self._cut:
+            self._done[key] = result, self._deepest - self._depth
+        self._deepest = max(deepest, self._deepest)
+        return result
+
+    def _compound(self, value: Value) -> Any:
+        if isinstance(value, Param | Conf):
+            return self.of(self._default(value))
+        if isinstance(value, Seq) and value.exact:
+            items = [self.of(i) for i in value.items[:64]]
+            if any(i is MISSING for i in items):
+                return MISSING
+            return tuple(items) if value.kind == "tuple" else items
+        if isinstance(value, Map) and value.exact and not value.items:
+            return {}
+        if isinstance(value, Op):
+            return self._operation(value)
+        if isinstance(value, Choice):
+            return self._choice(value)
+        if self._known and isinstance(value, Item) and isinstance(value.key, Slice | Index | Seq):
+            # One entry of a vector stands for all of them.
+            return self.of(value.base)
+        if self._known and isinstance(value, Elem):
+            return self.of(value.source)
+        if isinstance(value, Item):
+            base, key = self.of(value.base), self.of(value.key)
+            try:
+                return MISSING if base is MISSING or key is MISSING else base[key]
+            except (TypeError, KeyError, IndexError):
+                return MISSING
+        if isinstance(value, Call):
+            return self._call(value)
+        if isinstance(value, External):
+            return _CONSTANTS.get(value.path, MISSING)
+        return MISSING
+
+    def _operation(self, value: Op) -> Any:
+        args = [self.of(a) for a in value.args]
         if value.op in ("and", "or"):
             for arg in args:
                 if arg is MISSING:
@@ -166,43 +228,45 @@ def _plain(
                     return arg
             return args[-1]
         return MISSING if any(a is MISSING for a in args) else fold(value.op, args)
-    if isinstance(value, Choice):
-        return _choose(value, inner)
-    if known and isinstance(value, Item) and isinstance(value.key, Slice | Index | Seq):
-        # One entry of a vector stands for all of them.
-        return inner(value.base)
-    if known and isinstance(value, Elem):
-        return inner(value.source)
-    if isinstance(value, Item):
-        base, key = inner(value.base), inner(value.key)
-        try:
-            return MISSING if base is MISSING or key is MISSING else base[key]
-        except (TypeError, KeyError, IndexError):
-            return MISSING
-    if isinstance(value, Call):
+
+    def _choice(self, value: Choice) -> Any:
+        if value.cond is not None and len(value.options) == 2:
+            truth = self.of(value.cond)
+            if truth is not MISSING:
+                return self.of(value.options[0] if truth else value.options[1])
+        found = [self.of(option) for option in value.options]
+        first = found[0]
+        return first if all(type(f) is type(first) and f == first for f in found) else MISSING
+
+    def _call(self, value: Call) -> Any:
         name = value.func.path.rpartition(".")[2] if isinstance(value.func, External) else ""
-        if known and name in _CONVERSIONS and value.args:
-            return inner(value.args[0])
-        if known and isinstance(value.func, Attr) and value.func.name in _CASTS:
-            return inner(value.func.base)
+        if self._known and name in _CONVERSIONS and value.args:
+            return self.of(value.args[0])
+        if self._known and isinstance(value.func, Attr) and value.func.name in _CASTS:
+            return self.of(value.func.base)
+        if name == "isinstance" and len(value.args) == 2:
+            types = _types(value.args[1])
+            held = self.of(value.args[0]) if types else MISSING
+            return MISSING if held is MISSING else isinstance(held, types)
         function = _FUNCTIONS.get(name)
-        args = [inner(a) for a in value.args]
-        if function is None or value.kwargs or not args or any(a is MISSING for a in args):
+        if function is None or value.kwargs or not value.args:
+            return MISSING
+        args = [self.of(a) for a in value.args]
+        if any(a is MISSING for a in args):
             return MISSING
         try:
             return function(*args)
         except (TypeError, ValueError, ArithmeticError):
             return MISSING
-    if isinstance(value, External):
-        return _CONSTANTS.get(value.path, MISSING)
-    return MISSING
 
 
-def _choose(value: Choice, inner: Callable[[Value | None], Any]) -> Any:
-    if value.cond is not None and len(value.options) == 2:
-        truth = inner(value.cond)
-        if truth is not MISSING:
-            return inner(value.options[0] if truth else value.options[1])
-    found = [inner(option) for option in value.options]
-    first = found[0]
-    return first if all(type(f) is type(first) and f == first for f in found) else MISSING
+def _types(value: Value) -> tuple[type, ...]:
+    """The builtin types that ``isinstance`` asks for; none where one of them is another class."""
+    if isinstance(value, Op) and value.op == "|":
+        found = [_types(a) for a in value.args]
+    elif isinstance(value, Seq):
+        found = [_types(i) for i in value.items]
+    else:
+        known = _TYPES.get(value.path) if isinstance(value, External) else None
+        return (known,) if known is not None else ()
+    return tuple(t for types in found for t in types) if all(found) else ()

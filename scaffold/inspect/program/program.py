@@ -18,6 +18,7 @@ from scaffold.inspect.program.core import INLINE_BUDGET
 from scaffold.inspect.program.denoising import Denoising, find_denoising
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.schedule import Counter
+from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Slot, Value
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Program(Requests):
         found = self.cls.find_method("load_weights")
         if found is None:
             return
-        targets = [t for n in ast.walk(found[1]) if isinstance(n, ast.Assign) for t in n.targets]
+        targets = [t for n in walk_tree(found[1]) if isinstance(n, ast.Assign) for t in n.targets]
         made = {t.attr for t in targets if isinstance(t, ast.Attribute) and getattr(t.value, "id", None) == "self"}
         if made - set(self.pipeline.attrs):
             given = {a.arg: Param("weights", "") for a in found[1].args.args[1:2]}

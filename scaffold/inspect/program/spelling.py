@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY
 from scaffold.inspect.program.values import (
@@ -137,8 +137,16 @@ def _chosen(value: Choice, names: Mapping[int, str], sample: Value | None, depth
         return spell(value.options[0 if truth else 1], names, sample, depth + 1)
     if _asks_for_none(value):
         return STEPS
+    counting = [o for o in value.options if _counts_steps(o)]
+    if len(counting) == 1:
+        return spell(counting[0], names, sample, depth + 1)  # the others are for requests that ask for no number
     found = {spell(o, names, sample, depth + 1) for o in options(value)}
     return found.pop() if len(found) == 1 else None
+
+
+def _counts_steps(value: Value) -> bool:
+    """Whether the number of steps that a request asks for goes into a value."""
+    return any(isinstance(node, Param) and node.key.rpartition(".")[2] == STEPS_KEY for node in walk(value))
 
 
 def _asks_for_none(value: Choice) -> bool:

@@ -31,7 +31,7 @@ class Statements(Comprehensions):
     """One method for each kind of statement; each tells whether execution goes on behind it."""
 
     def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:
-        pushed = len(self.conditions)
+        pushed, depth = len(self.conditions), self.depth
         try:
             for statement in body:
                 self.steps += 1
@@ -41,6 +41,7 @@ class Statements(Comprehensions):
             return True
         finally:
             del self.conditions[pushed:]
+            self.depth = depth
 
     def _run_Expr(self, node: ast.Expr, frame: Frame) -> bool:
         if not isinstance(node.value, ast.Constant):
@@ -118,8 +119,7 @@ class Statements(Comprehensions):
 
     def _run_Return(self, node: ast.Return, frame: Frame) -> bool:
         value = self.evaluate(node.value, frame) if node.value is not None else Const(None)
-        cond = self.conditions[-1][0] if self.conditions else None
-        frame.returns.append((value, cond))
+        frame.returns.append((value, tuple(self.conditions[frame.outside :])))
         if isinstance(value, Const) and not isinstance(value.value, str):
             self._note_skip(node, frame)
         return False
@@ -163,6 +163,7 @@ class Statements(Comprehensions):
             return alive
         self.note_test(cond, node, frame)
         before = dict(frame.env)
+        exits = _exits(frame)
         alive_then = self._branch(node.body, cond, True, frame)
         after_then = dict(frame.env)
         replace_env(frame.env, before)
@@ -174,6 +175,9 @@ class Statements(Comprehensions):
         if alive_then is not alive_else:
             # What follows in this block runs only where the branch that left was not taken.
             self.conditions.append((cond, alive_then))
+            if _exits(frame) > exits:
+                # The turn may be over: what it puts into a list from here on may not be there.
+                self.depth += 1
         return alive_then or alive_else
 
     def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
@@ -267,6 +271,11 @@ def replace_env(env: Env, other: Env) -> None:
         values = dict(other)
         env.clear()
         env.update(values)
+
+
+def _exits(frame: Frame) -> int:
+    """How often the turn of the innermost loop has been left early."""
+    return len(frame.loops[-1].continues) + len(frame.loops[-1].breaks) if frame.loops else 0
 
 
 def _raises(body: list[ast.stmt]) -> bool:

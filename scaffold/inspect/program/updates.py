@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.trace import LoopRecord
 from scaffold.inspect.program.turns import SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
 from scaffold.inspect.program.values import (
@@ -34,7 +34,7 @@ def is_renoised(value: Call | Op, variable: Carried) -> bool:
     if isinstance(value, Call):
         given = [*value.args, *value.kwargs.values()]
         mixes = value.name in NOISING_METHODS
-        return mixes and any(through_model(a, variable) for a in given) and any(_is_noise(a, variable) for a in given)
+        return mixes and any(_is_noise(a, variable) for a in given) and any(through_model(a, variable) for a in given)
     terms = [t for t, _ in _terms(value)]
     return (
         len(terms) > 1
@@ -107,13 +107,9 @@ def through_model(value: Value, variable: Carried) -> bool:
     """Whether a value depends on the variable through a call, as a prediction does."""
     if is_sample(value, variable):
         return False
-    found = called = False
-    for node in walk(value):
-        found = found or node is variable
-        called = called or (isinstance(node, Call) and not _is_builtin(node))
-        if found and called:
-            return True
-    return False
+    if variable.found_in is None:
+        variable.found_in = Search(lambda node: node is variable)
+    return variable.found_in(value) and any(isinstance(n, Call) and not _is_builtin(n) for n in walk(value))
 
 
 def _is_builtin(call: Call) -> bool:
@@ -134,9 +130,7 @@ def is_step(call: Call, variable: Carried) -> bool:
     given = arguments(call)
     if call.name != STEP_METHOD and not any(is_turn(a, variable.loop) for a in given):
         return False
-    has_sample = any(is_sample(a, variable) for a in given)
-    has_output = any(through_model(a, variable) for a in given)
-    return has_sample and has_output
+    return any(is_sample(a, variable) for a in given) and any(through_model(a, variable) for a in given)
 
 
 def step_output(step: Call | None, variable: Carried) -> Value | None:
@@ -160,8 +154,9 @@ def _terms(value: Value, sign: int = 1) -> list[tuple[Value, int]]:
 def is_update(value: Op, variable: Carried) -> bool:
     """``x ± step·prediction``: the sample is one summand, the others come from the model."""
     terms = [t for t, _ in _terms(value)]
-    predicted = [t for t in terms if through_model(t, variable) and not is_entry(t, variable.loop)]
-    return len(terms) > 1 and bool(predicted) and any(is_sample(t, variable) for t in terms)
+    if len(terms) < 2 or not any(is_sample(t, variable) for t in terms):
+        return False
+    return any(through_model(t, variable) for t in terms if not is_entry(t, variable.loop))
 
 
 def inline_output(value: Op | None, variable: Carried) -> Value | None:

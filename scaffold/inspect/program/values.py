@@ -6,6 +6,7 @@ Nodes form a graph that may be cyclic through loops; every node knows the place 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,12 @@ class Seq(Value):
 
 @dataclass(eq=False)
 class Map(Value):
+    """A dictionary; ``maybe`` are keys that a condition may have left out."""
+
     items: dict[Any, Value]
     exact: bool = True
     depth: int = 0
+    maybe: set[Any] = field(default_factory=set)
 
     def parts(self) -> list[Value]:
         return list(self.items.values())
@@ -256,12 +260,16 @@ class Index(Value):
 
 @dataclass(eq=False)
 class Carried(Value):
-    """A variable that a loop updates; ``final`` is its value at the end of a turn."""
+    """A variable that a loop updates; ``final`` is its value at the end of a turn.
+
+    ``found_in`` tells whether the variable went into a value, once the loop has been executed.
+    """
 
     name: str
     loop: int
     init: Value | None
     final: Value | None = None
+    found_in: Callable[[Value], bool] | None = field(default=None, repr=False)
 
     def parts(self) -> list[Value]:
         return [v for v in (self.init, self.final) if v is not None]

@@ -117,19 +117,17 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
 
 def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dict[str, Any]:
     """Run one contract in the forked process."""
-    import importlib
     import random
 
     import torch
 
     from scaffold.verify.measured import NotDrivableError
-    from scaffold.verify.subject import Subject
+    from scaffold.verify.subject import contract_of, subject_of
 
     random.seed(0)
     torch.manual_seed(0)
     try:
-        module = importlib.import_module(f"scaffold.verify.contracts.{contract['module']}")
-        measured = module.run(Subject(job, package))
+        measured = contract_of(contract["module"], job).run(subject_of(job, package))
     except NotDrivableError as reason:
         return {"status": "skip", "reason": str(reason)}
     except MemoryError:

@@ -19,10 +19,10 @@ def main() -> None:
 
     prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
     package = import_package(job["module"])
-    from scaffold.verify.subject import Subject
+    from scaffold.verify.subject import subject_of
     from scaffold.verify.subject.sharded import run_rank
 
-    run_rank(Subject(job, package), order["backend"], order["rank"], Path(order["folder"]))
+    run_rank(subject_of(job, package), order["backend"], order["rank"], Path(order["folder"]))
 
 
 if __name__ == "__main__":

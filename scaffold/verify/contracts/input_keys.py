@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.geometry import candidates
 from scaffold.verify.subject.subject import PROMPTS
 
 ID = "input-keys"
@@ -18,7 +17,7 @@ def run(subject: Any) -> Measured:
     """Compare the keys of both branches with the signature; what hides behind ``**kwargs`` cannot be compared."""
     module = subject.new_module()
     made, error = None, None
-    for image in candidates(subject.config, module, subject.spec):
+    for image in subject.images(module):
         subject._image = image
         try:
             settings = subject.settings()

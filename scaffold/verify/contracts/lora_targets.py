@@ -19,6 +19,8 @@ def run(subject: Any) -> Measured:
     linear = linear_names(subject.new_module())
     expected = {name for name in linear for target in targets if name == target or name.endswith(f".{target}")}
     idle = [target for target in targets if not any(n == target or n.endswith(f".{target}") for n in linear)]
+    elsewhere = [target for target in idle if subject.may_lack(target)]
+    idle = [target for target in idle if target not in elsewhere]
     problems = [f"no linear layer is called {target!r}" for target in idle]
     if idle and len(idle) == len(targets):
         return Measured("", problems, float(len(idle)), LIMIT, "modules")
@@ -28,8 +30,9 @@ def run(subject: Any) -> Measured:
     problems += [f"{name} has an adapter and is not declared" for name in sorted(bound - expected)]
     stray = sorted(n for n, p in module.named_parameters() if p.requires_grad and ".lora_" not in n)
     problems += [f"{name} trains beside LoRA" for name in stray[:1]]
+    other = f"; layers of another configuration: {', '.join(elsewhere)}" if elsewhere else ""
     return Measured(
-        f"{len(bound)} modules from {len(targets)} targets",
+        f"{len(bound)} modules from {len(targets)} targets{other}",
         problems,
         float(len(expected ^ bound) + len(idle)),
         LIMIT,

@@ -41,10 +41,14 @@ def run(subject: Any) -> Measured:
     if loss.requires_grad:
         loss.backward()
     idle = sorted(n for n, p in module.named_parameters() if n in free and (p.grad is None or not p.grad.any()))
+    unused = subject.unused(module, idle)
+    idle = [name for name in idle if name not in unused]
+    left = f"; {len(unused)} lie where no recorded call leads, such as {min(unused)}" if unused else ""
     if idle and free:
         problems.append(f"{len(idle)} trainable parameters get no gradient: {', '.join(idle[:3])}")
     total = sum(1 for _ in module.parameters())
-    return Measured(f"{len(free)} of {total} parameters train, all get a gradient", problems)
+    learning = f"{len(free) - len(unused)} get a gradient{left}" if unused else "all get a gradient"
+    return Measured(f"{len(free)} of {total} parameters train, {learning}", problems)
 
 
 def _dtype(module: Any, name: str) -> str:

@@ -32,6 +32,10 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
     Raises:
         NotEstablishedError: the size of a latent token is unknown.
     """
+    if package.spec.get("port", {}).get("entry"):
+        from scaffold.verify.rollout.ported_facts import ported_facts
+
+        return ported_facts(package)
     known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
     if not known["downsample"] or not known["patch"]:
         raise NotEstablishedError("how many pixels a latent token stands for could not be established")

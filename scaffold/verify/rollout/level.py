@@ -34,7 +34,7 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is the same for both processes."""
+    """What is the same for both processes; below ``grown`` each makes a tiny checkpoint of its own."""
 
     package: Package
     environment: Environment
@@ -42,6 +42,7 @@ class Plan:
     library: Path | None
     checkpoint: Path
     builder: Path | None
+    grown: Path | None = None
 
     @property
     def profile(self) -> str:
@@ -127,8 +128,10 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
         NotEstablishedError: something it takes is missing.
     """
     facts = gather_facts(package, environment)
-    builder = None
-    if checkpoint is None:
+    builder = grown = None
+    if checkpoint is None and facts.get("ported"):
+        checkpoint = grown = scratch / "checkpoint"
+    elif checkpoint is None:
         builder = package.root / "tests" / "special_e2e" / f"build_{model_name(package)}_tiny_random.py"
         if not builder.is_file():
             raise NotEstablishedError(
@@ -138,7 +141,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     library = package.root if package.checkout else None
     if library is None and os.environ.get(LIBRARY):
         library = Path(os.environ[LIBRARY]).expanduser().resolve()
-    return Plan(package, environment, facts, library, checkpoint, builder)
+    return Plan(package, environment, facts, library, checkpoint, builder, grown)
 
 
 def _run_dtype(
@@ -157,7 +160,7 @@ def _run_dtype(
         library=None if plan.library is None else str(plan.library),
         kit=str(kit_root()),
         kit_profile=plan.profile,
-        checkpoint=str(plan.checkpoint),
+        checkpoint=str(plan.grown / dtype if plan.grown is not None else plan.checkpoint),
         builder=None if plan.builder is None else str(plan.builder),
         dtype=dtype,
         facts=plan.facts,
@@ -171,9 +174,9 @@ def _run_dtype(
     events = _events(results)
     if ending.problem is not None or not any(event["event"] == "started" for event in events):
         problem = ending.problem or "the process ended without starting"
-        ending = replace(ending, problem=f"{problem}; all it printed: {_kept(log, dtype)}")
+        ending = replace(ending, problem=f"{problem}; all it printed: {kept_log(log, dtype)}")
     elif any(event.get("raised") for event in events):
-        kept = _kept(log, dtype)
+        kept = kept_log(log, dtype)
         events = [
             {**event, "reason": f"{event['reason']}; traceback: {kept}"} if event.get("raised") else event
             for event in events
@@ -200,7 +203,7 @@ def _measurement(event: dict[str, Any]) -> Measurement:
     return Measurement.from_data({name: value for name, value in event.items() if name not in ("event", "raised")})
 
 
-def _kept(log: Path, dtype: str) -> Path:
+def kept_log(log: Path, dtype: str) -> Path:
     """Where a copy of a log stays after the run."""
     handle, name = tempfile.mkstemp(prefix=f"omni-scaffold-{dtype}-", suffix=".log")
     with log.open("rb") as source, os.fdopen(handle, "wb") as target:

@@ -24,6 +24,7 @@ class Task:
         facts: what the spec says about prompts, guidance, latents and LoRA.
         checks: ids of the checks to measure.
         results: file to which measurements are appended, one JSON object a line.
+        recording: folder that gets rollouts for level ``contract``, or None.
     """
 
     root: str
@@ -37,6 +38,7 @@ class Task:
     facts: dict[str, Any]
     checks: list[str]
     results: str
+    recording: str | None = None
 
     def write(self, path: Path) -> None:
         """Write the task for :meth:`read`."""

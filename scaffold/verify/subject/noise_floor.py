@@ -38,6 +38,8 @@ def noise_floor(subject: Any, module: Any) -> float:
     computes in bf16 inside, a value that crosses a rounding boundary jumps by 2**-8 however small the cause, and an
     eighth of finfo.eps = 2**-7 is the least floor; eight trials may miss such a jump.
     """
+    if hasattr(subject, "rounding"):
+        return float(subject.rounding(module))
     inputs, _ = subject.inputs(module)
     with torch.no_grad():
         with _Precision() as precision:

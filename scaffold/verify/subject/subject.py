@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.subject import discovery, geometry
+from scaffold.verify.subject import discovery
+from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.tiny_config import MAX_PARAMETERS, parameter_count, tiny
 
@@ -83,6 +85,14 @@ class Subject:
             return given
         return tiny(self.config_class, given)
 
+    def unused(self, module: Any, names: Sequence[str]) -> set[str]:
+        """Those of some parameters that no input of this subject leads to; a model has none of them."""
+        return set()
+
+    def may_lack(self, target: str) -> bool:
+        """Whether a LoRA target names a layer that only other configurations of the module have."""
+        return False
+
     def declared(self, name: str) -> list[str]:
         """LoRA targets or layer prefixes as spec or launch script declare them.
 
@@ -151,10 +161,10 @@ class Subject:
         }
         return Settings({**values, **top})
 
-    _image: geometry.Geometry | None = None
+    _image: Geometry | None = None
 
     @cached_property
-    def geometry(self) -> geometry.Geometry:
+    def geometry(self) -> Geometry:
         """An image that the package takes.
 
         Raises:
@@ -162,7 +172,7 @@ class Subject:
         """
         first: str | None = None
         module = self.new_module()
-        for candidate in geometry.candidates(self.config, module, self.spec):
+        for candidate in self.images(module):
             self._image = candidate
             try:
                 inputs, _ = self.inputs(module, PROMPTS[:1])
@@ -178,6 +188,10 @@ class Subject:
             finally:
                 self._image = None
         raise NotDrivableError(f"the module could not be run (see forward): {first or 'no latent shape to try'}")
+
+    def images(self, module: Any) -> Iterable[Geometry]:
+        """Images to try, likeliest first."""
+        return candidates(self.config, module, self.spec)
 
     # Inputs
 

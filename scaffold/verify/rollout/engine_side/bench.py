@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from scaffold.verify.rollout.task import Task
 
 # Latent tokens a side; small, and not equal to the checkpoint's own grid.
 SIDE = 4
+# What the two seeds of a request differ by: equal ones would draw equal numbers, which no engine's own seed does.
+NOISE = 1_000_003
 
 Change = Callable[[Sequence[int]], list[int]]
 
@@ -41,25 +44,22 @@ class Bench:
         _build_checkpoint(task)
         self.patched = [*withheld, *precision.match(self.adapters, task.dtype)]
 
-        from transformers import AutoTokenizer
-
         from scaffold.verify.rollout.engine_side.engine import Engine
+        from scaffold.verify.rollout.engine_side.tiny.trial import first_request
         from scaffold.verify.rollout.engine_side.training import Training
         from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport
 
-        prompt = task.facts["prompt"]
-        self.prompts = PromptForm(
-            AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True),
-            prompt["begin"],
-            prompt["end"],
-            prompt["add_special_tokens"],
-            prompt["chat_template"],
-            None if prompt.get("around") is None else tuple(prompt["around"]),
-        )
         dtype = getattr(torch, task.dtype)
-        unit = int(task.facts["pixels_per_token"])
-        self.recipe = Recipe(height=SIDE * unit, width=SIDE * unit, noise_level=task.facts["noise_level"])
-        self.training = Training.load(self.adapters, task.checkpoint, dtype, prompt["column"], self.recipe)
+        unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
+        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"])
+        transport = KitTransport() if task.library is None else LibraryTransport()
+        with _checkpoint(task, self.adapters) as checkpoint:
+            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"))
+            self.prompts = _prompt_form(task, self.engine.pipeline)
+            if checkpoint is not None:
+                self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)
+        column = task.facts["prompt"]["column"]
+        self.training = Training.load(self.adapters, task.checkpoint, dtype, column, self.recipe)
         # The checkpoint's own tokens may be smaller than those that the spec was made for.
         unit = self.training.pixels_per_token or unit
         self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
@@ -67,9 +67,6 @@ class Bench:
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
         self.patched += sizes.allow(
             self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)]
-        )
-        self.engine = Engine(
-            self.adapters, task.checkpoint, dtype, KitTransport() if task.library is None else LibraryTransport()
         )
         self.texts = TEXTS
         self._first: list[Trajectory] | None = None
@@ -91,7 +88,8 @@ class Bench:
         seed: int = 7,
     ) -> list[Trajectory]:
         """Generate one sample a text; ``native`` sends the data set's ids in place of the chat form."""
-        torch.manual_seed(seed)  # the noise of the steps comes from the global generator
+        # The noise of the steps comes from the global generator, that of the initial latents from the request's seed.
+        torch.manual_seed(seed + NOISE)
         samples = []
         for index, text in enumerate(texts):
             ids = self.prompts.native(text)
@@ -150,11 +148,42 @@ class Bench:
         return Measurement(log_prob.id, found.log_prob, told, floor=found.floor, series=found.series), second
 
 
+def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractContextManager[Any]:
+    """Inside of it the engine loads its checkpoint; that of a ported package is written meanwhile."""
+    facts = task.facts.get("ported")
+    if facts is None:
+        return contextlib.nullcontext()
+    from pathlib import Path
+
+    from scaffold.verify.rollout.engine_side.tiny.checkpoint import growing
+
+    return growing(Path(task.checkpoint), task.package, adapters, facts, getattr(torch, task.dtype))
+
+
+def _prompt_form(task: Task, pipeline: Any) -> PromptForm:
+    """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it."""
+    if task.facts.get("ported"):
+        holders = (pipeline, getattr(pipeline, "processor", None))
+        tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
+    else:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True)
+    prompt = task.facts["prompt"]
+    return PromptForm(
+        tokenizer,
+        prompt["begin"],
+        prompt["end"],
+        prompt["add_special_tokens"],
+        prompt["chat_template"],
+        None if prompt.get("around") is None else tuple(prompt["around"]),
+    )
+
+
 def _build_checkpoint(task: Task) -> None:
     """Run the package's own builder unless the checkpoint is there."""
     if task.builder is None:
         return
-    import contextlib
     import io
     import runpy
     import sys

@@ -12,27 +12,44 @@ from unittest import mock
 import torch
 
 from scaffold.verify.rollout.engine_side import recorder
+from scaffold.verify.rollout.engine_side.media import media
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
 from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
 
+TINY = 5_000_000  # parameters
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
 
 
 class Engine:
-    """One worker on one CPU."""
+    """One worker on one CPU.
 
-    def __init__(self, adapters: Adapters, checkpoint: str, dtype: torch.dtype, transport: Transport) -> None:
+    Args:
+        registered: the pipeline's key in the engine's registry; with it the engine also reads the checkpoint's
+            configuration files and prepares each request, as its entry points do.
+    """
+
+    def __init__(
+        self,
+        adapters: Adapters,
+        checkpoint: str,
+        dtype: torch.dtype,
+        transport: Transport,
+        registered: str | None = None,
+    ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
         self.config = data.OmniDiffusionConfig.from_kwargs(
             model=checkpoint,
-            model_class_name=adapters.upstream_class,
+            model_class_name=registered or adapters.upstream_class,
             dtype=dtype,
             enforce_eager=True,
             num_gpus=1,
             master_port=_free_port(),
         )
+        self.media: tuple[str, ...] = ()
+        self.prepare: Any = None
+        self._registered = registered
         worker_class: Any = transport.worker_class()
         with contextlib.ExitStack() as stack:
             # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
@@ -41,10 +58,24 @@ class Engine:
             if isinstance(transport, LibraryTransport):
                 stack.enter_context(mock.patch(f"{transport.UTILS}.set_death_signal"))
             self.worker = worker_class(local_rank=0, rank=0, od_config=self.config, skip_load_model=True)
-        self.worker.re_init_pipeline({"pipeline_class": adapters.rollout_path})
-        autoencoder = getattr(self.pipeline, "vae", None)
+        self._path = adapters.rollout_path
+        self.load()
+        if registered is not None:
+            registry: Any = importlib.import_module("vllm_omni.diffusion.registry")
+            self.prepare = registry.get_diffusion_pre_process_func(self.config)
+
+    def load(self) -> None:
+        """Build the pipeline and load its checkpoint, again if it was loaded before."""
+        if self._registered is not None:
+            self.config.enrich_config()
+        # Loading again, the worker frees memory of an accelerator, of which there is none.
+        with mock.patch("torch.accelerator.empty_cache", create=True):
+            self.worker.re_init_pipeline({"pipeline_class": self._path})
+        dtype, autoencoder = self.config.dtype, getattr(self.pipeline, "vae", None)
         if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
-            autoencoder.float()  # convolutions in half precision take minutes on a CPU
+            # Convolutions in half precision take minutes on a CPU. A tiny one stays: some pipelines take its dtype.
+            if sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
+                autoencoder.float()
 
     @property
     def pipeline(self) -> Any:
@@ -70,7 +101,9 @@ class Engine:
         known["extra_args"] = {name: value for name, value in sampling.items() if name not in declared}
         if lora:
             known["lora_request"] = self.transport.lora_request()
-        prompt = {"prompt_token_ids": list(request_ids)}
+        prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
+        if self.media:
+            prompt["multi_modal_data"] = media(self.media, sampling["height"], sampling["width"])
         # One prompt a request, or the older form that holds several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(
@@ -78,6 +111,8 @@ class Engine:
             sampling_params=params_class(**known),
             request_id="verification",
         )
+        if self.prepare is not None:
+            request = self.prepare(request)
         with recorder.velocities() as taken:
             output = self.worker.execute_model(request, self.config)
         found = read_trajectory(output, token_ids)

@@ -29,6 +29,10 @@ def main(path: Path) -> int:
 
         bench = Bench(task)
         _write(results, "started", {"versions": versions(), "patched": bench.patched, "seconds": _since(started)})
+        if task.recording is not None:
+            from scaffold.verify.rollout.engine_side.recording import record
+
+            record(bench, Path(task.recording))
         for scenario in scenarios():
             checks = [check for check in scenario.CHECKS if check.id in task.checks]
             if checks and task.dtype == scenario.DTYPE:

@@ -22,6 +22,7 @@ class Recipe:
     sde_window_size: int | None = None
     sde_window_range: tuple[int, int] | None = None
     guidance: dict[str, Any] = field(default_factory=dict)
+    num_frames: int | None = None
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
         """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
@@ -61,6 +62,8 @@ class Recipe:
         plain = {
             entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name != "guidance"
         }
+        if self.num_frames is None:
+            del plain["num_frames"]
         if self.sde_window_range is not None:
             plain["sde_window_range"] = list(self.sde_window_range)
         return {**plain, **self.guidance, "logprobs": True, "seed": seed}

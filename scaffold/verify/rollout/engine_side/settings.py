@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scaffold.verify.rollout.engine_side import absent
+
 _kept: list[Any] = []
 
 
 def before_imports() -> None:
     """Call once, before vllm, transformers or the package are imported."""
+    absent.stand_in()
     declare_torchvision_operators()
     turn_off_onednn()
 

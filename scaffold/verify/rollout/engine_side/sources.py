@@ -75,7 +75,13 @@ class Adapters:
                 names[".".join(parts[:3])] = None
         return list(names)
 
-    def _upstream(self) -> Any:
+    @property
+    def upstream(self) -> Any:
+        """vllm-omni's own pipeline class below the rollout adapter.
+
+        Raises:
+            LookupError: there is none.
+        """
         for cls in self.rollout.__mro__:
             if cls.__module__.startswith("vllm_omni.diffusion.models."):
                 return cls
@@ -84,12 +90,12 @@ class Adapters:
     @property
     def upstream_class(self) -> str:
         """Name of vllm-omni's own pipeline class below the rollout adapter."""
-        return str(self._upstream().__name__)
+        return str(self.upstream.__name__)
 
     @property
     def upstream_package(self) -> str:
         """Its model folder as a dotted name."""
-        return ".".join(self._upstream().__module__.split(".")[:4])
+        return ".".join(self.upstream.__module__.split(".")[:4])
 
 
 def install_package(root: Path, package: str) -> None:

@@ -82,6 +82,8 @@ class Training:
             values = [sample.extra[name] for sample in samples]
             if all(isinstance(value, torch.Tensor) for value in values):
                 batch[name] = torch.stack(values)
+            elif all(isinstance(value, bytes) for value in values):
+                batch[name] = NonTensorStack.from_list([NonTensorData(value) for value in values])
         return TensorDict(batch, batch_size=[len(samples)])
 
     @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.verify.rollout.check import Measurement, control, control_measurement
@@ -21,6 +22,9 @@ CHECKS = (OFF, OTHER, END, ORDER_OF_TOKENS)
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Recompute the same rollouts with each mistake."""
+    if bench.task.facts.get("ported"):
+        yield from _of_recorded_calls(bench)
+        return
     prompts = bench.prompts
     yield control_measurement(
         ORDER_OF_TOKENS, bench.compare(bench.first, bench.recipe, change=prompts.reversed).log_prob
@@ -32,3 +36,19 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     scale = bench.task.facts["guidance"]["scale"]
     yield control_measurement(OFF, bench.compare(bench.first, bench.guided(1.0)).log_prob)
     yield control_measurement(OTHER, bench.compare(bench.first, bench.guided(scale - 1.0)).log_prob)
+
+
+def _of_recorded_calls(bench: Bench) -> Iterator[Measurement]:
+    """Where training is given the calls of the rollout: those of another prompt, and other guidance."""
+    samples = bench.first
+    extras = [sample.extra for sample in samples]
+    others = [replace(sample, extra=extra) for sample, extra in zip(samples, extras[1:] + extras[:1], strict=True)]
+    found = control_measurement(ORDER_OF_TOKENS, bench.compare(others, bench.recipe).log_prob)
+    yield replace(found, reason=f"with the recorded calls of another prompt in its place, {found.reason}")
+    yield Measurement(END.id, None, "training is given recorded calls and no token ids", skipped=True)
+    scale = bench.task.facts["guidance"]["scale"]
+    for check, other in ((OFF, 1.0), (OTHER, (scale or 2.0) - 1.0)):
+        try:
+            yield control_measurement(check, bench.compare(samples, bench.guided(other)).log_prob)
+        except ValueError as error:
+            yield Measurement(check.id, 0.0, f"training refuses it: {' '.join(str(error).split())[:200]}")

@@ -1,0 +1,170 @@
+"""The rollout asks a request for something that no request carries.
+
+Requests are dictionaries. A key that is close to the right one raises nothing: ``get`` answers None, and the pipeline
+samples from an empty prompt, without noise, or without a window, for every request.
+
+    if prompt.get("prompt_ids") is not None:                 # the agent loop sends prompt_token_ids
+
+Instead: read ``prompt_token_ids`` and ``negative_prompt_ids`` of the prompt, and ``noise_level``, ``sde_type``,
+``sde_window_size``, ``sde_window_range`` and ``logprobs`` of the sampling parameters' ``extra_args``.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import SequenceMatcher
+
+from scaffold.check.example import Example
+from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.sides import side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC323"
+NAME = "unknown-request-key"
+SEVERITY = "error"
+CHECKLIST = ("R5", "pitfall 28")
+APPLIES = Applies(objective="policy_gradient")
+KEYS = (
+    *("prompt_token_ids", "negative_prompt_ids", "multi_modal_data", "noise_level", "sde_type", "sde_window_size"),
+    *("sde_window_range", "logprobs", "negative_prompt"),
+)
+_READING = {"get", "pop", "setdefault"}
+_ALIKE = 0.8
+
+
+def check(package: Package) -> Hits:
+    """Look for keys that are nearly those of a request, where the right one is read nowhere."""
+    if not any(package.mentions(word) for word in ("req", "prompts", "extra_args")):
+        return
+    side = side_of(package, "rollout")
+    reads = [(f, node, key) for f in side.functions if f.file in package.files for node, key in _read(f)]
+    near = {key: [right for right in KEYS if _near(key, right)] for key in {key for _, _, key in reads} - {*KEYS}}
+    strange = [(function, node, key) for function, node, key in reads if near.get(key)]
+    written = {n.value for f in side.functions for n in f.file.index.nodes(ast.Constant, f.node)} if strange else set()
+    for function, node, key in strange:
+        meant = max(near[key], key=lambda right: SequenceMatcher(None, key, right).ratio())
+        if meant not in written and not _made_here(package, key, node):
+            yield Hit(function.file, node, f"no request carries {key!r}", f"read {meant!r}")
+
+
+def _read(function: FunctionModel) -> list[tuple[ast.expr, str]]:
+    """Return the keys that a function reads of dictionaries, with the expressions that name them."""
+    index, found = function.file.index, []
+    for call in function.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _READING and call.args:
+            found.append(call.args[0])
+        elif isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) > 1:
+            found.append(call.args[1])
+    found += [n.slice for n in index.nodes(ast.Subscript, function.node) if isinstance(n.ctx, ast.Load)]
+    found += [
+        node.left
+        for node in index.nodes(ast.Compare, function.node)
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)) and len(node.ops) == 1
+    ]
+    texts = [node for node in found if isinstance(node, (ast.Constant, ast.Name, ast.Attribute))]
+    pairs = [(node, node.value if isinstance(node, ast.Constant) else function.file.value(node)) for node in texts]
+    return [(node, key) for node, key in pairs if isinstance(key, str) and key.isidentifier()]
+
+
+def _made_here(package: Package, key: str, read: ast.expr) -> bool:
+    """Whether a key is written somewhere in the package: it is the package's own then."""
+    for file in package.files:
+        for node in file.index.nodes(ast.Constant):
+            if node.value != key or node is read:
+                continue
+            parent = file.index.parent(node)
+            if isinstance(parent, ast.Dict) or (
+                isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+            ):
+                return True
+    return False
+
+
+def _near(key: str, right: str) -> bool:
+    """Whether a key may stand for another one: most of its words, or nearly its letters."""
+    mine, wanted = set(key.split("_")), set(right.split("_"))
+    if len(mine & wanted) >= 2 and (mine < wanted or wanted < mine):
+        return True
+    # Two names that are alike share the beginning of a word, and are about as long.
+    alike = abs(len(key) - len(right)) <= 4 and any(a[:3] == b[:3] for a in mine for b in wanted)
+    return alike and SequenceMatcher(None, key, right).ratio() >= _ALIKE
+
+
+_BOTH = """        if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:
+            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])
+"""
+FAILING = (
+    Example(
+        "ids under a short name",
+        {
+            "rollout": [
+                (
+                    _BOTH,
+                    _BOTH.replace('get("prompt_token_ids")', 'get(«"prompt_ids"»)').replace(
+                        '["prompt_token_ids"]', '[«"prompt_ids"»]'
+                    ),
+                )
+            ]
+        },
+        also=("OSC305",),
+    ),
+    Example(
+        "one letter less",
+        {
+            "rollout": [
+                (
+                    _BOTH,
+                    _BOTH.replace('get("prompt_token_ids")', 'get(«"prompt_token_id"»)').replace(
+                        '["prompt_token_ids"]', '[«"prompt_token_id"»]'
+                    ),
+                )
+            ]
+        },
+        also=("OSC305",),
+    ),
+    Example(
+        "through a constant",
+        {
+            "rollout": [
+                (
+                    _BOTH,
+                    _BOTH.replace('"prompt_token_ids")', "«COLUMN»)").replace('["prompt_token_ids"]', "[«COLUMN»]"),
+                ),
+                ("class _StepOutput", 'COLUMN = "token_ids"\n\n\nclass _StepOutput'),
+            ]
+        },
+        also=("OSC305",),
+    ),
+    Example(
+        "the size of the window",
+        {"rollout": [('extra_args.get("sde_window_size")', 'extra_args.get(«"window_size"»)')]},
+        also=("OSC306",),
+    ),
+    Example(
+        "the range of the window",
+        {"rollout": [('extra_args.get("sde_window_range")', 'extra_args.get(«"window_range"»)')]},
+        also=("OSC306",),
+    ),
+    Example(
+        "the choice of log-probs",
+        {"rollout": [('extra_args.get("logprobs", True)', 'extra_args.get(«"log_probs"», True)')]},
+    ),
+)
+PASSING = (
+    Example("as they are called"),
+    Example(
+        "another spelling beside the right one", {"rollout": [(_BOTH, _BOTH + '        prompt.get("prompt_ids")\n')]}
+    ),
+    Example(
+        "a key of its own",
+        {
+            "rollout": [
+                ('prompt["prompt_token_ids"])', 'prompt["window_size"])'),
+                (_BOTH[:20], '        prompt["window_size"] = prompt.get("prompt_token_ids")\n' + _BOTH[:20]),
+            ]
+        },
+        also=("OSC305", "OSC312"),
+    ),
+    Example("of diffusers", base="diffusers"),
+)

@@ -1,0 +1,69 @@
+"""What a port was made from, so that it is not made again from something else under the same version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import ScaffoldError
+
+if TYPE_CHECKING:
+    from scaffold.spec import IntegrationSpec
+    from scaffold.upstream import UpstreamSource
+
+
+def digest(source: UpstreamSource, files: Iterable[str]) -> str:
+    """Return the SHA-256 of files of a version, by their names.
+
+    Raises:
+        ScaffoldError: one of them is not there.
+    """
+    found = hashlib.sha256()
+    for path in sorted(set(files)):
+        text = source.read(path).encode()
+        found.update(f"{path} {len(text)}\n".encode() + text)
+    return found.hexdigest()
+
+
+def origin_of(spec: IntegrationSpec) -> UpstreamSource:
+    """Return the version of vllm-omni that a ported package was made from.
+
+    Raises:
+        ScaffoldError: it cannot be had, or what has its number now is other code than was ported.
+    """
+    from scaffold.upstream import locate
+
+    version: Any = spec.value("upstream.version")
+    if not isinstance(version, str) or version.startswith("from "):
+        raise ScaffoldError(
+            f"the denoiser was ported {version or 'from an unknown version'}, which is no version that can be fetched",
+            hint="give --vllm-omni VERSION|WHEEL|DIR instead of --spec",
+        )
+    source = locate(version)
+    refuse_other_code(spec, source, "--vllm-omni, and without --spec")
+    return source
+
+
+def refuse_other_code(spec: IntegrationSpec, source: UpstreamSource, flag: str) -> None:
+    """Raise `ScaffoldError` where a ported package was made from other code than the version at hand holds.
+
+    Args:
+        spec: the package's; one that is not ported fits every source.
+        source: what is taken for the version that it was made from.
+        flag: how the user names the right one.
+    """
+    recorded = spec.value("port.source_digest")
+    files = [str(path) for path in spec.value("port.derived_from") or []]
+    if recorded is not None and recorded != _digest_of(source, files):
+        raise ScaffoldError(
+            f"the denoiser was ported from other code than that of vllm-omni {source.label}",
+            hint=f"name the wheel or folder that it was made from with {flag}",
+        )
+
+
+def _digest_of(source: UpstreamSource, files: list[str]) -> str | None:
+    try:
+        return digest(source, files)
+    except ScaffoldError:
+        return None

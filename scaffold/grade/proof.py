@@ -1,0 +1,36 @@
+"""Which ported packages were run: nothing left to write is not enough for `complete`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from scaffold.resources import presets_root
+
+if TYPE_CHECKING:
+    from scaffold.inspect import Report
+
+RUN = "its denoiser is ported, and tests have run it with this version"
+NOT_RUN = "nothing is left to write, and no test runs it with this version: `omni-scaffold verify --level rollout` does"
+
+
+def is_proven(report: Report, port: Mapping[str, Any]) -> bool:
+    """Whether `check` and both levels of `verify` were shown to pass on what `new` renders of a pipeline.
+
+    Args:
+        report: of the pipeline.
+        port: the section of the spec; other code under the same version was not run.
+    """
+    key = report.value("detail.pipeline.registry_key")
+    digest = proofs().get(report.upstream.version or "", {}).get(str(key))
+    return digest is not None and digest == port.get("source_digest")
+
+
+@cache
+def proofs() -> dict[str, dict[str, str]]:
+    """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
+    import tomli
+
+    data = tomli.loads((presets_root() / "proofs" / "ported.toml").read_text(encoding="utf-8"))
+    return {str(version): dict(pipelines) for version, pipelines in data.items()}

@@ -1,0 +1,130 @@
+"""The expression that makes one prediction of several: what a package computes in place of the pipeline."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from scaffold.inspect.denoiser import find_denoiser
+from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.guidance_conditions import UnclearError
+from scaffold.inspect.guidance_expression import CONDITIONAL, UNCONDITIONAL, Writer
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.trace import CallRecord
+
+ORDER = 4
+KEYS = ("detail.cfg.combination",)
+MOST = 3
+"""Predictions that a package has room for."""
+# What stands for the predictions where the expression is computed to see what it does: no sum of them is another.
+_PROBES = (math.e, math.pi, math.sqrt(2.0), math.sqrt(3.0), math.log(2.0))
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """``text`` over ``conditional``, ``unconditional`` and ``guidance``; how many ``unconditional``; ``settings``.
+
+    One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
+    ``neutral`` the conditional one is left. A setting has a ``name``, a ``default`` and ``others``, names that the
+    pipeline asks next.
+    """
+    loop = program.denoising
+    if loop is None or loop.model_output is None or loop.sample is None:
+        return {}
+    writer = Writer(loop, _calls(program, loop))
+    try:
+        tree = writer.tensor(loop.model_output, {})
+    except UnclearError:
+        return {}
+    if isinstance(tree, ast.UnaryOp):
+        tree = tree.operand  # a sign that the velocity has already
+    used = sorted({int(n.id[1:]) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id[1:].isdigit()})
+    read = {n.slice.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)}
+    settings = [setting for setting in writer.settings if setting["name"] in read]
+    if not 2 <= len(used) <= MOST or not settings or any(s["default"] is None for s in settings):
+        return {}
+    first = _conditional(tree, used)
+    if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
+        return {}
+    index, neutral = first
+    text = ast.unparse(_named(tree, index, used))
+    value = {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
+    return {KEYS[0]: fact(value, writer.places)}
+
+
+def _calls(program: Program, loop: Denoising) -> list[CallRecord]:
+    """The calls of the denoiser in the loop."""
+    found = find_denoiser(program)
+    if found is None:
+        return []
+    records = [r for r in program.trace.calls if loop.number in r.loops and r.method == found.record.method]
+    return [r for r in records if r.receiver is found.record.receiver and r.receiver is not None]
+
+
+def _conditional(tree: ast.expr, used: list[int]) -> tuple[int, float] | None:
+    """The prediction that is left where nothing guides, and the value of all scales there, which is 1 or 0."""
+    for scale in (1.0, 0.0, 2.5):
+        value = _computed(tree, scale, _PROBES[:1])
+        if value is None or not math.isclose(value, _PROBES[0], rel_tol=1e-9):
+            return None  # predictions that agree are not left as they are
+    for scale in (1.0, 0.0):
+        value = _computed(tree, scale)
+        for index in used:
+            if value is not None and math.isclose(value, _PROBES[index % len(_PROBES)], rel_tol=1e-12):
+                return index, scale
+    return None
+
+
+def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -> float | None:
+    """The expression with numbers for its predictions, and one for every setting; a renormalised one is itself."""
+    inner: list[float | None]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return float(node.value)
+    if isinstance(node, ast.Name):
+        return probes[int(node.id[1:]) % len(probes)]
+    if isinstance(node, ast.Subscript):
+        return scale
+    if isinstance(node, ast.IfExp):
+        return _computed(node.orelse, scale, probes)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _computed(node.operand, scale, probes)
+        return None if value is None else -value
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        inner = [_computed(a, scale, probes) for a in node.args]
+        if name == "lerp" and len(inner) == 3 and None not in inner:
+            start, end, weight = (float(v or 0.0) for v in inner)
+            return start + weight * (end - start)
+        return abs(inner[0]) if name == "vector_norm" and inner and inner[0] is not None else None
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _computed(node.left, scale, probes), _computed(node.right, scale, probes)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Div):
+        return left / right if right else None
+    signs = {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right}
+    return signs.get(type(node.op))
+
+
+class _Names(ast.NodeTransformer):
+    def __init__(self, first: int, used: list[int]) -> None:
+        rest = [index for index in used if index != first]
+        self.names: dict[str, ast.expr] = {f"p{first}": ast.Name(CONDITIONAL, ast.Load())}
+        for place, index in enumerate(rest):
+            entry: ast.expr = ast.Name(UNCONDITIONAL, ast.Load())
+            if len(rest) > 1:
+                entry = ast.Subscript(entry, ast.Constant(place), ast.Load())
+            self.names[f"p{index}"] = entry
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self.names.get(node.id, node)
+
+
+def _named(tree: ast.expr, first: int, used: list[int]) -> ast.expr:
+    """The expression with the predictions under the names that they have in a package."""
+    named = _Names(first, used).visit(tree)
+    assert isinstance(named, ast.expr)
+    return ast.fix_missing_locations(named)

@@ -1,0 +1,35 @@
+"""What a function gives back, of several ``return`` statements under conditions."""
+
+from __future__ import annotations
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program.algebra import join
+from scaffold.inspect.program.trace import Conditions
+from scaffold.inspect.program.values import Value
+
+Return = tuple[Value, Conditions]
+MAX_WAYS = 8
+"""How many statements are put in order by their conditions."""
+
+
+def merged(returns: list[Return], at: Evidence | None) -> Value:
+    """Return the alternatives, with the conditions that choose between them where these are plain."""
+    if len(returns) == 2:
+        path = returns[0][1]
+        return join([value for value, _ in returns], path[-1][0] if path else None, at)
+    nested = _nested(returns, at) if len(returns) <= MAX_WAYS else None
+    return nested if nested is not None else join([value for value, _ in returns], None, at)
+
+
+def _nested(returns: list[Return], at: Evidence | None) -> Value | None:
+    """Nested alternatives for ``if a: return x``, ``if b: return y``, ``return z``; None where it is not so plain."""
+    (value, path), rest = returns[0], returns[1:]
+    if not rest:
+        return value
+    if len(path) != 1 or path[0][1] is not True or any(p[:1] != ((path[0][0], False),) for _, p in rest[:-1]):
+        return None
+    last = rest[-1][1]
+    if last and last[:1] != ((path[0][0], False),):
+        return None
+    behind = _nested([(v, p[1:]) for v, p in rest], at)
+    return join([value, behind], path[0][0], at) if behind is not None else None

@@ -1,0 +1,140 @@
+"""Expressions about layers of the engine's: their attributes, their calls, the plain ones that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from scaffold.port.blocks import code
+from scaffold.port.deciding import Deciding
+from scaffold.port.layer import Arguments, Built, UnsupportedError
+from scaffold.port.layers import kind_of
+from scaffold.port.names import Scope
+
+if TYPE_CHECKING:
+    from scaffold.port.classes import ClassEntry, HeldLayer
+    from scaffold.port.engine import Engine
+
+
+class LayerExpressions(Deciding):
+    """Rewrites what one function does with layers; ``lost`` are names whose values are not carried over."""
+
+    def __init__(self, engine: Engine, scope: Scope, owner: ClassEntry | None, known: dict[str, object]) -> None:
+        super().__init__(known)
+        self.engine, self.scope, self.owner = engine, scope, owner
+        self.lost: set[str] = set()
+
+    def _held(self, node: cst.BaseExpression) -> HeldLayer | None:
+        """Return the layer of the engine's that an expression such as ``self.proj`` means."""
+        if not isinstance(node, cst.Attribute):
+            return None
+        if isinstance(node.value, cst.Name) and node.value.value == "self" and self.owner is not None:
+            return self.engine.layer(self.owner, node.attr.value)
+        if isinstance(node.value, cst.Name) and self.scope.origin(node.value.value) is not None:
+            return None
+        return self.engine.layer_anywhere(node.attr.value)
+
+    def _layer_attribute(self, node: cst.Attribute, held: HeldLayer) -> cst.BaseExpression:
+        name, built = node.attr.value, held.built
+        assert isinstance(node.value, cst.Attribute)
+        base = self.rewrite(node.value.value)
+        if name in built.reads:
+            return cst.Attribute(base, cst.Name(f"{held.attribute}_{name}"))
+        fixed = self._fixed(node, "")
+        if fixed is not None:
+            return fixed
+        part = built.parts[0][0] if built.fused else held.attribute
+        if built.fused and name not in ("weight",):
+            self.problems.append(f"{name} of the fused layer {held.attribute}")
+        layer = cst.Attribute(base, cst.Name(part or held.attribute))
+        return cst.Attribute(layer, cst.Name(built.renames.get(name, name)))
+
+    def _fixed(self, node: cst.BaseExpression, call: str) -> cst.BaseExpression | None:
+        """Return the literal for ``self.attn.backend.name`` where it is known, whatever is behind the layer."""
+        text, inner = "", node
+        while isinstance(inner, cst.Attribute):
+            held = self._held(inner.value)
+            text = f".{inner.attr.value}{text}"
+            if held is not None:
+                literal = held.built.fixed.get(text[1:] + call)
+                if literal is None:
+                    return None
+                self.decided = True
+                return cst.parse_expression(literal)
+            inner = inner.value
+        return None
+
+    def layer_call(self, node: cst.BaseExpression) -> tuple[cst.BaseExpression, HeldLayer] | None:
+        """Return the call of a layer that the port makes otherwise, without the pair around its result."""
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return None
+        held = self._held(node.func)
+        if held is None:
+            return None
+        base = self.rewrite(node.func.value)
+        args = [self._argument(argument) for argument in node.args]
+        if not held.built.fused:
+            return cst.Call(cst.Attribute(base, cst.Name(held.attribute)), args), held
+        calls = [cst.Call(cst.Attribute(base, cst.Name(str(name))), args) for name, _ in held.built.parts]
+        joined = ", ".join(code(call) for call in calls)
+        torch = self.engine.library("torch")
+        return cst.parse_expression(f"{torch}.cat(({joined}), dim=-1)"), held
+
+    def _argument(self, node: cst.Arg) -> cst.Arg:
+        return node.with_changes(value=self.rewrite(node.value))
+
+    def _made(self, path: str, node: cst.Call) -> cst.BaseExpression:
+        try:
+            built = self.build(path, node, None)
+        except UnsupportedError as error:
+            self.problems.append(str(error))
+            return node
+        if built.fused or built.pairs:
+            self.problems.append(f"{path.rpartition('.')[2]} made elsewhere than for an attribute")
+            return node
+        return cst.parse_expression(built.parts[0][1])
+
+    def build(self, path: str, node: cst.Call, attribute: str | None) -> Built:
+        """Return what stands for a layer, its arguments rewritten.
+
+        Raises:
+            UnsupportedError: it has no counterpart.
+        """
+        kind = kind_of(path)
+        assert kind is not None
+        if any(argument.star for argument in node.args):
+            raise UnsupportedError("arguments that are unpacked")
+        dropped = ("quant_config", "prefix")
+        given: list[str] = []
+        keywords: dict[str, str] = {}
+        for argument in node.args:
+            if argument.keyword is None:
+                given.append(code(self.rewrite(argument.value)))
+            elif argument.keyword.value not in dropped:
+                keywords[argument.keyword.value] = code(self.rewrite(argument.value))
+        arguments = Arguments(tuple(given), keywords, path.rpartition(".")[2])
+        return kind.build(arguments, self.engine.site(self.scope.info.name, self.owner, attribute))
+
+    def visit_Subscript(self, node: cst.Subscript) -> bool:
+        return self._first_of_pair(node) is None
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        held = self._first_of_pair(original_node)
+        if held is None:
+            return updated_node
+        called = self.layer_call(original_node.value)
+        assert called is not None
+        return called[0]
+
+    def _first_of_pair(self, node: cst.Subscript) -> HeldLayer | None:
+        """Return the layer of ``self.proj(x)[0]``."""
+        if not isinstance(node.value, cst.Call) or not isinstance(node.value.func, cst.Attribute):
+            return None
+        held = self._held(node.value.func)
+        return held if held is not None and held.built.pairs and _is_first(node.slice) else None
+
+
+def _is_first(slices: Sequence[cst.SubscriptElement]) -> bool:
+    return len(slices) == 1 and isinstance(slices[0].slice, cst.Index) and code(slices[0].slice.value) == "0"

@@ -1,0 +1,35 @@
+"""The branch without the prompt is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.contracts.cfg_branches import _idle
+from scaffold.verify.formulas import relative
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.subject import PROMPTS
+
+
+def run(subject: Any) -> Measured:
+    """The unconditional velocity must not follow the prompt; both branches must get a gradient."""
+    module = subject.new_module()
+    settings = subject.settings()
+    trajectory = subject.trajectory(len(PROMPTS), settings)
+    inputs, negative = subject.inputs(module, settings=settings, trajectory=trajectory)
+    if negative is None:
+        raise NotDrivableError("the rollout ran no unconditional branch")
+    others = [*PROMPTS[1:], PROMPTS[0]]
+    with torch.no_grad():
+        conditional, unconditional = subject.velocity(module, inputs), subject.velocity(module, negative)
+        elsewhere = subject.velocity(module, subject.inputs(module, others, trajectory=trajectory)[1])
+    value = relative(elsewhere, unconditional)
+    problems = []
+    if not relative(conditional, unconditional) > 1e-5:
+        problems.append("both branches predict the same velocity: guidance does nothing")
+    problems += _idle(subject)
+    floor = noise_floor(subject, module)
+    line = f"another prompt moves the unconditional velocity by {value:.1e} relative"
+    return Measured(line, problems, value, limit_for(floor), "relative", floor)

@@ -1,0 +1,45 @@
+"""Guidance against the formula in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.verify.contracts.cfg_formula import LIMIT
+from scaffold.verify.formulas import relative, transition
+from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.stand_in_velocity import TwoBranches
+
+_FORMULAS = {
+    "u+s(c-u)": lambda c, u, s: u + s * (c - u),
+    "c+s(c-u)": lambda c, u, s: c + s * (c - u),
+    "c+(s-1)(c-u)": lambda c, u, s: c + (s - 1) * (c - u),
+}
+
+
+def run(subject: Any) -> Measured:
+    """The mean of each step shows the velocity that training makes of two known branches."""
+    section, guided = subject.spec.get("guidance", {}), subject.recording["guided"]
+    formula = _FORMULAS.get(section.get("formula") or "")
+    if formula is None or not guided:
+        raise NotDrivableError("the pipeline has no guidance scale" if not guided else "the formula is none of three")
+    worst, where = 0.0, ""
+    for scale, sample in guided.items():
+        settings = subject.settings(**{section["scale"]: scale})
+        sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
+        latents, timesteps = subject.trajectory_of([sample])
+        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        for step in (0, 1, 3):
+            inputs, negative = subject.inputs_of(None, [sample], step=step, **{section["scale"]: scale})
+            module = TwoBranches(subject, negative)
+            result = subject.training.forward_and_sample_previous_step(
+                module, subject.scheduler(settings), settings, inputs, negative, recorded, step
+            )
+            c = module.conditional[-1].double()
+            velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
+            levels = (sigmas[step], sigmas[step + 1], sigmas[1])
+            mean, _ = transition("sde", latents[:, step], velocity, levels, settings.algo.noise_level)
+            difference = relative(result[1], mean)
+            if difference > worst or difference != difference:
+                worst, where = difference, f" with a scale of {scale:g} at step {step}"
+    told = where if worst > LIMIT else f", {section['formula']}"
+    return Measured(f"{worst:.1e} from the formula{told}", (), worst, LIMIT, "relative", 2e-7)

@@ -1,0 +1,41 @@
+"""Loading maps the checkpoint instead of copying it."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scaffold.verify.contracts.loading_memory import LIMIT, _Allocations
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.checkpoint import load
+
+
+def run(subject: Any) -> Measured:
+    """Count what loading allocates beside the tables that the denoiser computes when it is built.
+
+    In a tiny denoiser those are as large as its weights; they do not grow with the checkpoint.
+    """
+    state = subject.new_module().state_dict()
+    writer = subject.checkpoint_writer()
+    size = sum(state[name].numel() * state[name].element_size() for name in writer.names)
+    stem = f"{subject.name}.{subject.spec['names']['model']}"
+    weights: Any = importlib.import_module(f"{stem}_weights")
+    denoiser: Any = importlib.import_module(f"{stem}_denoiser")
+    with tempfile.TemporaryDirectory() as folder:
+        writer.write(Path(folder), state)
+        with _Allocations() as built, weights.parameters_on_meta():
+            denoiser.build_denoiser(weights.EngineConfig(folder, torch.float32))
+        with _Allocations() as seen:
+            load(subject, Path(folder))
+    value = max(0, seen.bytes - built.bytes) / size
+    return Measured(
+        f"{value:.2f} times the checkpoint's size is allocated, {built.bytes:,} bytes of computed tables aside",
+        (),
+        value,
+        LIMIT,
+        "checkpoints",
+    )

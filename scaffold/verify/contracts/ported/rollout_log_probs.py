@@ -1,0 +1,23 @@
+"""The log-probs that the real pipeline's rollout recorded are those that training recomputes here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.verify.contracts.rollout_log_probs import LIMIT
+from scaffold.verify.measured import Measured
+
+
+def run(subject: Any) -> Measured:
+    """Recompute a rollout of each SDE type with the weights that it was made with."""
+    module = subject.new_module()
+    worst, where = 0.0, ""
+    series: dict[str, list[float]] = {}
+    for kind, sample in subject.recording["kinds"].items():
+        settings = subject.settings(sde_type=kind, noise_level=subject.recording["noise_level"])
+        again = subject.recomputed(module, [sample], settings)[0]
+        difference = float((again - sample["log_probs"]).abs().max())
+        series |= {f"{kind}, rollout": sample["log_probs"].tolist(), f"{kind}, training": again.tolist()}
+        if difference > worst or difference != difference:
+            worst, where = difference, f" ({kind})"
+    return Measured(f"{worst:.1e} apart{where}", (), worst, LIMIT, "absolute", 6e-8, series)

@@ -1,0 +1,78 @@
+"""Real rollouts for level ``contract``: what a ported denoiser is given, only its own pipeline knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.recipe import Recipe
+    from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+
+FILE = "recording.pt"
+# Three of different lengths, then three of one length, in bytes, which is what the tiny tokenizer counts.
+RAGGED = ("a red fox", "portrait of an old sailor, oil on canvas, three bottles behind him", "two cats asleep")
+EQUAL = ("four green boats", "four black doors", "a very long road")
+COUNTS = (2, 3, 4, 9, 28)
+RANKS, SEEDS = range(6), range(2)
+
+
+def record(bench: Bench, folder: Path) -> None:
+    """Write ``recording.pt``: plain values and tensors.
+
+    ``samples`` under the default settings, ``guided`` one by scale, ``schedules`` noise levels by the number of steps
+    asked for, ``windows`` first noise levels by rank, ``size`` what a request asks for.
+    """
+    import torch
+
+    recipe = bench.recipe
+    content = {
+        "samples": [_plain(sample) for sample in bench.roll_out(recipe, (*RAGGED, *EQUAL))],
+        "kinds": {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")},
+        "guided": dict(_guided(bench)),
+        "schedules": dict(_schedules(bench)),
+        "windows": [[float(t) for t in found] for found in _windows(bench)],
+        "size": {"height": recipe.height, "width": recipe.width, "num_frames": recipe.num_frames},
+        "steps": recipe.num_inference_steps,
+        "noise_level": recipe.noise_level,
+    }
+    torch.save(content, folder / FILE)
+
+
+def _one(bench: Bench, recipe: Recipe) -> Trajectory:
+    return bench.roll_out(recipe, RAGGED[:1])[0]
+
+
+def _plain(sample: Trajectory) -> dict[str, Any]:
+    kept = {"latents": sample.latents, "timesteps": sample.timesteps, "log_probs": sample.log_probs}
+    return {**kept, "extra": dict(sample.extra)}
+
+
+def _guided(bench: Bench) -> Iterator[tuple[float, dict[str, Any]]]:
+    """One sample without guidance, one with less than the package's own, and one with more."""
+    scale = bench.task.facts["guidance"]["scale"]
+    for value in () if scale is None else (1.0, 1.0 + (scale - 1.0) / 2, scale + 1.0):
+        yield value, _plain(_one(bench, bench.guided(value)))
+
+
+def _schedules(bench: Bench) -> Iterator[tuple[int, list[float]]]:
+    for count in COUNTS:
+        sample = _one(bench, replace(bench.recipe, num_inference_steps=count))
+        yield count, [float(value) for value in sample.timesteps]
+
+
+def _windows(bench: Bench) -> Iterator[list[float]]:
+    """Noise level at which the window begins, for each rank and several requests; windows of two."""
+    count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
+    recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
+    before = os.environ["LOCAL_RANK"]
+    try:
+        for rank in RANKS:
+            os.environ["LOCAL_RANK"] = str(rank)
+            yield [float(bench.roll_out(recipe, RAGGED[:1], seed=seed)[0].timesteps[0]) for seed in SEEDS]
+    finally:
+        os.environ["LOCAL_RANK"] = before

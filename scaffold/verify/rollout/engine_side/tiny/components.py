@@ -1,0 +1,248 @@
+"""Components that a pipeline loads: where one is missing, a tiny one of its class is written before it is loaded.
+
+The pipeline's own constructor runs and decides by itself which component it loads, of which class, from where. Nothing
+is known here of any pipeline; the libraries' own classes say how an instance is made and saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from scaffold.verify.rollout.engine_side.tiny import text
+from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk
+
+MOST_STATES = 64
+LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
+TOKENIZER = "tokenizer.json"
+SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
+# Class that has the loading method, and the file that shows that a component is there.
+_OWNERS = (
+    ("transformers", "PreTrainedModel", "config.json"),
+    ("transformers", "PreTrainedTokenizerBase", TOKENIZER),
+    ("transformers", "AutoTokenizer", TOKENIZER),
+    ("transformers", "ProcessorMixin", TOKENIZER),
+    ("diffusers", "ModelMixin", "config.json"),
+    ("diffusers", "SchedulerMixin", "scheduler_config.json"),
+)
+
+
+class NotGrownError(Exception):
+    """A component cannot be made tiny; the text says which and why."""
+
+
+class Components:
+    """Writes components into a checkpoint when they are asked for.
+
+    Args:
+        folder: the checkpoint.
+        sources: texts of the pipeline's modules, which spell out special tokens.
+        given: settings of components by their folders, from ``scaffold.toml``.
+        dtype: of their weights.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: Sequence[str],
+        given: dict[str, dict[str, Any]],
+        dtype: torch.dtype,
+    ) -> None:
+        self.folder, self.sources, self.given = folder, list(sources), given
+        self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
+        self.dtype = dtype
+        self.scale = ENCODER
+        self.written: dict[Path, str] = {}
+
+    def fit(self, error: Exception) -> bool:
+        """Make encoders of as many layers as a pipeline wants hidden states, where that is what failed.
+
+        Returns:
+            Whether anything was changed: encoders that were written are gone, and are written anew when asked for.
+        """
+        sizes = re.search(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", str(error))
+        states = self.scale.layers + 1  # those between the layers, and the first
+        wanted = {int(size) for size in sizes.groups()} - {states} if sizes and str(states) in sizes.groups() else set()
+        if len(wanted) != 1 or not 1 < max(wanted) <= MOST_STATES:
+            return False
+        self.scale = replace(self.scale, layers=wanted.pop() - 1)
+        for folder in [folder for folder, kind in self.written.items() if kind == "encoder"]:
+            shutil.rmtree(folder)
+            del self.written[folder]
+        return True
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer every ``from_pretrained`` inside the block."""
+        with contextlib.ExitStack() as stack:
+            for library, name, file in _OWNERS:
+                owner = getattr(importlib.import_module(library), name)
+                original = inspect.getattr_static(owner, "from_pretrained").__func__
+                if name == "PreTrainedTokenizerBase":
+                    self._load_tokenizer = original
+                replaced = classmethod(self._answering(original, file))
+                stack.enter_context(mock.patch.object(owner, "from_pretrained", replaced))
+            yield
+
+    def _answering(self, original: Callable[..., Any], file: str) -> Callable[..., Any]:
+        def from_pretrained(cls: Any, path: Any = None, *args: Any, **kwargs: Any) -> Any:
+            folder = self._place(path, kwargs.get("subfolder"))
+            if folder is None:
+                return original(cls, path, *args, **kwargs)
+            if not (folder / file).is_file():
+                self._write(cls, folder)
+            if file == TOKENIZER and "ProcessorMixin" not in _kinds(cls):
+                # Classes of tokenizers build their own from a vocabulary; this one brings all that it does.
+                from transformers import PreTrainedTokenizerFast
+
+                return self._load_tokenizer(PreTrainedTokenizerFast, folder)
+            if not Path(str(path)).is_dir():  # one of a hub, which this machine does not ask
+                path = folder
+                kwargs.pop("subfolder", None)
+            return original(cls, path, *args, **kwargs)
+
+        return from_pretrained
+
+    def _place(self, path: Any, subfolder: str | None) -> Path | None:
+        """Folder of a component below the checkpoint; None for one that lies elsewhere on this machine."""
+        if path is None:
+            return None
+        place = Path(str(path))
+        if not place.is_absolute() and not place.exists():
+            place = self.folder / "hub" / place
+        elif self.folder not in (place, *place.parents):
+            return None
+        return place / subfolder if subfolder else place
+
+    def _write(self, cls: Any, folder: Path) -> None:
+        kinds = _kinds(cls)
+        folder.mkdir(parents=True, exist_ok=True)
+        given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
+        try:
+            if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
+                self._tokenizer().save_pretrained(folder)
+            elif "ProcessorMixin" in kinds:
+                self._processor(cls).save_pretrained(folder)
+            elif "PreTrainedModel" in kinds:
+                self._encoder(cls, given).to(self.dtype).save_pretrained(folder)
+            elif "SchedulerMixin" in kinds:
+                cls(**given).save_pretrained(folder)
+            elif "ModelMixin" in kinds:
+                self._autoencoder(cls, given).to(self.dtype).save_pretrained(folder)
+            else:
+                raise NotGrownError("its class is not known")
+        except Exception as error:
+            where = folder.relative_to(self.folder)
+            line = " ".join(str(error).split())[:300]
+            raise NotGrownError(f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line}") from error
+        self.written[folder] = "encoder" if "PreTrainedModel" in kinds else cls.__name__
+
+    def _tokenizer(self) -> Any:
+        return text.tokenizer(text.special_tokens(self.sources))
+
+    def _processor(self, cls: Any) -> Any:
+        """A processor of its parts: our tokenizer, and of everything else the default of the same model."""
+        model = cls.__module__.split(".")[-2]
+        self.sources.append(inspect.getsource(importlib.import_module(cls.__module__)))
+        parts: dict[str, Any] = {}
+        for name in cls.get_attributes():
+            if name == "tokenizer":
+                parts[name] = self._tokenizer()
+                continue
+            module = importlib.import_module(f"transformers.models.auto.{_AUTO[name]}")
+            found = getattr(module, f"{name.upper()}_MAPPING_NAMES")[model]
+            parts[name] = getattr(importlib.import_module("transformers"), _flat(found)[0])()
+        made = cls(**parts)
+        made.chat_template = made.tokenizer.chat_template
+        return made
+
+    def _encoder(self, cls: Any, given: dict[str, Any]) -> Any:
+        tokenizer = self._tokenizer()
+        plain = cls.config_class().to_dict()
+        if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
+            plain = _sectioned(plain)
+        values = _tokens({**shrunk(plain, self.scale), **given}, tokenizer)
+        model = cls(cls.config_class.from_dict(values))
+        return randomised(model)
+
+    def _autoencoder(self, cls: Any, given: dict[str, Any]) -> Any:
+        parameters = inspect.signature(cls.__init__).parameters
+        values = {n: p.default for n, p in parameters.items() if p.default is not p.empty and p.kind != p.VAR_KEYWORD}
+        small: dict[str, Any] = {
+            name: 8 for name in ("base_dim", "decoder_base_dim") if isinstance(values.get(name), int)
+        }
+        if len(values.get("block_out_channels") or ()) == 1:
+            small |= {"block_out_channels": (8,) * LEVELS, "norm_num_groups": 4, "layers_per_block": 1}
+            small |= {name: values[name] * LEVELS for name in ("down_block_types", "up_block_types")}
+        if self.channels and "latent_channels" in values:
+            small["latent_channels"] = self.channels
+        return randomised(cls(**{name: value for name, value in {**small, **given}.items() if name in values}))
+
+
+def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which rotary positions of three axes have their sections, which a class may leave out by default."""
+    found = {n: _sectioned(v) if isinstance(v, dict) else v for n, v in values.items()}
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(found.get(name), dict):
+            found[name] = {SECTIONS: [1, 1, 1], **found[name]}
+    return found
+
+
+def _kinds(cls: Any) -> set[str]:
+    return {base.__name__ for base in cls.__mro__}
+
+
+_AUTO = {
+    "image_processor": "image_processing_auto",
+    "video_processor": "video_processing_auto",
+    "feature_extractor": "feature_extraction_auto",
+}
+
+
+def _flat(found: Any) -> list[Any]:
+    if isinstance(found, dict):
+        found = list(found.values())
+    if isinstance(found, list | tuple):
+        return [item for part in found for item in _flat(part)]
+    return [] if found is None else [found]
+
+
+def _tokens(values: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Sizes of vocabularies and ids of tokens that fit the tokenizer."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            found[name] = _tokens(value, tokenizer)
+        elif name == "vocab_size":
+            found[name] = len(tokenizer)
+        elif name.endswith("token_id") and isinstance(value, int) and value >= len(tokenizer):
+            named = name.removesuffix("_token_id")
+            texts = (f"<|{named}|>", f"<|{named}_pad|>", f"<{named}>")
+            known = [text for text in texts if text in tokenizer.get_vocab()]
+            found[name] = tokenizer.convert_tokens_to_ids(known[0]) if known else len(tokenizer) - 1
+        else:
+            found[name] = value
+    return found
+
+
+def randomised(module: Any) -> Any:
+    """Give every parameter a seeded value that matters; vectors of ones stay near one."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim < 2:
+                parameter.copy_((1.0 if bool((parameter == 1).all()) else 0.0) + 0.1 * noise)
+            else:
+                parameter.copy_(noise * (parameter[0].numel() ** -0.5))
+    return module.eval()

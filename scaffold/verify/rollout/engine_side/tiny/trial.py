@@ -1,0 +1,57 @@
+"""The first request to a tiny checkpoint: finds out what else it takes to go through."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from scaffold.verify.rollout.engine_side.engine import Engine
+from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
+from scaffold.verify.rollout.engine_side.recipe import Recipe
+from scaffold.verify.rollout.engine_side.tiny.checkpoint import Growing
+from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
+
+TRIALS = 5
+
+
+def first_request(
+    engine: Engine, checkpoint: Growing, recipe: Recipe, facts: dict[str, Any], prompts: PromptForm
+) -> Recipe:
+    """Send requests until one goes through: bare, then with what the pipeline takes beside a prompt.
+
+    Args:
+        engine: its ``media`` are set where a request needs them.
+        checkpoint: changed where an error says what the pipeline wants.
+        recipe: what is asked for.
+        facts: ``frames``, ``media`` and the request that ``scaffold.toml`` gives, see ``ported_facts``.
+        prompts: make the ids of a text.
+
+    Returns:
+        The recipe with the frames of a video and what ``scaffold.toml`` gives.
+
+    Raises:
+        NotGrownError: none goes through; the text has the last reason.
+    """
+    recipe = replace(recipe, **{"num_frames": facts["frames"], **facts["given"]["request"]})
+    sampling = {**recipe.sampling(7), "num_inference_steps": 2}
+    ids, kinds = prompts.chat(TEXTS[0]), facts["media"]
+    for _ in range(TRIALS):
+        errors: list[Exception] = []
+        for brought in dict.fromkeys([(), tuple(kinds)]):
+            engine.media = brought
+            try:
+                engine.generate(ids, sampling, ids)
+                return recipe
+            except Exception as error:
+                errors.append(error)
+        if not checkpoint.fit(errors[-1]):
+            break
+        engine.load()
+    for earlier in errors[:-1]:
+        traceback.print_exception(earlier)
+    told = [" ".join(f"{type(found).__name__}: {found}".split())[:300] for found in errors]
+    beside = f"; with {', '.join(kinds)}: {told[-1]}" if len(told) > 1 else ""
+    raise NotGrownError(
+        f"no request goes through a tiny checkpoint: {told[0]}{beside}; values of [verify] in scaffold.toml go first"
+    ) from errors[-1]

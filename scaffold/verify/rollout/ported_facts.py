@@ -1,0 +1,60 @@
+"""What the scenarios need of a package with a ported denoiser, whose pipeline makes the denoiser's inputs itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.rollout.facts import NotEstablishedError
+
+# Pixels of one of the image's four parts a side: every autoencoder and patch size so far divides them.
+PIXELS = 16
+FRAMES = 5
+
+
+def ported_facts(package: Package) -> dict[str, Any]:
+    """Return the facts of ``gather_facts`` and, under ``ported``, what a tiny checkpoint is made from.
+
+    Hand-written settings of a tiny model stand in ``[verify]`` of ``scaffold.toml``: ``denoiser`` and ``request`` are
+    tables of values, ``components`` one table for each folder of the checkpoint.
+
+    Raises:
+        NotEstablishedError: the package says of something that it is still to be written.
+    """
+    sections = package.spec
+    missing = [entry.get("what") or entry.get("key") for entry in sections.get("grade", {}).get("missing") or []]
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise NotEstablishedError(f"still to be written: {missing[0]}{more}")
+    cfg, port, names, media = (sections.get(name, {}) for name in ("guidance", "port", "names", "media"))
+    defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
+    scale = defaults.get(cfg.get("scale"))
+    scale = float(scale) if isinstance(scale, int | float) and scale > 1.0 else None
+    given = sections.get("verify", {})
+    return {
+        "pixels_per_token": PIXELS,
+        "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),
+        "sizes": None,
+        "prompt": {
+            "begin": None,
+            "end": None,
+            "add_special_tokens": False,
+            "chat_template": True,
+            "column": "prompt_token_ids",
+            "around": None,
+        },
+        "guidance": {"name": None if scale is None else cfg.get("scale"), "scale": scale},
+        "lora": {
+            "targets": declared_lists(package).get("target_modules") or [],
+            "sync": sections.get("lora", {}).get("sync"),
+        },
+        "ported": {
+            "model": names.get("model"),
+            "entry": port.get("entry"),
+            "pipeline": sections.get("upstream", {}).get("registry_key"),
+            "renames": sections.get("checkpoint", {}).get("renames") or [],
+            "frames": FRAMES if sections.get("recipe", {}).get("framed") else None,
+            "media": media.get("inputs") or [],
+            "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request")},
+        },
+    }

@@ -1,0 +1,195 @@
+"""A package with a ported denoiser, as contracts drive it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scaffold.verify.formulas import relative
+from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.rollout.engine_side.recording import FILE
+from scaffold.verify.subject.checkpoint import CheckpointWriter, load
+from scaffold.verify.subject.geometry import Geometry
+from scaffold.verify.subject.ported.files import writer
+from scaffold.verify.subject.settings import Settings
+from scaffold.verify.subject.subject import PROMPTS, Subject
+
+
+class PortedSubject(Subject):
+    """The package under test, its tiny checkpoint, and what the real pipeline made of some prompts.
+
+    Token ids mean nothing to it: a prompt of a contract stands for one of the recorded samples, those of ``PROMPTS``
+    for the three of different lengths.
+    """
+
+    @cached_property
+    def recording(self) -> dict[str, Any]:
+        """What ``engine_side.recording`` wrote.
+
+        Raises:
+            NotDrivableError: there is none.
+        """
+        ported = self.job["ported"]
+        if "unknown" in ported:
+            raise NotDrivableError(ported["unknown"])
+        found: dict[str, Any] = torch.load(Path(ported["folder"], FILE), weights_only=True)
+        return found
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of the tiny checkpoint."""
+        self.recording  # noqa: B018
+        return Path(self.job["ported"]["checkpoint"])
+
+    @property
+    def config(self) -> Any:
+        """The denoiser's configuration, as the checkpoint has it."""
+        return json.loads((self.checkpoint / "transformer" / "config.json").read_text(encoding="utf-8"))
+
+    def new_module(self, seed: int = 0) -> Any:
+        """A float32 training module in eval mode, loaded from the tiny checkpoint; other seeds have other weights."""
+        module = load(self, self.checkpoint)
+        with torch.no_grad():
+            generator = torch.Generator().manual_seed(seed)
+            for parameter in module.parameters():
+                parameter.data = parameter.data.clone()  # the file's memory stays as it is
+                if seed:
+                    noise = torch.randn(parameter.shape, generator=generator)
+                    parameter.add_(0.1 * parameter.std().nan_to_num(0.1) * noise)
+        return module.eval()
+
+    def settings(self, *, asked: set[str] | None = None, **changes: Any) -> Settings:
+        changes.setdefault("local_path", str(self.checkpoint))
+        changes.setdefault("steps", self.recording["steps"])
+        size = {name: value for name, value in self.recording["size"].items() if value is not None}
+        return super().settings(asked=asked, **{**size, **changes})
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        size, latents = self.recording["size"], self.recording["samples"][0]["latents"]
+        return Geometry(size["height"], size["width"], tuple(latents.shape[1:]))
+
+    def images(self, module: Any) -> list[Geometry]:
+        return [self.geometry]
+
+    def scheduler(self, settings: Settings) -> Any:
+        """The training side's scheduler for latents of the recorded size."""
+        from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
+
+        scheduler = FlowMatchSDEDiscreteScheduler()
+        known = inspect.signature(self.training.set_timesteps).parameters
+        size = {"latent_size": self.geometry.shape[-2:]} if "latent_size" in known else {}
+        self.training.set_timesteps(scheduler, settings, "cpu", **size)
+        return scheduler
+
+    def sample_of(self, prompt: Any) -> dict[str, Any]:
+        """The recorded sample that a prompt stands for."""
+        from scaffold.verify.contracts import batch_equals_singles
+
+        samples: list[dict[str, Any]] = self.recording["samples"]
+        known = {tuple(ids): i for i, ids in enumerate((*PROMPTS, *batch_equals_singles.PROMPTS))}
+        found: dict[str, Any] = samples[known.get(tuple(prompt), sum(prompt) % len(samples))]
+        return found
+
+    def micro_batch(self, prompts: Any) -> Any:
+        """The engine's batch with the columns that the rollout returned."""
+        return self.batch_of([self.sample_of(prompt) for prompt in prompts])
+
+    def batch_of(self, samples: list[dict[str, Any]]) -> Any:
+        """A micro-batch of recorded samples."""
+        from tensordict import TensorDict
+        from tensordict.tensorclass import NonTensorData, NonTensorStack
+
+        content: dict[str, Any] = {}
+        for name in samples[0]["extra"]:
+            values = [sample["extra"][name] for sample in samples]
+            if all(isinstance(value, Tensor) for value in values):
+                content[name] = torch.stack(values)
+            else:
+                content[name] = NonTensorStack(*(NonTensorData(value) for value in values))
+        return TensorDict(content, batch_size=[len(samples)])
+
+    def inputs_of(self, module: Any, samples: list[dict[str, Any]], *, step: int = 0, **changes: Any) -> Any:
+        """What the adapter makes of recorded samples and their own trajectories, both branches."""
+        latents, timesteps = self.trajectory_of(samples)
+        return self.training.prepare_model_inputs(
+            module, self.settings(**changes), latents, timesteps, None, None, None, None, self.batch_of(samples), step
+        )
+
+    @staticmethod
+    def trajectory_of(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
+        """Latents ``(B, T + 1, …)`` and timesteps ``(B, T)`` as they were recorded."""
+        return tuple(torch.stack([sample[name] for sample in samples]) for name in ("latents", "timesteps"))  # type: ignore[return-value]
+
+    def recomputed(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> Tensor:
+        """Log-probs ``(B, T)`` of recorded trajectories, as the training adapter computes them."""
+        return torch.stack([found[0].float() for found in self._steps(module, samples, settings)], dim=1)
+
+    def means(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[Tensor]:
+        """Mean ``(B, …)`` of the next latents for each recorded step."""
+        return [found[1] for found in self._steps(module, samples, settings)]
+
+    def _steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
+        latents, timesteps = self.trajectory_of(samples)
+        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        rows: list[tuple[Tensor, ...]] = []
+        for step in range(timesteps.shape[1]):
+            inputs, negative = self.training.prepare_model_inputs(
+                module, settings, latents, timesteps, None, None, None, None, self.batch_of(samples), step
+            )
+            with torch.no_grad():
+                found = self.training.forward_and_sample_previous_step(
+                    module, self.scheduler(settings), settings, inputs, negative, recorded, step
+                )
+            rows.append(found)
+        return rows
+
+    def may_lack(self, target: str) -> bool:
+        """The ported text serves several configurations: whether it sets a layer of that name in some of them."""
+        name = target.rpartition(".")[2]
+        text = (self.folder / f"{self.spec['names']['model']}_denoiser.py").read_text(encoding="utf-8")
+        return name.isidentifier() and f"self.{name} = " in text
+
+    def unused(self, module: Any, names: Sequence[str]) -> set[str]:
+        """Those of some parameters that no recorded call leads to: large changes of them change no velocity."""
+        parameters = dict(module.named_parameters())
+        found = set()
+        with torch.no_grad():
+            base = self._both(module) if names else []
+            for name in names:
+                kept = parameters[name].detach().clone()
+                parameters[name].add_(torch.randn(kept.shape, generator=torch.Generator().manual_seed(3)))
+                if all(torch.equal(one, other) for one, other in zip(base, self._both(module), strict=True)):
+                    found.add(name)
+                parameters[name].copy_(kept)
+        return found
+
+    def _both(self, module: Any) -> list[Tensor]:
+        """Velocities of both branches at an early and a late step."""
+        pairs = [self.inputs(module, step=step) for step in (0, self.recording["steps"] - 2)]
+        return [self.velocity(module, inputs) for pair in pairs for inputs in pair if inputs is not None]
+
+    def rounding(self, module: Any) -> float:
+        """Relative change of the velocity when latents are moved by eight float32 rounding errors, eight times over."""
+        settings = self.settings()
+        latents, timesteps = self.trajectory(len(PROMPTS), settings)
+        worst = 0.0
+        with torch.no_grad():
+            base = self.velocity(module, self.inputs(module, trajectory=(latents, timesteps))[0])
+            for seed in range(8):
+                signs = torch.randint(0, 2, latents.shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+                moved = latents * (1 + 8 * signs * torch.finfo(torch.float32).eps)
+                found = self.velocity(module, self.inputs(module, trajectory=(moved, timesteps))[0])
+                worst = max(worst, relative(found, base))
+        return worst
+
+    def checkpoint_writer(self) -> CheckpointWriter:
+        """Writes checkpoints like the tiny one."""
+        return writer(self.checkpoint, self.new_module().state_dict())

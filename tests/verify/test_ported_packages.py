@@ -1,0 +1,167 @@
+"""Packages with a ported denoiser, as `new` renders them: `check` is clean, `verify` passes at both levels.
+
+Every pipeline of ``scaffold/presets/proofs`` is here, which is what lets `new` call it complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("peft")
+
+from scaffold.grade.proof import is_proven, proofs
+from scaffold.render.names import model_name
+from scaffold.verify.catalogue import catalogue
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout import check_ids
+from scaffold.verify.rollout.environment import OVERRIDE, find_environment
+from scaffold.verify.run import verify
+
+PROVEN = [(version, pipeline) for version, found in proofs().items() for pipeline in found]
+# What such a package has no part in, or no machine without GPUs can run.
+SKIPPED = {"fsdp2-nccl", "prompt-ids", "prompt-preprocessor", "window-alignment", "rollout-control-end-token"}
+FIRST = ("0.30.0", "OmniGen2Pipeline")
+
+
+@pytest.fixture(scope="module")
+def rendered(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Render a package once."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def render(version: str, pipeline: str) -> Path:
+        if (version, pipeline) not in made:
+            out = tmp_path_factory.mktemp("ported") / "out"
+            name = model_name(pipeline)
+            scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", version, "--out", out).success()
+            made[version, pipeline] = out / f"verl_omni/pipelines/{name}_flow_grpo"
+        return made[version, pipeline]
+
+    return render
+
+
+def skip_without_environment(version: str) -> None:
+    if isinstance(found := find_environment(version), str):
+        pytest.skip(found)
+
+
+def of(checks: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
+    return {check.id: check for check in checks}
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize(("version", "pipeline"), PROVEN)
+def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline: str) -> None:
+    skip_without_environment(version)
+    found = of(verify(rendered(version, pipeline), level="rollout").checks)
+    assert set(found) == {*[entry.id for entry in catalogue()], *check_ids()}
+    wrong = {n: f"{c.status} {c.value} {c.reason}" for n, c in found.items() if c.status != "pass" and n not in SKIPPED}
+    if found["schedule-diffusers-0.40.0"].status == "skip":
+        wrong.pop("schedule-diffusers-0.40.0", None)  # not fetched
+    assert wrong == {}
+    # What passes has been measured: the deliberate mistakes are seen, and nothing is compared with itself.
+    assert "modules moved" in found["lora-learns"].reason
+    assert found["rollout-control-reversed-prompt"].value is not None
+    assert f"vllm-omni {version}" in found["rollout-engine-float32"].reason
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize(("version", "pipeline"), PROVEN)
+def test_it_is_complete_and_clean(
+    rendered: Callable[..., Path], scaffold_cli: Callable[..., Any], version: str, pipeline: str
+) -> None:
+    folder = rendered(version, pipeline)
+    assert 'value = "complete"' in (folder / "scaffold.toml").read_text(encoding="utf-8")
+    assert "partial" not in next(folder.parents[2].glob("examples/*/*/README.md")).read_text(encoding="utf-8")
+    scaffold_cli("check", folder).success()
+
+
+BUGS = {
+    "trainable-parameters": (
+        "diffusers_training_adapter.py",
+        "parameter.data = parameter.data.float()",
+        "parameter.data = parameter.data.bfloat16()",
+    ),
+    "rollout-log-probs": (
+        "diffusers_training_adapter.py",
+        "prev_sample=latents[:, step + 1].float(),",
+        "prev_sample=latents[:, step].float(),",
+    ),
+    "loading": ("{model}_weights.py", "    if unused:\n", "    if unused is None:\n"),
+    "gradient-checkpointing": (
+        "{model}_model.py",
+        "        super().enable_gradient_checkpointing(gradient_checkpointing_func)\n",
+        "",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(rendered: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, CheckResult]]:
+    """Results of one copy that has all the bugs: one recording serves them."""
+    import shutil
+
+    skip_without_environment(FIRST[0])
+    folder = rendered(*FIRST)
+    copy = tmp_path_factory.mktemp("broken") / "out"
+    shutil.copytree(folder.parents[2], copy)
+    package = copy / folder.relative_to(folder.parents[2])
+    for file, right, wrong in BUGS.values():
+        path = package / file.format(model=model_name(FIRST[1]))
+        text = path.read_text(encoding="utf-8")
+        assert text.count(right) == 1, (file, right, text.count(right))
+        path.write_text(text.replace(right, wrong), encoding="utf-8")
+    return of(verify(package, select=(*BUGS, "determinism")).checks)
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("contract", BUGS)
+def test_a_bug_fails_its_contract(broken: dict[str, CheckResult], contract: str) -> None:
+    assert broken[contract].status == "fail", broken[contract].reason
+    assert broken["determinism"].status == "pass", broken["determinism"].reason
+
+
+@pytest.mark.upstream
+def test_without_the_environment_the_reason_says_how_to_build_it(
+    rendered: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(OVERRIDE, raising=False)
+    monkeypatch.setattr("scaffold.verify.rollout.environment.cache_root", lambda: tmp_path)
+    found = of(verify(rendered(*FIRST), select=("forward", "registration", "lora-targets")).checks)
+    assert found["registration"].status == "pass"
+    assert found["lora-targets"].status == "skip"
+    for name in ("forward", "lora-targets"):
+        assert "python -m scaffold.verify.rollout.environment 0.30.0" in found[name].reason
+
+
+@pytest.mark.upstream
+def test_other_code_under_the_same_version_is_not_proven() -> None:
+    from scaffold.inspect import inspect_pipeline
+    from scaffold.upstream import locate
+
+    version, pipeline = FIRST
+    report = inspect_pipeline(locate(version), pipeline)
+    assert is_proven(report, {"source_digest": proofs()[version][pipeline]})
+    assert not is_proven(report, {"source_digest": "0" * 64})
+    assert not is_proven(report, {})
+
+
+@pytest.mark.upstream
+def test_settings_written_by_hand_survive(rendered: Callable[..., Path]) -> None:
+    from scaffold.lifecycle.merge_spec import merge_specs
+    from scaffold.spec import IntegrationSpec
+
+    text = (rendered(*FIRST) / "scaffold.toml").read_text(encoding="utf-8")
+    plain = IntegrationSpec.from_toml(text, "scaffold.toml")
+    written = IntegrationSpec.from_toml(text + "\n[verify.denoiser]\nnum_layers = 3\n", "scaffold.toml")
+    merged = merge_specs(written, plain, plain)
+    assert merged.spec.value("verify.denoiser") == {"num_layers": 3}
+    assert merged.spec.value("port.entry") == plain.value("port.entry")
