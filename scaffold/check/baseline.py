@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from scaffold.check.fingerprint import fingerprints
 from scaffold.check.report import CheckReport
@@ -13,8 +13,7 @@ from scaffold.errors import ScaffoldError
 SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(NamedTuple):
     """The names of known findings.
 
     Attributes:
@@ -53,7 +52,7 @@ class Baseline:
         names = fingerprints(report.findings)
         new = tuple(finding for finding in report.findings if names[finding] not in self.known)
         gone = len(self.known - set(names.values()))
-        return replace(report, findings=new, baselined=len(report.findings) - len(new)), gone
+        return report._replace(findings=new, baselined=len(report.findings) - len(new)), gone
 
 
 def write_baseline(path: Path, report: CheckReport) -> None:

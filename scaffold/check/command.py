@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scaffold.errors import ScaffoldError
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from scaffold.check.report import CheckReport
 
 
-@dataclass(frozen=True)
-class CheckRequest:
+class CheckRequest(NamedTuple):
     """The options of the command line."""
 
     paths: tuple[Path, ...] = ()
@@ -30,8 +28,7 @@ class CheckRequest:
     list_rules: bool = False
 
 
-@dataclass(frozen=True)
-class CheckOutcome:
+class CheckOutcome(NamedTuple):
     """What the command prints.
 
     Attributes:
@@ -99,7 +96,7 @@ def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckRep
     for path in sorted(paths):
         before = report.baselined
         report, gone = Baseline.read(path.expanduser()).apply(report)
-        report = replace(report, baselined=report.baselined + before)
+        report = report._replace(baselined=report.baselined + before)
         if gone:
             notes.append(f"{gone} of the findings in {path} are gone; --write-baseline brings it up to date")
     return report, "; ".join(notes) or None

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from scaffold.check.engine import check_targets
 from scaffold.check.finding import Finding
@@ -21,8 +22,7 @@ from scaffold.errors import ScaffoldError
 MOST_ROUNDS = 12
 
 
-@dataclass(frozen=True)
-class ChangedFile:
+class ChangedFile(NamedTuple):
     """A file that fixes change.
 
     Attributes:

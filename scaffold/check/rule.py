@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaffold.check.finding import Safety, Severity, Span
 
@@ -51,8 +51,7 @@ class Hit:
     data: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
-class Applies:
+class Applies(NamedTuple):
     """To which packages a rule is put; None stands for any.
 
     Args:
@@ -80,8 +79,7 @@ class Applies:
         )
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule, read from its module.
 
     Attributes:

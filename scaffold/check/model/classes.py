@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scaffold.check.model.functions import FunctionModel
 
@@ -22,8 +21,7 @@ CONTRACT = (
 )
 
 
-@dataclass(frozen=True)
-class Attribute:
+class Attribute(NamedTuple):
     """An assignment to an attribute: in the class body, or to ``self.name`` in a method.
 
     Attributes:

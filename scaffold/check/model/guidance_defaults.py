@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -15,8 +15,7 @@ _GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)|guidance", re.IGNORECASE)
 _READERS = {"get", "setdefault", "pop"}
 
 
-@dataclass(frozen=True)
-class GuidanceDefault:
+class GuidanceDefault(NamedTuple):
     """A literal that stands for a guidance option.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.dataflow import arguments, bound_value, reaching, unpacked_at
 from scaffold.check.model.functions import FunctionModel
@@ -17,8 +17,7 @@ _PASSING = {"float", "to", "clone", "detach", "contiguous", "double", "type", "v
 _DEEPEST = 20
 
 
-@dataclass(frozen=True)
-class Mix:
+class Mix(NamedTuple):
     """``positive * with_prompt + negative * without``.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.classes import ClassModel
@@ -14,8 +14,7 @@ from scaffold.check.model.values import UNKNOWN
 _DEEPEST = 8
 
 
-@dataclass(frozen=True)
-class KeyRead:
+class KeyRead(NamedTuple):
     """A key that a function reads of a mapping.
 
     Attributes:

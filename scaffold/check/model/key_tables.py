@@ -6,8 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
@@ -22,8 +21,7 @@ _KEY = re.compile(r"[\w.{}\[\]-]*")
 _RANGE = re.compile(r"\{[^{}]*\}")
 
 
-@dataclass(frozen=True)
-class Rename:
+class Rename(NamedTuple):
     """One row of a table: keys that begin with ``source`` begin with ``target`` instead.
 
     Attributes:
@@ -43,8 +41,7 @@ class Rename:
         return key == self.source or (self.source[-1:] in ("", ".") and key.startswith(self.source))
 
 
-@dataclass(frozen=True)
-class KeyTable:
+class KeyTable(NamedTuple):
     """A table at the top level of a module: of renames, or of keys that are ignored, with the reason."""
 
     file: PythonFile
@@ -59,8 +56,7 @@ class KeyTable:
         return self.rows[0].node.lineno
 
 
-@dataclass(frozen=True)
-class RecordedKeys:
+class RecordedKeys(NamedTuple):
     """Checkpoint keys as ``scaffold.toml`` records them, folded: ``layers.{0..27}.mlp.up_proj.weight``.
 
     Attributes:
@@ -89,7 +85,7 @@ def back_tables(package: Package) -> list[KeyTable]:
 def _all_tables(package: Package) -> list[KeyTable]:
     files = {function.file for function in loading_functions(package)}
     tables = [table for file in package.files if file in files for table in _tables(file)]
-    return [replace(table, back=any(_turns_round(table, other) for other in tables)) for table in tables]
+    return [table._replace(back=any(_turns_round(table, other) for other in tables)) for table in tables]
 
 
 def _turns_round(table: KeyTable, other: KeyTable) -> bool:
@@ -167,7 +163,7 @@ def _tables(file: PythonFile) -> Iterator[KeyTable]:
             yield KeyTable(file, name, tuple(rows))
         elif all(row.target and " " in row.target for row in rows):
             # The second column gives reasons, in words.
-            yield KeyTable(file, name, tuple(replace(row, target=None) for row in rows), ignores=True)
+            yield KeyTable(file, name, tuple(row._replace(target=None) for row in rows), ignores=True)
 
 
 def _written_out(file: PythonFile, rows: list[ast.expr]) -> Iterator[ast.expr]:

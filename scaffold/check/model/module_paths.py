@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.submodules import submodules
@@ -18,8 +18,7 @@ _KNOWN = ("verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase", 
 _ADDERS = {"add_module", "register_module", "setattr"}
 
 
-@dataclass(frozen=True)
-class ModulePaths:
+class ModulePaths(NamedTuple):
     """Names below a module.
 
     Attributes:

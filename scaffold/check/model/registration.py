@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from scaffold.check.model.calls import argument
 from scaffold.check.model.classes import ClassModel
@@ -21,8 +20,7 @@ SIDES: dict[str, Side] = {
 }
 
 
-@dataclass(frozen=True)
-class Registration:
+class Registration(NamedTuple):
     """One registration of a class.
 
     Attributes:

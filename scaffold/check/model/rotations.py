@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scaffold.check.model.calls import argument
 from scaffold.check.model.functions import FunctionModel
@@ -16,8 +15,7 @@ Layout = Literal["halves", "neighbours"]
 _LAST = (-1,)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two names that the channels of a head are split into, in their order.
 
     Attributes:
@@ -31,8 +29,7 @@ class Pair:
     node: ast.AST
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(NamedTuple):
     """A place where two parts are joined to the channels of a head.
 
     Attributes:

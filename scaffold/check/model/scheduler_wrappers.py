@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.dataflow import reaching
@@ -13,8 +13,7 @@ from scaffold.check.model.sides import Side
 SDE = "FlowMatchSDEDiscreteScheduler"
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(NamedTuple):
     """An assignment of a scheduler.
 
     Attributes:

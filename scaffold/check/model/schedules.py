@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.calls import keyword
 from scaffold.check.model.dataflow import origin
@@ -23,8 +23,7 @@ SPACED = {
 _GIVEN = ("sigmas", "timesteps")
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """How a side sets its scheduler up.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.dataflow import arguments, origin, reaching
 from scaffold.check.model.functions import FunctionModel
@@ -17,8 +17,7 @@ STEP = ("model_output", "timestep", "sample")
 SAMPLE_PREVIOUS_STEP = ("sample", "model_output", "timestep", "generator", "per_token_timesteps", "noise_level")
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A value that code gives to a named option: keyword argument, key of a dictionary, ``d["name"] = …``.
 
     Attributes:

@@ -6,9 +6,8 @@ Nothing is expanded but plain variables that the script sets exactly once; every
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.check.finding import Span
 from scaffold.check.model.shell_words import Lexer, Word
@@ -29,8 +28,7 @@ _HERE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(NamedTuple):
     """A ``key=value`` that a script gives the trainer.
 
     Attributes:
@@ -52,8 +50,7 @@ class Override:
     value_span: Span
 
 
-@dataclass(frozen=True)
-class PathMention:
+class PathMention(NamedTuple):
     """A file that a script names.
 
     Attributes:

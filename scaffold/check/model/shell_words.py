@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.finding import Span
 
@@ -16,8 +16,7 @@ _INSIDE = re.compile(r"""[^"\\$`]+""")
 _BLANK = re.compile(r"[ \t\r]+")
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One word of a script.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.dataflow import arguments, reaching
 from scaffold.check.model.functions import FunctionModel
@@ -13,8 +13,7 @@ NAME = "num_inference_steps"
 _DEEPEST = 12
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(NamedTuple):
     """``num_inference_steps + offset``.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
@@ -18,8 +18,7 @@ _KEEPING = {
 _DEEPEST = 12
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A part of a sum.
 
     Attributes:

@@ -6,7 +6,7 @@ import ast
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
@@ -108,8 +108,7 @@ class _Part:
         return OPAQUE
 
 
-@dataclass(frozen=True)
-class WorkedFold:
+class WorkedFold(NamedTuple):
     """A product of both matrices that is added to a weight or handed on.
 
     Attributes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.check.model.arrays import Array
 from scaffold.check.model.classes import ClassModel
@@ -29,8 +28,7 @@ KNOWN = (*PER_TOKEN, "global")
 FORMULAS = ("u+s(c-u)", "c+s(c-u)")
 
 
-@dataclass(frozen=True)
-class Guidance:
+class Guidance(NamedTuple):
     """What ``scaffold.toml`` records of the pipeline's guidance.
 
     Attributes:
@@ -77,8 +75,7 @@ def recorded_guidance(package: Package) -> Guidance | None:
     )
 
 
-@dataclass(frozen=True)
-class Velocity:
+class Velocity(NamedTuple):
     """A velocity that was worked out.
 
     Attributes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.check.model.arrays import Array
 from scaffold.check.model.classes import ClassModel
@@ -22,8 +21,7 @@ METHOD = "prepare_model_inputs"
 _PARAMETERS = 10
 
 
-@dataclass(frozen=True)
-class WorkedInputs:
+class WorkedInputs(NamedTuple):
     """What ``prepare_model_inputs`` answers.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.check.model.arrays import Array, array_of
 from scaffold.check.model.classes import ClassModel
@@ -16,8 +15,7 @@ PER_UNIT = 1000  # timesteps of diffusers count thousandths of the noise level
 SCHEDULERS = ("FlowMatchSDEDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")
 
 
-@dataclass(frozen=True)
-class WorkedSchedule:
+class WorkedSchedule(NamedTuple):
     """What a scheduler holds after it was set up.
 
     Attributes:

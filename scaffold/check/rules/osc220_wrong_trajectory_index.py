@@ -12,7 +12,7 @@ Instead: ``sample=latents[:, step]``, ``prev_sample=latents[:, step + 1]``, ``ti
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking, keyword
@@ -35,8 +35,7 @@ _KEEPING = {"float", "to", "clone", "detach", "double", "contiguous"}
 _EXPECTED = {"sample": 0, "prev_sample": 1, "timestep": 0}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """``whole[:, step + offset]``; the offset is None for an entry that does not depend on the step."""
 
     whole: str

@@ -184,6 +184,7 @@ FAILING = (
                 ("import to_checkpoint_key", "import to_checkpoint_key, to_training_key"),
             ]
         },
+        also=("OSC318",),
     ),
     Example(
         "twice",
