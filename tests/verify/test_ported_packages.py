@@ -93,7 +93,11 @@ BUGS = {
         "prev_sample=latents[:, step + 1].float(),",
         "prev_sample=latents[:, step].float(),",
     ),
-    "loading": ("{model}_weights.py", "    if unused:\n", "    if unused is None:\n"),
+    "weights-round-trip": (
+        "{model}_weights.py",
+        "files.setdefault(path, {})[key] = tensor.detach().contiguous()",
+        "files.setdefault(path, {})[key] = 1.5 * tensor.detach().contiguous()",
+    ),
     "gradient-checkpointing": (
         "{model}_model.py",
         "        super().enable_gradient_checkpointing(gradient_checkpointing_func)\n",

@@ -7,6 +7,7 @@ import torch
 
 PIPELINE = "MingImagePipeline"
 DENOISER = "ming_zimage"
+TAKEN = 4  # the fifth turn is at level 0 and changes nothing
 SAMPLING = {"height": 32, "width": 32}
 GUIDANCE = {"cfg": 2.0}
 WIDTH = 24

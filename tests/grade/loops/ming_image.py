@@ -7,6 +7,7 @@ import torch
 
 PIPELINE = "MingImageDiffusionPipeline"
 DENOISER = "ming_image"
+TAKEN = 4  # the fifth turn is at level 0 and changes nothing
 SAMPLING = {"height": 32, "width": 32, "guidance_scale": 3.0}
 WIDTH = 24
 
