@@ -105,11 +105,12 @@ def _partial(entries: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for entry in entries:
         denoiser = f"`{entry.denoiser}`" if entry.denoiser else "unknown"
-        yield f"| [`{entry.key}`](#{entry.key.lower()}) | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} |"
+        key = f"[`{entry.key}`](#{entry.key.lower()})" if entry.missing else f"`{entry.key}`"
+        yield f"| {key} | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} |"
     yield ""
     yield f"What a person must still write, with the place of vllm-omni {VERSION} to port it from, relative to"
     yield "`vllm_omni/` and, where no other folder is named, `vllm_omni/diffusion/models/`:"
-    for entry in entries:
+    for entry in (entry for entry in entries if entry.missing):
         yield ""
         yield f"### {entry.key}"
         yield ""

@@ -86,7 +86,7 @@ def build_partial(
 def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any]) -> dict[str, Any]:
     """Complete where nothing is left to write and tests have run what `new` renders; ``reason`` is the templates'."""
     entries = [_entry(entry, request) for entry in missing]
-    if entries or not is_proven(request.report, port):
+    if entries or not is_proven(request.report, port, request.profile.name):
         return {"value": PARTIAL, "reason": reason if entries else NOT_RUN, "missing": entries}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
 

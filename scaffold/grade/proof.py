@@ -11,20 +11,23 @@ from scaffold.resources import presets_root
 if TYPE_CHECKING:
     from scaffold.inspect import Report
 
-RUN = "its denoiser is ported, and tests have run it with this version"
-NOT_RUN = "nothing is left to write, and no test runs it with this version: `omni-scaffold verify --level rollout` does"
+RUN = "its denoiser is ported, and tests have run `verify` on it with this version"
+NOT_RUN = "nothing is left to write, and no test runs `verify` on it with these versions: `verify --level rollout` does"
 
 
-def is_proven(report: Report, port: Mapping[str, Any]) -> bool:
+def is_proven(report: Report, port: Mapping[str, Any], profile: str) -> bool:
     """Whether `check` and both levels of `verify` were shown to pass on what `new` renders of a pipeline.
 
     Args:
         report: of the pipeline.
         port: the section of the spec; other code under the same version was not run.
+        profile: release of verl-omni that the package is for; only the default one was run.
     """
+    from scaffold.target import default_profile
+
     key = report.value("detail.pipeline.registry_key")
     digest = proofs().get(report.upstream.version or "", {}).get(str(key))
-    return digest is not None and digest == port.get("source_digest")
+    return digest is not None and digest == port.get("source_digest") and profile == default_profile().name
 
 
 @cache

@@ -35,6 +35,9 @@ def verify(
     folder = None if checkpoint is None else Path(checkpoint).expanduser()
     if folder is not None and not (folder / "config.json").is_file():
         raise ScaffoldError(f"{checkpoint} holds no config.json", hint="--checkpoint takes a folder")
+    if folder is not None and "port" in opened.spec:
+        hint = "leave out --checkpoint; [verify] in scaffold.toml has settings of the tiny model"
+        raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)
     _known(select, level)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     with orderly_end():

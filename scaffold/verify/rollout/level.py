@@ -129,7 +129,9 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     """
     facts = gather_facts(package, environment)
     builder = grown = None
-    if checkpoint is None and facts.get("ported"):
+    if checkpoint is not None and facts.get("ported"):
+        raise NotEstablishedError("a ported package runs on a tiny checkpoint of its own; leave out --checkpoint")
+    if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:
         builder = package.root / "tests" / "special_e2e" / f"build_{model_name(package)}_tiny_random.py"

@@ -29,7 +29,8 @@ def ported_facts(package: Package) -> dict[str, Any]:
     cfg, port, names, media = (sections.get(name, {}) for name in ("guidance", "port", "names", "media"))
     defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
     scale = defaults.get(cfg.get("scale"))
-    scale = float(scale) if isinstance(scale, int | float) and scale > 1.0 else None
+    neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
+    scale = float(scale) if isinstance(scale, int | float) and scale > neutral else None
     given = sections.get("verify", {})
     return {
         "pixels_per_token": PIXELS,
@@ -43,7 +44,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "column": "prompt_token_ids",
             "around": None,
         },
-        "guidance": {"name": None if scale is None else cfg.get("scale"), "scale": scale},
+        "guidance": {"name": None if scale is None else cfg.get("scale"), "scale": scale, "neutral": neutral},
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
             "sync": sections.get("lora", {}).get("sync"),

@@ -23,6 +23,7 @@ def run(subject: Any) -> Measured:
     if formula is None or not guided:
         raise NotDrivableError("the pipeline has no guidance scale" if not guided else "the formula is none of three")
     worst, where = 0.0, ""
+    problems: list[str] = []
     for scale, sample in guided.items():
         settings = subject.settings(**{section["scale"]: scale})
         sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
@@ -34,6 +35,8 @@ def run(subject: Any) -> Measured:
             result = subject.training.forward_and_sample_previous_step(
                 module, subject.scheduler(settings), settings, inputs, negative, recorded, step
             )
+            if not module.unconditional and scale != section.get("neutral", 1.0):
+                problems.append(f"with a scale of {scale:g}, step {step} is not guided")
             c = module.conditional[-1].double()
             velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
             levels = (sigmas[step], sigmas[step + 1], sigmas[1])
@@ -42,4 +45,4 @@ def run(subject: Any) -> Measured:
             if difference > worst or difference != difference:
                 worst, where = difference, f" with a scale of {scale:g} at step {step}"
     told = where if worst > LIMIT else f", {section['formula']}"
-    return Measured(f"{worst:.1e} from the formula{told}", (), worst, LIMIT, "relative", 2e-7)
+    return Measured(f"{worst:.1e} from the formula{told}", problems, worst, LIMIT, "relative", 2e-7)

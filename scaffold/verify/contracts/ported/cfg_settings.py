@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaffold.verify.contracts.rollout_log_probs import LIMIT
+from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Measured, NotDrivableError
 
 
@@ -18,8 +19,7 @@ def run(subject: Any) -> Measured:
     subject.inputs_of(module, [default])  # raises where training's defaults are not the rollout's
     for scale, sample in guided.items():
         settings = subject.settings(**{name: scale})
-        difference = (subject.recomputed(module, [sample], settings)[0] - sample["log_probs"]).abs().max()
-        worst = max(worst, float(difference))
+        worst = max(worst, difference(subject.recomputed(module, [sample], settings)[0], sample["log_probs"]))
         try:
             subject.inputs_of(module, [sample])
             problems.append(f"calls of a rollout with {name}={scale} are taken for those of the default")

@@ -29,5 +29,6 @@ def run(subject: Any) -> Measured:
 
 def _files(folder: Path) -> dict[str, Any]:
     """Configurations at the root and of components, by path."""
-    found = sorted(path for path in folder.glob("**/*.json") if path.name in ("config.json", "model_index.json"))
+    found = [path for pattern in ("*.json", "*/*.json") for path in sorted(folder.glob(pattern))]
+    found = [path for path in found if path.name in ("config.json", "model_index.json")]
     return {path.relative_to(folder).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in found}

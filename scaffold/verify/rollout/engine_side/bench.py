@@ -121,6 +121,11 @@ class Bench:
             parts.append(compare(group, side.recompute(group, recipe, ids)))
         return join(parts)
 
+    @property
+    def neutral(self) -> float:
+        """The scale of text guidance that is none: 1, or 0 where the scale counts what is added to the prediction."""
+        return float(self.task.facts["guidance"].get("neutral", 1.0))
+
     def guided(self, scale: float) -> Recipe:
         """The recipe with another scale of text guidance.
 

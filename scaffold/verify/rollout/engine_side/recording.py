@@ -54,8 +54,8 @@ def _plain(sample: Trajectory) -> dict[str, Any]:
 
 def _guided(bench: Bench) -> Iterator[tuple[float, dict[str, Any]]]:
     """One sample without guidance, one with less than the package's own, and one with more."""
-    scale = bench.task.facts["guidance"]["scale"]
-    for value in () if scale is None else (1.0, 1.0 + (scale - 1.0) / 2, scale + 1.0):
+    scale, neutral = bench.task.facts["guidance"]["scale"], bench.neutral
+    for value in () if scale is None else (neutral, neutral + (scale - neutral) / 2, scale + 1.0):
         yield value, _plain(_one(bench, bench.guided(value)))
 
 

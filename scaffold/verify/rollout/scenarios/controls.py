@@ -47,7 +47,7 @@ def _of_recorded_calls(bench: Bench) -> Iterator[Measurement]:
     yield replace(found, reason=f"with the recorded calls of another prompt in its place, {found.reason}")
     yield Measurement(END.id, None, "training is given recorded calls and no token ids", skipped=True)
     scale = bench.task.facts["guidance"]["scale"]
-    for check, other in ((OFF, 1.0), (OTHER, (scale or 2.0) - 1.0)):
+    for check, other in ((OFF, bench.neutral), (OTHER, (scale or 2.0) - 0.5)):
         try:
             yield control_measurement(check, bench.compare(samples, bench.guided(other)).log_prob)
         except ValueError as error:

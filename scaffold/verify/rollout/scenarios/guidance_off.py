@@ -16,6 +16,6 @@ CHECKS = equality("guidance-off", "Guidance switched off on both sides", (29,))
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """A scale of 1 is no guidance."""
-    recipe = bench.guided(1.0)
+    """The scale that is no guidance."""
+    recipe = bench.guided(bench.neutral)
     yield from bench.equal(CHECKS, bench.compare(bench.roll_out(recipe), recipe))

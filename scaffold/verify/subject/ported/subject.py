@@ -51,7 +51,8 @@ class PortedSubject(Subject):
     @property
     def config(self) -> Any:
         """The denoiser's configuration, as the checkpoint has it."""
-        return json.loads((self.checkpoint / "transformer" / "config.json").read_text(encoding="utf-8"))
+        places = (self.checkpoint / "transformer" / "config.json", self.checkpoint / "config.json")
+        return json.loads(next(place for place in places if place.is_file()).read_text(encoding="utf-8"))
 
     def new_module(self, seed: int = 0) -> Any:
         """A float32 training module in eval mode, loaded from the tiny checkpoint; other seeds have other weights."""
@@ -68,6 +69,7 @@ class PortedSubject(Subject):
     def settings(self, *, asked: set[str] | None = None, **changes: Any) -> Settings:
         changes.setdefault("local_path", str(self.checkpoint))
         changes.setdefault("steps", self.recording["steps"])
+        changes.setdefault("noise_level", self.recording["noise_level"])
         size = {name: value for name, value in self.recording["size"].items() if value is not None}
         return super().settings(asked=asked, **{**size, **changes})
 
