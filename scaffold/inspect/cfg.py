@@ -18,6 +18,7 @@ from scaffold.inspect.guidance import (
     plain_parts,
     scale_param,
 )
+from scaffold.inspect.guidance_differences import uncounted
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
@@ -59,9 +60,16 @@ def answers(program: Program) -> dict[str, Fact]:
         return _unguided(loop, region)
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
-    facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
+    others = uncounted(loop, combine_region(loop.model_output, by_default=True), found)
+    if not others:
+        facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
     scales = find_scales(found)
-    if all(named_scales(g.scale) or (scale_param(g.scale) is None and has_number(g.scale)) for g in found):
+    settled = not any(_is_overwritten(program, n) for g in found for n in behind(g.scale))
+    if (
+        settled
+        and all(scale_param(f) is None and has_number(f) for f in others)
+        and all(named_scales(g.scale) or (scale_param(g.scale) is None and has_number(g.scale)) for g in found)
+    ):
         read = any(isinstance(n, Conf) for g in found for n in behind(g.scale))
         facts["answers.cfg.scales"] = fact(
             {name: value for name, (value, _) in scales.items()},
@@ -69,7 +77,7 @@ def answers(program: Program) -> dict[str, Fact]:
             "likely" if read else "certain",
         )
     formulas = {g.formula for g in found}
-    if len(formulas) == 1:
+    if len(formulas) == 1 and not others:
         facts["detail.cfg.formula"] = fact(formulas.pop(), places)
     facts["detail.cfg.location"] = fact(f"{places[0].file}:{places[0].line}" if places[0] else None, places[:1])
     execution = _execution(program, found)
@@ -84,6 +92,11 @@ def answers(program: Program) -> dict[str, Fact]:
     facts.update(find_renorm(program, loop, region))
     facts["detail.cfg.parameters"] = _parameters(facts, scales, region, program, loop)
     return facts
+
+
+def _is_overwritten(program: Program, node: Value) -> bool:
+    """Whether a field of the request stands here that the pipeline never takes from a request."""
+    return id(node) in program.overwritten or (isinstance(node, Param) and (node.root, node.key) in program.erased)
 
 
 def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:

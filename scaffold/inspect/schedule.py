@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import UNKNOWN, Fact, fact
+from scaffold.inspect.asked_shift import shift_of
+from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options, walk, walk_all
+from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.schedule import Linear, base_grid, entry, turn_count, vector_of
@@ -130,7 +132,8 @@ def _is_range(source: Value) -> bool:
 def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
     """What is known of a schedule that a scheduler object makes."""
     facts: dict[str, Fact] = {}
-    for node in walk(vector):
+    shifts: dict[float | None, Evidence | None] = {}
+    for node in walk_all(taken_by_default(vector)):
         if not (isinstance(node, Attr) and node.name in ("timesteps", "sigmas")):
             continue
         for scheduler in options(node.base):
@@ -140,9 +143,11 @@ def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
                 # Every scheduler of diffusers runs from noise to data on falling times.
                 facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
             if isinstance(scheduler, Call | Obj) and "shift" in scheduler.kwargs:
-                shift = default_of(scheduler.kwargs["shift"])
-                if isinstance(shift, int | float):
-                    facts["answers.scheduler.shift"] = fact(float(shift), [scheduler.at], "likely")
+                shift, place = shift_of(program, scheduler)
+                shifts[shift] = place
+    if len(shifts) == 1 and None not in shifts:
+        shift, place = shifts.popitem()
+        facts["answers.scheduler.shift"] = fact(shift, [place], "likely")
     return facts
 
 

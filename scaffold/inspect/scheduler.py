@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, depends, options
+from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.values import (
     Attr,
@@ -85,7 +86,7 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
     }
     if name is not None:
         facts["detail.scheduler.attribute"] = fact(name, [*(r.at for r in held), step.at])
-    facts["answers.scheduler.class"] = _scheduler_class(held, step)
+    facts["answers.scheduler.class"] = _scheduler_class(_made(program, receiver, name), step)
     keywords = [None] * len(step.args) + [k for k in step.kwargs if k != "**"]
     facts["detail.scheduler.keywords"] = fact(keywords, [step.at])
     spread = step.kwargs.get("**")
@@ -118,11 +119,18 @@ def _held_name(program: Program, receiver: Value) -> str | None:
     return program.attribute_of(receiver)
 
 
+def _made(program: Program, receiver: Value | None, name: str | None) -> list[Value]:
+    """What a scheduler may be: a step that is followed names one object of those that its attribute may hold."""
+    whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
+    return taken_by_default(whole) if whole is not None else []
+
+
 def _scheduler_class(held: list[Value], step: Call) -> Fact:
-    for receiver in held:
-        name = class_name(receiver)
-        if name is not None:
-            return fact(name, [receiver.at, step.at])
+    """The class that all constructions name; unknown where a condition that nothing decides chooses between classes."""
+    named = {name: receiver for receiver in reversed(held) if (name := class_name(receiver)) is not None}
+    if len(named) == 1:
+        name, receiver = named.popitem()
+        return fact(name, [receiver.at, step.at])
     if held and all(isinstance(r, Slot) for r in held):
         return fact(None, [r.at for r in held] + [step.at])
     return Fact(None, tuple(e for e in [step.at] if e), "unknown")

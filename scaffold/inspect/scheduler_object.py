@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from scaffold.inspect import held_schedule, schedule
+from scaffold.inspect.asked_shift import shift_of
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
@@ -81,7 +82,7 @@ def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | N
     sure: Confidence = "likely" if from_file else "certain"
     if held.known is not None:
         facts["answers.scheduler.direction"] = fact(held.known.direction, places, sure)
-        shift = _constant_shift(held)
+        shift = _constant_shift(program, held)
         if shift is not None:
             facts["answers.scheduler.shift"] = fact(shift, places, "likely")
     elif default is not None:
@@ -118,13 +119,12 @@ def _arguments(held: HeldScheduler) -> dict[str, Value]:
     return {k: v for k, v in given.items() if k != "device"}
 
 
-def _constant_shift(held: HeldScheduler) -> float | None:
+def _constant_shift(program: Program, held: HeldScheduler) -> float | None:
     """What every construction without a file gives; a file may say something else."""
     given = [m for m in held.made if isinstance(m, Call | Obj) and not _is_loaded(m)]
-    shifts = {default_of(m.kwargs.get("shift")) for m in given}
+    shifts = {shift_of(program, m)[0] for m in given}
     dynamic = any(default_of(m.kwargs.get("use_dynamic_shifting")) not in (MISSING, False) for m in given)
-    shift = shifts.pop() if len(shifts) == 1 and not dynamic else None
-    return float(shift) if isinstance(shift, int | float) else None
+    return shifts.pop() if len(shifts) == 1 and not dynamic else None
 
 
 def noise_falls(program: Program, held: HeldScheduler) -> bool | None:

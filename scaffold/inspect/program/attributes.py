@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.algebra import is_none, join, only_member, options
+from scaffold.inspect.program.algebra import is_none, join, only_member, options, walk
 from scaffold.inspect.program.classes import ClassInfo, Method
 from scaffold.inspect.program.core import Core
+from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import (
     Attr,
@@ -239,7 +240,10 @@ class Attributes(Core):
                     previous = self._root_attr(target, name, value.at)
                     if not known:
                         self.trace.reads.pop((target.root, name), None)
-                if target.root == "sampling_params" and not (isinstance(value, Param) and value.key == name):
+                asks = target.root == "sampling_params" and not (isinstance(value, Param) and value.key == name)
+                if asks and self._overwrites(target, name, value):
+                    self.overwritten[id(value)] = value
+                elif asks:
                     value = Param(target.root, name, value, at=value.at)
                 if self.depth > target.depth and previous is not None:
                     cond, truth = self.conditions[-1] if self.conditions else (None, True)
@@ -250,6 +254,14 @@ class Attributes(Core):
             old = target.attrs.get(name)
             weak = self.depth > target.depth or isinstance(base, Choice)
             target.attrs[name] = join([value, old]) if weak and old is not None else value
+
+    def _overwrites(self, target: Obj, name: str, value: Value) -> bool:
+        """Whether a field of the request gets what has nothing to do with any request, set or not."""
+        if self.depth > target.depth or name in self.filling or default_of(value) is None:
+            return False
+        return not any(
+            isinstance(n, Param) and n.root in ("sampling_params", "extra_args", "prompt") for n in walk(value)
+        )
 
 
 def _decorator_name(node: ast.expr) -> str:

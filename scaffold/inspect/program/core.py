@@ -19,6 +19,7 @@ from scaffold.inspect.program.values import (
     Func,
     Item,
     ModuleRef,
+    Param,
     Unknown,
     Value,
 )
@@ -76,9 +77,15 @@ class Core:
         self.loop_stack: list[int] = []
         self.rows: list[Value] = []
         self.branch_marks: list[int] = []
+        self.filling: list[str] = []
+        """The request's fields for whose absence the statements around were tested."""
         self.stack: list[Frame] = []
         self.failures: list[Exception] = []
         self.put_in: dict[tuple[str, str], Value] = {}
+        self.overwritten: dict[int, Value] = {}
+        """What was put over a field of the request whatever a request says; by ``id``."""
+        self.erased: set[tuple[str, str]] = set()
+        """Roots and keys of the request's fields that are taken out again where a request sets them."""
         self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {}
         self._globals: dict[tuple[str, str], Value] = {}
         self._attrs: dict[tuple[int, str], Attr] = {}
@@ -103,6 +110,16 @@ class Core:
 
     def iterate(self, value: Value) -> list[Value] | None:
         raise NotImplementedError
+
+    def run_filling(self, param: Param | None, body: list[ast.stmt], skipped: list[ast.stmt], frame: Frame) -> bool:
+        """Execute statements that stand behind a test for the absence of a request's field, where it is one."""
+        if param is not None and any(_erases(statement, param.key) for statement in skipped):
+            self.erased.add((param.root, param.key))
+        self.filling.append(param.key if param is not None else "")
+        try:
+            return self.run_block(body, frame)
+        finally:
+            self.filling.pop()
 
     @property
     def may_inline(self) -> bool:
@@ -192,3 +209,10 @@ class Core:
 
     def opaque(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Call:
         return Call(func, args, kwargs, tuple(self.loop_stack), at=at)
+
+
+def _erases(statement: ast.stmt, name: str) -> bool:
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)):
+        return False
+    fields = [target.attr for target in statement.targets if isinstance(target, ast.Attribute)]
+    return statement.value.value is None and name in fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.by_default import by_default, leans
 from scaffold.inspect.program.trace import CallRecord, LoopRecord, Trace
 from scaffold.inspect.program.updates import (
     STEP_METHOD,
@@ -58,7 +59,17 @@ def find_denoising(trace: Trace) -> list[Denoising]:
         if best is not None:
             best.streams = tuple(candidates)
             found.append(best)
-    return sorted(found, key=_preference)
+    return sorted(found, key=lambda loop: (*_is_beside_default(loop, found), *_preference(loop)))
+
+
+def _is_beside_default(one: Denoising, loops: list[Denoising]) -> tuple[bool, bool]:
+    """Whether a condition goes the way of another loop by default, or leans to it, and not this one's."""
+    taken = {id(cond): truth for loop in loops if loop is not one for cond, truth in loop.loop.conditions}
+    parting = [(cond, truth) for cond, truth in one.loop.conditions if taken.get(id(cond), truth) is not truth]
+    return (
+        any(by_default(cond) is (not truth) for cond, truth in parting),
+        any(leans(cond) is (not truth) for cond, truth in parting),
+    )
 
 
 def _preference(found: Denoising) -> tuple[bool, bool, bool, int, int]:

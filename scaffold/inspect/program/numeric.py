@@ -69,6 +69,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len,
     "any": any,
     "all": all,
+    "str": str,
 }
 
 
@@ -79,6 +80,7 @@ _CONVERSIONS = frozenset(("tensor", "as_tensor", "from_numpy", "array", "asarray
 
 _CASTS = frozenset(("astype", "copy", "clone", "item"))
 """Methods that leave the numbers as they are."""
+_OF_TEXT: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper, "strip": str.strip}
 MAX_DEPTH = 40
 """How deep values may nest."""
 
@@ -244,6 +246,9 @@ class _Evaluation:
             return self.of(value.args[0])
         if self._known and isinstance(value.func, Attr) and value.func.name in _CASTS:
             return self.of(value.func.base)
+        if isinstance(value.func, Attr) and value.name in _OF_TEXT and not value.args:
+            text = self.of(value.func.base)
+            return _OF_TEXT[value.name](text) if isinstance(text, str) else MISSING
         if name == "isinstance" and len(value.args) == 2:
             types = _types(value.args[1])
             held = self.of(value.args[0]) if types else MISSING

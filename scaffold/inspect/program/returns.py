@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Value
+from scaffold.inspect.program.values import Op, Value
 
 Return = tuple[Value, Conditions]
 MAX_WAYS = 8
@@ -15,10 +15,15 @@ MAX_WAYS = 8
 def merged(returns: list[Return], at: Evidence | None) -> Value:
     """Return the alternatives, with the conditions that choose between them where these are plain."""
     if len(returns) == 2:
-        path = returns[0][1]
-        return join([value for value, _ in returns], path[-1][0] if path else None, at)
+        return join([value for value, _ in returns], _all_of(returns[0][1]), at)
     nested = _nested(returns, at) if len(returns) <= MAX_WAYS else None
     return nested if nested is not None else join([value for value, _ in returns], None, at)
+
+
+def _all_of(path: Conditions) -> Value | None:
+    """The one condition under which all of several go the given way."""
+    parts = [cond if truth else Op("not", [cond], at=cond.at) for cond, truth in path]
+    return Op("and", parts, at=parts[-1].at) if len(parts) > 1 else parts[0] if parts else None
 
 
 def _nested(returns: list[Return], at: Evidence | None) -> Value | None:

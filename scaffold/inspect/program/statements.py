@@ -154,7 +154,7 @@ class Statements(Comprehensions):
         if truth is not None:
             param = absent_param(cond)
             kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
-            alive = self.run_block(node.body if truth else node.orelse, frame)
+            alive = self.run_filling(param, *((node.body, node.orelse) if truth else (node.orelse, node.body)), frame)
             for name in kept:
                 value = frame.env.get(name)
                 if param is not None and value is not None and value is not param:

@@ -1,0 +1,75 @@
+"""Which way a condition goes where a request sets nothing, and what a value then is."""
+
+from __future__ import annotations
+
+from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.conditions import decide, none_ness
+from scaffold.inspect.program.numeric import MISSING, default_of, fold
+from scaffold.inspect.program.values import Choice, Op, Value
+
+_COMPARISONS = frozenset((">", "<", ">=", "<=", "==", "!="))
+
+
+def by_default(cond: Value, depth: int = 0) -> bool | None:
+    """The truth of a condition with every setting at its default; None where that is not known."""
+    decided = decide(cond)
+    if decided is not None or depth > 12:
+        return decided
+    if isinstance(cond, Op) and cond.op == "not":
+        inner = by_default(cond.args[0], depth + 1)
+        return None if inner is None else not inner
+    if isinstance(cond, Op) and cond.op in ("and", "or"):
+        answers = [by_default(arg, depth + 1) for arg in cond.args]
+        decisive = cond.op == "or"
+        if decisive in answers:
+            return decisive
+        return None if None in answers else not decisive
+    if isinstance(cond, Op) and cond.op in _COMPARISONS and len(cond.args) == 2:
+        outcomes = set(_outcomes(cond))
+        return outcomes.pop() if len(outcomes) == 1 else None
+    if isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1]):
+        nones = {_is_none(o) for o in taken_by_default(cond.args[0])}
+        known_one = nones.pop() if len(nones) == 1 else None
+        return known_one if known_one is None or cond.op == "is" else not known_one
+    known = default_of(cond)
+    return None if known is MISSING else bool(known)
+
+
+def leans(cond: Value) -> bool | None:
+    """Which way a condition goes for most of the numbers that files beside the weights leave open."""
+    decided = by_default(cond)
+    if decided is not None or not (isinstance(cond, Op) and cond.op in _COMPARISONS and len(cond.args) == 2):
+        return decided
+    outcomes = _outcomes(cond)
+    holding = sum(o is True for o in outcomes)
+    return None if None in outcomes or 2 * holding == len(outcomes) else 2 * holding > len(outcomes)
+
+
+def _outcomes(cond: Op) -> list[bool | None]:
+    """The results of a comparison for each pair of alternatives; None where a side is not known."""
+    left, right = ([default_of(o) for o in taken_by_default(arg)] for arg in cond.args)
+    folded = [MISSING if MISSING in (a, b) else fold(cond.op, [a, b]) for a in left for b in right]
+    return [None if result is MISSING else bool(result) for result in folded]
+
+
+def _is_none(value: Value) -> bool | None:
+    known = default_of(value)
+    return none_ness(value) if known is MISSING else known is None
+
+
+def taken_by_default(value: Value) -> list[Value]:
+    """The alternatives of a value without those that a condition leaves out by default."""
+    found: dict[int, Value] = {}
+    pending, seen = [value], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if not isinstance(node, Choice):
+            found[id(node)] = node
+            continue
+        truth = by_default(node.cond) if node.cond is not None and len(node.options) == 2 else None
+        kept = node.options if truth is None else [node.options[0 if truth else 1]]
+        pending.extend(reversed(kept))
+    return list(found.values()) or options(value)
