@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PIPELINE, MODULE, FUNCTION = "pipeline", "module", "function"
 _DEPTH = 6
+# The rollout adapter has these methods itself, and each calls the pipeline's.
+_ADAPTER = frozenset({"__init__", "forward", "load_weights", "map_lora_update_to_engine"})
 
 
 def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any] | None:
@@ -89,6 +91,8 @@ def _holder(
         called = [name for name in modules if _calls(graph, name, Defined(module, function))]
         return {"holder": FUNCTION, "module": called[0], "function": function} if len(called) == 1 else None
     if Defined(module, owner) in family:
+        if function in _ADAPTER:
+            return None
         overridden = next(entry for entry in family if _has_method(graph, entry, function))
         return {"holder": PIPELINE} if overridden == Defined(module, owner) else None
     return {"holder": MODULE, "module": module, "class": owner} if _is_module(graph, Defined(module, owner)) else None

@@ -105,7 +105,7 @@ def test_update_after_it_wrote(interrupted: Callable[..., str], copied: Path) ->
     line = interrupted("update", copied, "--spec", event="import", part="scaffold.check.engine")
     assert line == (
         "`omni-scaffold update` was interrupted while checking the result; 4 files are written; "
-        f"next: run `omni-scaffold check {PACKAGE}`"
+        f"next: run `omni-scaffold check {copied / PACKAGE}`"
     )
     assert "SCHEDULE_SHIFT = 2.5" in (copied / PACKAGE / "common.py").read_text()
 
