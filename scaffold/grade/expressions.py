@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 NAMES = frozenset({"num_inference_steps", "latent_size", "model_path", "scheduler", "step", "np", "torch", "math"})
 CALLS = frozenset({"setting", "max", "min", "round", "abs"})
@@ -19,24 +20,22 @@ _NODES = (
 
 def is_plain(text: object) -> bool:
     """Tell whether a text is an expression that only computes numbers from what rendered code has."""
-    if not isinstance(text, str):
-        return False
-    try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return all(_allowed(node) for node in ast.walk(tree))
+    return _holds_only(text, _allowed)
 
 
 def is_guidance(text: object, settings: set[object]) -> bool:
     """Tell whether a text only combines predictions, with norms and with settings of those names."""
+    return _holds_only(text, lambda node: _combines(node, settings))
+
+
+def _holds_only(text: object, allowed: Callable[[ast.AST], bool]) -> bool:
     if not isinstance(text, str):
         return False
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return all(_combines(node, settings) for node in ast.walk(tree))
+    return all(allowed(node) for node in ast.walk(tree))
 
 
 def _combines(node: ast.AST, settings: set[object]) -> bool:

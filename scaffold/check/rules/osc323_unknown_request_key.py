@@ -97,30 +97,12 @@ _BOTH = """        if not prompt.get("prompt") and prompt.get("prompt_token_ids"
 FAILING = (
     Example(
         "ids under a short name",
-        {
-            "rollout": [
-                (
-                    _BOTH,
-                    _BOTH.replace('get("prompt_token_ids")', 'get(«"prompt_ids"»)').replace(
-                        '["prompt_token_ids"]', '[«"prompt_ids"»]'
-                    ),
-                )
-            ]
-        },
+        {"rollout": [(_BOTH, _BOTH.replace('"prompt_token_ids"', '«"prompt_ids"»'))]},
         also=("OSC305",),
     ),
     Example(
         "one letter less",
-        {
-            "rollout": [
-                (
-                    _BOTH,
-                    _BOTH.replace('get("prompt_token_ids")', 'get(«"prompt_token_id"»)').replace(
-                        '["prompt_token_ids"]', '[«"prompt_token_id"»]'
-                    ),
-                )
-            ]
-        },
+        {"rollout": [(_BOTH, _BOTH.replace('"prompt_token_ids"', '«"prompt_token_id"»'))]},
         also=("OSC305",),
     ),
     Example(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Distances:
-    """Root mean squares over ``count`` steps; log-probs in nats, velocities relative."""
+    """Root mean squares over ``count`` steps; log-probs in nats as ``_alike`` weighs them, velocities relative."""
 
     count: int
     log_prob: float
@@ -37,7 +38,8 @@ def distances(bench: Bench, seeds: Sequence[int]) -> Distances:
     side = bench.training
     # float32 arithmetic on the weights that both sides have after rounding to bfloat16.
     exact = side.copy(torch.float32)
-    rows: list[tuple[float, ...]] = []
+    velocities: list[list[float]] = []
+    log_probs: dict[int, list[tuple[float, float, float]]] = {}
     for seed in seeds:
         for sample in bench.roll_out(bench.recipe, seed=seed):
             if not sample.aligned or sample.log_probs is None:
@@ -60,10 +62,32 @@ def distances(bench: Bench, seeds: Sequence[int]) -> Distances:
                     float(half.log_probs[0, step]),
                     float(full.log_probs[0, step]),
                 )
-                rows.append((theirs - ours, theirs - reference, ours - reference, *values))
-    root_mean_square = torch.tensor(rows, dtype=torch.float64).pow(2).mean(dim=0).sqrt().tolist()
-    log_probs, velocities = root_mean_square[:3], root_mean_square[3:]
-    return Distances(len(rows), *log_probs, *velocities)
+                log_probs.setdefault(step, []).append((theirs - ours, theirs - reference, ours - reference))
+                velocities.append(values)
+    return Distances(len(velocities), *_alike(list(log_probs.values())), *_root_mean_square(velocities))
+
+
+def _alike(steps: Sequence[Sequence[tuple[float, float, float]]]) -> list[float]:
+    """Root mean squares of three differences in which each step of a trajectory has one weight.
+
+    A log-prob divides by the step's own noise, so the last steps of a schedule are tens of times larger than the
+    first; unweighted, a dozen numbers decide and rounding alone passes any limit now and then. A step is measured in
+    the geometric mean of what the two sides are away from float32 there, the answer in the geometric mean of all
+    steps: it is one number for all three, so that no side raises its own limit.
+    """
+    scales = []
+    for rows in steps:
+        _, rollout, training = _root_mean_square(rows)
+        scales.append((rollout * training) ** 0.5 or max(rollout, training) or 1.0)
+    unit = math.prod(scale ** (1 / len(scales)) for scale in scales)
+    return _root_mean_square(
+        [[value / scale * unit for value in row] for rows, scale in zip(steps, scales, strict=True) for row in rows]
+    )
+
+
+def _root_mean_square(rows: Sequence[Sequence[float]]) -> list[float]:
+    found: list[float] = torch.tensor(rows, dtype=torch.float64).pow(2).mean(dim=0).sqrt().tolist()
+    return found
 
 
 def _between(one: torch.Tensor | None, other: torch.Tensor | None) -> float | None:
