@@ -7,6 +7,9 @@ mapped file needs 4 seconds and 2 GiB that all ranks share.
     model = cls(config)
     model.load_state_dict(load_file(path))
 
+A module that was built on the meta device has no memory to copy into: without ``assign=True`` it stays empty, and the
+first forward fails.
+
 Instead: build under ``torch.device("meta")`` and give the mapped tensors over: ``load_state_dict(state, assign=True)``.
 """
 
@@ -46,11 +49,18 @@ def check(package: Package) -> Hits:
             if _builds(function, call, module) and not _on_meta(function, call):
                 yield Hit(function.file, call, f"{module.name} is built with random weights, then filled by copying")
                 return
+    empty = any(_builds(f, call, module) and _names_meta(f, call) for f in functions for call in f.calls)
+    filled = any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "to_empty" for f in functions for call in f.calls
+    )
     for function, call in loads:
         assign = keyword(call, "assign")
         unpacked = any(item.arg is None for item in call.keywords)
         if not unpacked and (assign is None or settled(function.file, assign, package.files) is False):
-            yield Hit(function.file, call, "tensors are copied into the module; assign=True takes them as they are")
+            text = "tensors are copied into the module; assign=True takes them as they are"
+            if empty and not filled:
+                text = f"{module.name} is on the meta device, where copying fills nothing; assign=True takes the tensors over"
+            yield Hit(function.file, call, text)
 
 
 def _is_load(call: ast.Call) -> bool:
@@ -65,6 +75,13 @@ def _builds(function: FunctionModel, call: ast.Call, module: ClassModel) -> bool
     if isinstance(call.func, ast.Name) and call.func.id == "cls" and function.bound == "cls":
         return function.cls is not None and function.cls in module.mro
     return resolve(function.file, call, module) is module
+
+
+def _names_meta(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether the call, or a ``with`` around it, names the meta device."""
+    places = [call, *(o for o in function.file.index.ancestors(call) if isinstance(o, (ast.With, ast.AsyncWith)))]
+    shown = [place if isinstance(place, ast.Call) else place.items[0].context_expr for place in places]
+    return any(isinstance(node, ast.Constant) and node.value == "meta" for at in shown for node in ast.walk(at))
 
 
 def _on_meta(function: FunctionModel, call: ast.Call) -> bool:

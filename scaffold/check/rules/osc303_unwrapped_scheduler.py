@@ -16,9 +16,11 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded, recorded_list
 from scaffold.check.model.scheduler_wrappers import SDE, Replacement, replacements
@@ -33,6 +35,7 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = f"assign a {SDE}, wrapped where the pipeline calls step() in another way, to self.scheduler"
 # What FlowMatchSDEDiscreteScheduler.step() takes before its options begin.
 _PLAIN = 3
+_STEPS = ("step", "sample_previous_step")
 
 
 def check(package: Package) -> Hits:
@@ -48,7 +51,7 @@ def check(package: Package) -> Hits:
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} leaves the pipeline's own {attribute} in place")
             continue
         for item in found:
-            yield from _judge(package, item)
+            yield from list(_judge(package, item)) or _left_out(side, item)
         options = recorded(package, "upstream", "scheduler_kwargs_attribute")
         if options and not adapter.instance_attributes(options) and not adapter.attribute(options):
             if any(item.wrapper is not None for item in found) and not _set_otherwise(side, options):
@@ -88,6 +91,28 @@ def _judge(package: Package, item: Replacement) -> Hits:
         )
 
 
+def _left_out(side: Side, item: Replacement) -> Hits:
+    """Look for a wrapper that the side holds and nothing uses, where the scheduler itself is assigned."""
+    if not item.is_sde or item.wrapper is not None:
+        return
+    files = {function.file for function in side.functions}
+    for file in sorted(files, key=lambda file: file.path):
+        for cls in file.classes:
+            step = cls.methods.get("step")
+            stepped = step is not None and any(attribute_name(call) in _STEPS for call in step.calls)
+            if stepped and not cls.derives_from(SDE) and not any(_names(other, cls) for other in files):
+                text = f"{cls.name} is written to stand here, and nothing makes one"
+                yield Hit(item.function.file, item.value, text, f"assign {cls.name}, which takes the pipeline's step()")
+                return
+
+
+def _names(file: PythonFile, cls: ClassModel) -> bool:
+    """Whether a file names a class, other than in an import."""
+    return any(file.project.class_of(file, node) is cls for node in file.index.nodes(ast.Name)) or any(
+        node.attr == cls.name for node in file.index.nodes(ast.Attribute)
+    )
+
+
 def _answers(method: FunctionModel) -> Hits:
     """Compare what is returned with the class that the annotation names."""
     annotation = method.node.returns
@@ -107,10 +132,7 @@ def _wrapper(item: Replacement, wrapper: ClassModel, called_with: list[str] | No
             yield Hit(item.function.file, item.value, f"{wrapper.name} has no step()")
         return
     steps = [
-        call
-        for function in reachable(method, wrapper)
-        for call in function.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("step", "sample_previous_step")
+        call for function in reachable(method, wrapper) for call in function.calls if attribute_name(call) in _STEPS
     ]
     if not steps and wrapper.resolved and not wrapper.external:
         yield Hit(method.file, method.node, f"{wrapper.name}.step() never takes a step of an SDE scheduler")
@@ -258,6 +280,10 @@ FAILING = (
     Example(
         "unwrapped where the pipeline calls with four",
         {"spec": _SPEC, "rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
+    ),
+    Example(
+        "the scheduler beside its wrapper",
+        {"rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
     ),
     Example(
         "a wrapper without step()",

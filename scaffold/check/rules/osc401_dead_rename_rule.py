@@ -1,11 +1,13 @@
-"""A row of the key table matches no key of the checkpoint.
+"""A row of the key table matches no key of the checkpoint, or the table is not applied.
 
 A rename that fits nothing was written for another release of the checkpoint, or with a typing error. The keys that it
-was meant for go another way: a more general row takes them to a wrong name, or they are left over.
+was meant for go another way: a more general row takes them to a wrong name, or they are left over. A table is as dead
+where nothing calls the function that applies it, and where tensors are kept under the old name beside the new one.
 
     ("languge_model.model.", "")        # the checkpoint's keys begin with language_model.model.
 
-Instead: remove the row, or correct it; ``omni-scaffold remap`` shows which keys each row takes.
+Instead: remove the row, or correct it; map every key with the table. ``omni-scaffold remap`` shows which keys each row
+takes.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 The data script writes the ids that training reads, begin and end marker included. The rollout adapter turns ids into
 text for the pipeline, which puts its own markers around it, and takes the data's off again. A marker that only one
-side knows stays in the text, is encoded once more, and the two sides work on different prompts.
+side knows stays in the text, is encoded once more, and the two sides work on different prompts. The same comes of ids
+of a whole chat, of special tokens that the tokenizer adds, of padding, and of text that is changed or not stripped,
+where ``scaffold.toml`` records that the pipeline does otherwise.
 
     ids = [tok("<|im_start|>"), *ids, tok("<|endoftext|>")]      # the rollout strips <|im_end|>
 
-Instead: use the markers of the pipeline on both sides.
+Instead: use the markers of the pipeline on both sides, and encode as it does.
 """
 
 from __future__ import annotations
