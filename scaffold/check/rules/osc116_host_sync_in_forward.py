@@ -17,8 +17,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.ported_code import written_files
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC116"
@@ -38,9 +37,9 @@ def check(package: Package) -> Hits:
 
     What the ported denoiser reads back it reads back in the rollout, too; `verify` counts the places.
     """
-    entry = recorded(package, "port", "entry")
+    written = written_files(package)
     for function in package.forward_functions:
-        if function.file not in package.files or (entry is not None and _defines(function.file, entry)):
+        if function.file not in written:
             continue
         for call in function.calls:
             what = _synchronises(function, call)
@@ -54,10 +53,6 @@ def check(package: Package) -> Hits:
                 for call in _tested(getattr(statement, "test")):  # noqa: B009
                     if _reduces(call):
                         yield Hit(function.file, call, f"a test of {ast.unparse(call)} waits for the device")
-
-
-def _defines(file: PythonFile, name: str) -> bool:
-    return any(isinstance(node, ast.ClassDef) and node.name == name for node in file.tree.body)
 
 
 def _synchronises(function: FunctionModel, call: ast.Call) -> str | None:

@@ -19,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.ported_code import written_files
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -40,14 +41,15 @@ def check(package: Package) -> Hits:
     side = side_of(package, "training")
     steps = [m for adapter in side.adapters for name in _METHODS if (m := adapter.method(name)) is not None]
     helpers = [f for f in side.functions if f.cls is None]
+    written = written_files(package)
     for function in dict.fromkeys([*forward, *steps, *helpers]):
-        if function.file in package.files and not function.is_abstract:
+        if function.file in written and not function.is_abstract:
             yield from _unread(package, function)
             yield from _dropped(function, function in forward)
     sides = [*side.functions, *side_of(package, "rollout").functions]
     own = [f for f in sides if f.cls is not None and f not in [*forward, *steps]] if package.is_non_diffusers else []
     for function in dict.fromkeys(own):
-        if function.file in package.files and not function.is_abstract:
+        if function.file in written and not function.is_abstract:
             yield from _unread(package, function, plain=True)
 
 

@@ -21,6 +21,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
 from scaffold.check.model.key_tests import asks_key, drops_key, is_one_of, key_names, nothing_fits, of_configuration
 from scaffold.check.model.package import Package
+from scaffold.check.model.ported_code import written_files
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC405"
@@ -35,8 +36,9 @@ HELP = "list the keys that are not needed, with the reason, and raise for every 
 def check(package: Package) -> Hits:
     """Look at the functions that loading gets to."""
     tables = {table.name for table in key_tables(package)}
+    written = written_files(package)
     for function in loading_functions(package):
-        if function.file not in package.files:
+        if function.file not in written:
             continue
         yield from _filters(function)
         yield from _loops(function)

@@ -17,6 +17,7 @@ from scaffold.check.model.calls import keyword
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
 from scaffold.check.model.package import Package
+from scaffold.check.model.ported_code import written_files
 from scaffold.check.model.streams import derived, reads
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -31,9 +32,10 @@ HELP = "test the prefix and cut it off, or use a table of prefixes"
 def check(package: Package) -> Hits:
     """Look for ``replace`` with pieces of parameter names in the functions that loading gets to."""
     tables = {table.name for table in key_tables(package) if not table.ignores}
+    written = written_files(package)
     readers = [f for file in package.files for f in file.all_functions if _names(f) & tables]
     for function in dict.fromkeys((*loading_functions(package), *readers)):
-        if function.file not in package.files:
+        if function.file not in written:
             continue
         for call in function.calls:
             if _of_a_row(function, call, tables):
