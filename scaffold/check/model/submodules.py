@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from scaffold.check.model.calls import bind, has_unpacking
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.follow import follow
 from scaffold.check.model.pyfile import PythonFile
 
 
@@ -61,6 +62,7 @@ def _through_helper(file: PythonFile, name: str | None, call: ast.Call) -> tuple
     return kind, ast.Call(value.func, [put(item) for item in value.args], keywords)
 
 
+_COPIES = ("copy.deepcopy", "copy.copy")
 _LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
 
 
@@ -85,12 +87,13 @@ def _constructions(file: PythonFile, value: ast.expr) -> Iterator[tuple[ast.Call
         for arm in (value.body, value.orelse):
             yield from _constructions(file, arm)
         return
+    value = _original(file, value)
     if isinstance(value, ast.Call) and file.qualified(value.func) not in _LISTS:
         yield value, False
         return
     inner = list(value.args) if isinstance(value, ast.Call) else [value]
     while inner:
-        node = inner.pop(0)
+        node = _original(file, inner.pop(0))
         if isinstance(node, ast.Starred):
             inner.append(node.value)
         elif isinstance(node, (ast.List, ast.Tuple)):
@@ -107,6 +110,14 @@ def _constructions(file: PythonFile, value: ast.expr) -> Iterator[tuple[ast.Call
             inner += [node.left, node.right]
         elif isinstance(node, ast.Call):
             yield node, True
+
+
+def _original(file: PythonFile, value: ast.expr) -> ast.expr:
+    """Return what builds a module that stands under a local name, or is copied."""
+    found = follow(file, value)
+    while isinstance(found, ast.Call) and file.qualified(found.func) in _COPIES and len(found.args) == 1:
+        found = follow(file, found.args[0])
+    return found if isinstance(found, ast.Call) else value
 
 
 def module_tree(cls: ClassModel) -> list[Submodule]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.package import Package
 from scaffold.check.model.streams import root_name, self_call
 from scaffold.check.model.submodules import submodules
 
@@ -27,6 +28,12 @@ def twin_suffix(cls: ClassModel) -> str | None:
         return None
     suffix, count = counts.most_common(1)[0]
     return suffix if count >= 2 else None
+
+
+def twin_suffixes(package: Package) -> list[str]:
+    """Return the endings of twins in all classes that the training module is built of."""
+    owners = dict.fromkeys(part.owner for part in package.module_tree)
+    return list(dict.fromkeys(suffix for cls in owners if (suffix := twin_suffix(cls)) is not None))
 
 
 def twin_uses(function: FunctionModel, names: set[str], suffix: str) -> Iterator[tuple[str, bool, ast.Call]]:

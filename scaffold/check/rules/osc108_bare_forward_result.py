@@ -15,10 +15,14 @@ import ast
 from scaffold.check.editing import replace_expression
 from scaffold.check.example import Example
 from scaffold.check.model.arms import arms
+from scaffold.check.model.calls import resolve
+from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.reach import name_called_on_self
 from scaffold.check.model.streams import self_call
+from scaffold.check.model.tensors import is_tensor
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC108"
@@ -64,6 +68,8 @@ def check(package: Package) -> Hits:
                 if len(found.elts) != 1 and not any(isinstance(item, ast.Starred) for item in found.elts):
                     text = f"{module.name}.forward() returns {len(found.elts)} values"
                     yield Hit(forward.file, written, text, fixable=False)
+            elif (helper := _helper(forward, found)) is not None:
+                yield from _through(module.name, forward, helper, written)
             elif _is_tensor(forward, found):
                 yield Hit(forward.file, written, f"{module.name}.forward() returns a bare tensor", data=written)
             elif _taken_apart(forward, found):
@@ -71,6 +77,30 @@ def check(package: Package) -> Hits:
                 yield Hit(forward.file, written, text, fixable=False)
             elif isinstance(found, (ast.Dict, ast.List)) or (isinstance(found, ast.Constant) and found.value is None):
                 yield Hit(forward.file, written, f"{module.name}.forward() returns no tuple", fixable=False)
+
+
+def _helper(forward: FunctionModel, value: ast.expr) -> FunctionModel | None:
+    """Return the method or function of the package that a result is left to."""
+    found = resolve(forward.file, value, forward.cls) if isinstance(value, ast.Call) else None
+    if isinstance(found, ClassModel) and isinstance(value, ast.Call) and name_called_on_self(forward, value):
+        found = found.method("forward")
+    return found if isinstance(found, FunctionModel) and found is not forward and not found.is_abstract else None
+
+
+def _through(name: str, forward: FunctionModel, helper: FunctionModel, written: ast.expr) -> Hits:
+    """Judge what a helper gives back, where all that it gives back is of one kind."""
+    given = [found for item in helper.returns if item.value is not None for _, found in arms(helper, item.value)]
+    if not given or len(given) < len(helper.returns):
+        return
+    if all(
+        not isinstance(value, ast.Tuple) and (_is_tensor(helper, value) or is_tensor(helper, value)) for value in given
+    ):
+        text = f"{name}.forward() returns what {helper.name}() gives back, a bare tensor"
+        yield Hit(forward.file, written, text, data=written)
+    elif all(isinstance(value, ast.Tuple) and len(value.elts) != 1 for value in given):
+        if not any(isinstance(item, ast.Starred) for value in given for item in value.elts):  # type: ignore[attr-defined]
+            text = f"{name}.forward() returns what {helper.name}() gives back, more than one value"
+            yield Hit(forward.file, written, text, fixable=False)
 
 
 def fix(hit: Hit) -> str:
@@ -122,7 +152,7 @@ def _annotated_tensor(forward: FunctionModel) -> bool:
 
 
 _RETURN = "return (self.llm2vae(self.norm(latents)),)"
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "nothing",
         {
@@ -181,7 +211,36 @@ FAILING = (
         },
     ),
 )
+_HELPER = """
+    def _velocity(self, latents: Tensor){said}:
+        return {given}
+
+    @classmethod
+    def from_pretrained("""
+_LOAD = "\n    @classmethod\n    def from_pretrained("
+_LEFT = "return «self._velocity(latents)»"
+
+
+def _left_to(title: str, given: str, said: str = "", line: str = _LEFT, *also: str) -> Example:
+    return Example(title, {"model": [(_RETURN, line), (_LOAD, _HELPER.format(said=said, given=given))]}, also=also)
+
+
+FAILING += (
+    _left_to("left to a method", "self.llm2vae(self.norm(latents))", " -> Tensor"),
+    _left_to(
+        "left to a method, by name",
+        "self.llm2vae(self.norm(latents))",
+        line="out = self._velocity(latents)\n        return «out»",
+    ),
+    _left_to("two values of a method", "(self.llm2vae(self.norm(latents)), latents)"),
+)
 PASSING = (
+    _left_to(
+        "a tuple of a method",
+        "(self.llm2vae(self.norm(latents)),)",
+        " -> tuple[Tensor]",
+        _LEFT.replace("«", "").replace("»", ""),
+    ),
     Example("a tuple"),
     Example(
         "a tuple by name", {"model": [(_RETURN, "result = (self.llm2vae(self.norm(latents)),)\n        return result")]}

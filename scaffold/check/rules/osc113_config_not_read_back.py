@@ -27,6 +27,7 @@ from scaffold.check.model.config_look_ups import (
     sets_all_fields,
 )
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.left_out_fields import left_out_fields
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.saved_config import SavedConfig, saved_config
@@ -106,13 +107,9 @@ def _taken_out(config: ClassModel, save: FunctionModel) -> Hits:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Del):
             if save.file.value(node.slice) in config.fields:
                 yield Hit(save.file, node.slice, f"{save.file.value(node.slice)} is taken out of what is written")
-    for comprehension in save.nodes(ast.comprehension):
-        for test in comprehension.ifs if isinstance(comprehension, ast.comprehension) else ():
-            if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.NotEq, ast.NotIn)):
-                left_out = save.file.value(test.comparators[0])
-                names = [left_out] if isinstance(left_out, str) else left_out
-                if isinstance(names, (list, tuple, set)) and any(name in config.fields for name in names):
-                    yield Hit(save.file, test, "a field is left out of what is written")
+    for test, names in left_out_fields(config, save):
+        more = " and others" if len(names) > 3 else ""
+        yield Hit(save.file, test, f"{', '.join(names[:3])}{more} left out of what is written")
 
 
 def _sections(save: FunctionModel, read: FunctionModel, saved: SavedConfig) -> Hits:
@@ -218,6 +215,33 @@ _OTHER = """\
             text = json.load(file)
         return cls(hidden_size=text["hidden_size"], latent_dim=raw["latent_dim"])
 """
+_SAVED = "{{name: value for name, value in asdict(self).items() if {}}}"
+_BY_END, _BY_LIST = '«not name.endswith("_id")»', '«name not in ("vocab_size",)»'
+_NONE, _APART = 'not name.startswith("_")', 'name != "vocab_size"'
+_IN_A_LOOP = """\
+            saved = asdict(self)
+            for name in list(saved):
+                if {}:
+                    del saved[name]
+            json.dump(saved, file)"""
+
+
+def _filtered(title: str, text: str) -> Example:
+    return Example(title, {"model": [(_WRITE, text)]})
+
+
+FAILING += (
+    _filtered("by the end of the name", f"json.dump({_SAVED.format(_BY_END)}, file)"),
+    _filtered(
+        "by the end of the field's name",
+        'json.dump({f.name: getattr(self, f.name) for f in fields(self) if «not f.name.endswith("_id")»}, file)',
+    ),
+    _filtered("by a list", f"json.dump({_SAVED.format(_BY_LIST)}, file)"),
+    Example(
+        "in a loop",
+        {"model": [("            " + _WRITE, _IN_A_LOOP.format('«name.startswith("max_")»'))]},
+    ),
+)
 FAILING += (
     Example("one level deeper", {"model": [(_WRITE, 'json.dump({"model": «asdict(self)»}, file)')]}),
     Example(
@@ -231,6 +255,14 @@ FAILING += (
     ),
 )
 PASSING = (
+    Example(
+        "a filter that leaves no field out",
+        {"model": [(_WRITE, f"json.dump({_SAVED.format(_NONE)}, file)")]},
+    ),
+    Example(
+        "left out here and written apart",
+        {"model": [(_WRITE, f'json.dump({{"vocab_size": self.vocab_size, **{_SAVED.format(_APART)}}}, file)')]},
+    ),
     Example(
         "a mark that is written",
         {"model": [(_WRITE, 'json.dump({"saved": 1, **asdict(self)}, file)'), (_READ, _KNOWN + _OTHER)]},

@@ -45,7 +45,10 @@ def _rounds(file: PythonFile, call: ast.Call) -> bool:
     function = call.func
     if isinstance(function, ast.Attribute) and _is_timestep(function.value):
         casts = function.attr in ("to", "type", "astype")
-        return function.attr in _METHODS or (casts and bool(_TYPES & set(_types(file, call))))
+        given = [*call.args, *(item.value for item in call.keywords)]
+        if casts or function.attr == "type_as":
+            return bool(_TYPES & set(_types(file, call))) or any(_is_whole(value) for value in given)
+        return function.attr in _METHODS
     if not call.args:
         return False
     name = file.qualified(function)
@@ -54,6 +57,14 @@ def _rounds(file: PythonFile, call: ast.Call) -> bool:
     if name in ("torch.tensor", "torch.as_tensor") and _TYPES & set(_types(file, call)[1:]):
         return _is_timestep(call.args[0])
     return False
+
+
+def _is_whole(like: ast.expr) -> bool:
+    """Whether a cast takes its type from token ids, a mask or indices: ``x.to(ids)``, ``x.to(ids.dtype)``."""
+    if isinstance(like, ast.Attribute) and like.attr == "dtype":
+        like = like.value
+    name = like.id if isinstance(like, ast.Name) else like.attr if isinstance(like, ast.Attribute) else ""
+    return name.lower().rpartition("_")[2] in ("ids", "mask", "indices", "index")
 
 
 def _types(file: PythonFile, call: ast.Call) -> list[str | None]:
@@ -98,6 +109,7 @@ _LINE = '"timestep": timesteps[:, step],'
 FAILING = (
     Example("long()", {"training": [(_LINE, '"timestep": «timesteps[:, step].long()»,')]}),
     Example("to(torch.int64)", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(torch.int64)»,')]}),
+    Example("the type of token ids", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(ids.dtype)»,')]}),
     Example("scaled and rounded", {"training": [(_LINE, '"timestep": «(timesteps[:, step] * 1000).round()»,')]}),
     Example(
         "cut to thousandths",

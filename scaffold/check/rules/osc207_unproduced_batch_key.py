@@ -82,6 +82,22 @@ def _empty(maker: PythonFile, columns: set[str]) -> Hits:
                         yield Hit(maker, item, f"the column {name} is empty", "give it the prompt's token ids")
 
 
+def _taken_out(maker: PythonFile, columns: set[str]) -> Hits:
+    """Look for columns that the data set loses again before it is written."""
+    for call in maker.index.nodes(ast.Call):
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("column_names", "columns"))]
+        if method not in ("remove_columns", "select_columns", "drop") or len(given) != 1:
+            continue
+        value = maker.value(given[0])
+        names = {value} if isinstance(value, str) else set(value) if isinstance(value, (list, tuple, set)) else None
+        if names is None or not all(isinstance(name, str) for name in names):
+            continue
+        for name in sorted(columns - {""}):
+            if (name not in names) if method == "select_columns" else (name in names):
+                yield Hit(maker, call, f"the column {name} is taken out again", "write the column that training reads")
+
+
 def check(package: Package) -> Hits:
     """Compare the keys that are read with those of the preprocessors and of the rollout."""
     makers = [file for file in package.preprocessors if _keys(file)]
@@ -91,6 +107,7 @@ def check(package: Package) -> Hits:
     prompts = _prompts(package)
     for maker in makers:
         yield from _empty(maker, prompts)
+        yield from _taken_out(maker, prompts)
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
     columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
@@ -189,7 +206,22 @@ def _imported(file: PythonFile) -> list[PythonFile]:
 _READ = 'for row in micro_batch["prompt_token_ids"]]'
 _COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
 _CHATLESS = '[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'
+_SAVED = "datasets.Dataset.from_list(rows).to_parquet(os"
 FAILING = (
+    Example(
+        "taken out before it is written",
+        {
+            "data": [
+                (
+                    _SAVED,
+                    _SAVED.replace(
+                        "datasets.Dataset.from_list(rows)",
+                        '«datasets.Dataset.from_list(rows).remove_columns(["prompt_token_ids"])»',
+                    ),
+                )
+            ]
+        },
+    ),
     Example(
         "a column of nothing",
         {"data": [("build_row(line, tokenize_toy_prompt(tokenizer, line, 256))", "build_row(line, «[]»)")]},

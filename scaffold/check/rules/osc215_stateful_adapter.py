@@ -50,6 +50,9 @@ def check(package: Package) -> Hits:
     """Look at the package's own classes that training adapters consist of."""
     seen: set[ClassModel] = set()
     for adapter in package.training_adapters:
+        # A pipeline that is registered for training by mistake is still an instance in the rollout.
+        if any(name.startswith("vllm_omni.") for name in adapter.external):
+            continue
         for cls in adapter.mro:
             if cls.file in package.files and cls not in seen:
                 seen.add(cls)
@@ -168,6 +171,16 @@ FAILING = (
 )
 PASSING = (
     Example("class methods"),
+    Example(
+        "a pipeline that is registered for training",
+        {
+            "rollout": [
+                ("@VllmOmniPipelineBase.register(", "@DiffusionModelBase.register("),
+                ("import VllmOmniPipelineBase\n", "import DiffusionModelBase\n"),
+            ]
+        },
+        also=("OSC201", "OSC301"),
+    ),
     Example(
         "constants on the class",
         {"training": [(_HEAD, _HEAD + "    DIMS = (1, 2)\n\n"), (_IDS, _IDS + "        cls.DIMS\n")]},

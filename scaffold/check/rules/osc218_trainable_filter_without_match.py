@@ -26,7 +26,8 @@ SEVERITY = "error"
 CHECKLIST = ()
 APPLIES = Applies(non_diffusers=True)
 HELP = "test for a piece of a name that parameters of the training module have"
-_MATCHING = {"startswith", "endswith"}
+_WHERE = {"startswith": "at the beginning of its name", "endswith": "at the end of its name"}
+_MATCHING = _WHERE.keys()
 
 
 def check(package: Package) -> Hits:
@@ -41,11 +42,13 @@ def check(package: Package) -> Hits:
             continue
         # Parameters end in a name of their own: .weight, .bias; numbers stand in lists.
         names = [name.replace("{n}", "0") for name in paths.leaves]
+        own = [name.replace("{n}", "0") for name in paths.parameters]
         tests = list(_tests(method))
         yield from _frozen(package, method)
-        if tests and not any(_fits(how, piece, names) for how, piece, _ in tests):
-            for _, piece, node in tests:
-                yield Hit(method.file, node, f"no parameter of {module.name} has {piece!r} in its name")
+        if tests and not any(_fits(how, piece, names, own) for how, piece, _ in tests):
+            for how, piece, node in tests:
+                where = _WHERE.get(how, "in its name")
+                yield Hit(method.file, node, f"no parameter of {module.name} has {piece!r} {where}")
 
 
 def _frozen(package: Package, method: FunctionModel) -> Hits:
@@ -121,11 +124,13 @@ def _pieces(method: FunctionModel, node: ast.expr) -> list[str]:
     return [piece for piece in pieces if isinstance(piece, str)]
 
 
-def _fits(how: str, piece: str, names: list[str]) -> bool:
+def _fits(how: str, piece: str, names: list[str], own: list[str]) -> bool:
+    """Whether a test holds for a parameter: of a module below ``names``, or one that a class of the tree makes."""
     if how == "startswith":
         return any(name.startswith(piece) or piece.startswith(f"{name}.") for name in names)
     if how == "endswith":
-        return any(f"{name}{end}".endswith(piece) for name in names for end in ("", ".weight", ".bias"))
+        ends = [f"{name}{end}" for name in names for end in (".weight", ".bias")]
+        return any(name.endswith(piece) for name in (*ends, *own))
     # Indices beyond the first stand for all.
     plain = "".join("0" if c.isdigit() and f".{c}." in piece else c for c in piece)
     return any(plain in f"{name}{end}" for name in names for end in (".weight", ".bias", ""))
@@ -133,6 +138,10 @@ def _fits(how: str, piece: str, names: list[str]) -> bool:
 
 _FILTER = 'parameter.requires_grad = "_gen" in name'
 FAILING = (
+    Example(
+        "the end of a module's name",
+        {"training": [(_FILTER, 'parameter.requires_grad = name.endswith(«"_gen"»)')]},
+    ),
     Example("everything frozen", {"training": [(_FILTER, "parameter.requires_grad = «False»")]}),
     Example("the wrong half", {"training": [(_FILTER, 'parameter.requires_grad = «"_gen" not in name»')]}),
     Example(

@@ -62,7 +62,18 @@ def _made_up(method: FunctionModel, value: ast.expr) -> bool:
                 for call in method.calls
             )
         return _all_names(value.args[0])
-    return isinstance(value, (ast.SetComp, ast.ListComp)) and _all_names(value.generators[0].iter)
+    if not isinstance(value, (ast.SetComp, ast.ListComp)):
+        return False
+    return _all_names(value.generators[0].iter) or _sent(method, value.generators[0].iter)
+
+
+def _sent(method: FunctionModel, value: ast.expr) -> bool:
+    """Whether names are those that the caller sent, although the engine's own answer is there and dropped."""
+    dropped = any(
+        isinstance(method.file.index.parent(call), ast.Expr) and ast.unparse(call.func) == "super().load_weights"
+        for call in method.calls
+    )
+    return dropped and isinstance(value, ast.Name) and value.id in method.parameters
 
 
 def _all_names(value: ast.expr) -> bool:
@@ -115,6 +126,18 @@ FAILING = (
                 (
                     _BODY,
                     "        super().load_weights(self._checkpoint_names(weights))\n        return «{name for name, _ in self.named_parameters()}»\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "the names that were sent",
+        {
+            "rollout": [
+                (
+                    _BODY,
+                    "        weights = list(weights)\n        super().load_weights(self._checkpoint_names(weights))\n"
+                    "        return «{name for name, _ in weights}»\n",
                 )
             ]
         },

@@ -22,6 +22,8 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.precision import Given, dtype_of, is_float32
 from scaffold.check.model.sde import appended, sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
+from scaffold.check.model.streams import root_name
+from scaffold.check.model.window_records import is_of_result
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC315"
@@ -61,6 +63,11 @@ def check(package: Package) -> Hits:
                 yield Hit(
                     around.file, node, f"the trajectory is recorded in the engine's precision: {ast.unparse(node)}"
                 )
+        for around, node in _returned_rounded(side, function, value, given):
+            if node not in seen:
+                seen.add(node)
+                text = f"{ast.unparse(node)} goes on in another precision than the sample that is recorded"
+                yield Hit(around.file, node, text, "return what is recorded, and cast a copy for the model")
         for around, append in _appends(side, function, value):
             entry = append.args[0] if append.args else None
             if entry is not None and entry not in seen and not _has_cast(around, entry):
@@ -111,6 +118,27 @@ def _rounded(
             like = dtype_of(call)
             if like is not None and not _of_other_use(side, around, call):
                 if is_float32(side, around, like, given) is False:
+                    yield around, call
+
+
+def _returned_rounded(
+    side: Side, function: FunctionModel, value: ast.expr, given: Given
+) -> Iterator[tuple[FunctionModel, ast.Call]]:
+    """Yield where ``step`` gives the pipeline a rounded copy of the very name that it records as it is."""
+    for around, append in _appends(side, function, value):
+        entry = append.args[0] if append.args else None
+        if around.name != "step" or not isinstance(entry, ast.Name) or not is_of_result(side, around, entry):
+            continue
+        index = around.file.index
+        for item in around.returns:
+            for call in index.nodes(ast.Call, item.value) if item.value is not None else ():
+                target, like = call.func, dtype_of(call)
+                coarse = like is not None and is_float32(side, around, like, given) is False
+                if (
+                    (coarse or _is_low(around, call))
+                    and isinstance(target, ast.Attribute)
+                    and root_name(target.value) == entry.id
+                ):
                     yield around, call
 
 
@@ -165,6 +193,10 @@ FAILING = (
     Example(
         "cast to the model's precision",
         {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(model_output.dtype)»)\n")]},
+    ),
+    Example(
+        "recorded as it is, and rounded for the next step",
+        {"rollout": [("_StepOutput(prev_sample[0]", "_StepOutput(«prev_sample[0].to(model_output.dtype)»")]},
     ),
     Example(
         "cast to the precision that came",

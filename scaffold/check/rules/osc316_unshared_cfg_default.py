@@ -13,11 +13,12 @@ Instead: put the shared defaults into the request before the pipeline sees it, a
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.dataflow import bound_value
+from scaffold.check.model.dataflow import bound_value, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.guidance_defaults import shared_tables
 from scaffold.check.model.package import Package
@@ -43,7 +44,10 @@ def check(package: Package) -> Hits:
     yield from _misnamed(package, [training, rollout])
     yield from _unread(package)
     for file, name, _ in shared_tables(package):
-        if not _used(training, file, name) or _used(rollout, file, name):
+        if not _used(training, file, name):
+            continue
+        if _used(rollout, file, name):
+            yield from _into_a_copy(package, rollout, file, name)
             continue
         for adapter in rollout.adapters:
             method = adapter.method("forward")
@@ -138,6 +142,72 @@ def _idle(side: Side, function: FunctionModel, seen: set[FunctionModel]) -> bool
     )
 
 
+def _into_a_copy(package: Package, side: Side, file: PythonFile, name: str) -> Hits:
+    """Look for the defaults in a dictionary of the adapter's own, which the request never gets.
+
+    ``extra_args = {**extra_args, **guidance}``, or ``.update(guidance)`` of a ``dict(params.extra_args)``.
+    """
+    wanted = f"{file.module}.{name}"
+    for function in side.functions:
+        if function.file not in package.files or function.name != "forward" or not _names(function, wanted, name):
+            continue
+        for target, place in _merged(function):
+            if _is_copy(function, target, place) and not _handed_on(function, target):
+                text = f"{target.id} is a copy here, and the pipeline reads the request's own dictionary"
+                yield Hit(function.file, place, text, "update the request's dictionary, or assign the copy to it")
+
+
+def _merged(function: FunctionModel) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """Yield the names that guidance is merged into, with the expression that merges it."""
+    index = function.file.index
+    for statement in index.nodes(ast.Assign, function.node):
+        target, value = statement.targets[0], statement.value
+        joined = isinstance(value, ast.Dict) and value.keys.count(None) > 1
+        joined = joined or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr))
+        if joined and isinstance(target, ast.Name) and "extra_args" in ast.unparse(value):
+            yield target, value
+    for call in function.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "update":
+            if isinstance(call.func.value, ast.Name) and isinstance(index.parent(call), ast.Expr):
+                yield call.func.value, call
+
+
+def _is_copy(function: FunctionModel, target: ast.Name, place: ast.expr) -> bool:
+    if not isinstance(place, ast.Call):
+        return True
+    values = [binding.value for binding in reaching(function, target)]
+    return bool(values) and all(value is not None and _copies(function, value) for value in values)
+
+
+def _copies(function: FunctionModel, value: ast.expr) -> bool:
+    if isinstance(value, ast.Dict):
+        return None in value.keys and "extra_args" in ast.unparse(value)
+    if not isinstance(value, ast.Call) or "extra_args" not in ast.unparse(value):
+        return False
+    called = function.file.qualified(value.func)
+    return called in ("dict", "copy.copy", "copy.deepcopy") or (
+        isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and not value.args
+    )
+
+
+def _handed_on(function: FunctionModel, target: ast.Name) -> bool:
+    """Whether a dictionary is stored, returned or given to a call as a whole, under its name or in another."""
+    index = function.file.index
+    for node in index.nodes(ast.Name, function.node):
+        if node.id != target.id or not isinstance(node.ctx, ast.Load):
+            continue
+        outer = index.parent(node)
+        if isinstance(outer, (ast.Attribute, ast.Subscript, ast.Compare)):
+            continue
+        assigned = index.parent(outer) if isinstance(outer, ast.Dict) else outer
+        if isinstance(assigned, ast.Assign) and all(
+            isinstance(name, ast.Name) and name.id == target.id for name in assigned.targets
+        ):
+            continue
+        return True
+    return False
+
+
 def _dropped(function: FunctionModel, node: ast.AST) -> bool:
     """Whether what an expression becomes in its statement goes nowhere."""
     index = function.file.index
@@ -182,6 +252,18 @@ FAILING = (
     Example("not at all", {"rollout": [(_UPDATE, ""), *_FORWARD]}, also=("OSC219",)),
     Example("resolved and dropped", {"rollout": [(_UPDATE, "        resolve_guidance(extra_args)\n"), *_FORWARD]}),
     Example(
+        "into another dictionary",
+        {
+            "rollout": [
+                (
+                    _UPDATE,
+                    "        guidance = resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS})\n"
+                    "        extra_args = «{**extra_args, **guidance}»\n",
+                )
+            ]
+        },
+    ),
+    Example(
         "resolved into a name that nothing reads",
         {"rollout": [(_UPDATE, "        guidance = resolve_guidance(extra_args)\n"), *_FORWARD]},
         also=("OSC134",),
@@ -207,6 +289,18 @@ PASSING = (
         {
             "rollout": [
                 (_UPDATE, "        guidance = resolve_guidance(extra_args)\n        extra_args.update(guidance)\n")
+            ]
+        },
+    ),
+    Example(
+        "a copy that the request gets",
+        {
+            "rollout": [
+                (
+                    _UPDATE,
+                    "        guidance = resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS})\n"
+                    "        extra_args = {**extra_args, **guidance}\n        params.extra_args = extra_args\n",
+                )
             ]
         },
     ),

@@ -59,6 +59,8 @@ def check(package: Package) -> Hits:
     latents, log_probs = list(result_lists(side, LATENTS)), list(result_lists(side, LOG_PROBS))
     windowed = any(gated(side, function, call) for _, _, found in log_probs for function, call in found)
     yield from _entries(side, latents, log_probs, windowed)
+    if windowed:
+        yield from _ungated(side, latents)
     yield from _carried(package, side, [*latents, *log_probs])
     yield from _stacked(side)
     if windowed:
@@ -108,6 +110,32 @@ def _entries(
             yield Hit(around.file, node, "the latents before the window's first step are not recorded")
         elif kinds == {False}:
             yield Hit(around.file, node, "the latents after each step are not recorded")
+
+
+def _ungated(
+    side: Side, latents: list[tuple[FunctionModel, ast.Attribute, list[tuple[FunctionModel, ast.Call]]]]
+) -> Hits:
+    """Look for latents that are put down at steps outside the window, whose log-probs are not, and never cut."""
+    for _around, node, found in latents:
+        slices = [part for option in options(side, LATENTS) for part in _slices(side, option.function, option.value)]
+        for function, call in found:
+            outside = bool(call.args) and is_of_result(side, function, call.args[0]) and not gated(side, function, call)
+            if outside and not slices and not _leaves_early(function, call):
+                text = f"{ast.unparse(node)} grows at every step, the log-probs only in the window"
+                yield Hit(function.file, call, text)
+
+
+def _slices(side: Side, function: FunctionModel, value: ast.expr) -> list[ast.AST]:
+    return [node for _, _, node in origin(side, function, value).nodes if isinstance(node, ast.Slice)]
+
+
+def _leaves_early(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a test before the call leaves the function, or the turn of a loop."""
+    return any(
+        isinstance(last, (ast.Return, ast.Continue)) and node.lineno < call.lineno
+        for node in function.file.index.nodes(ast.If, function.node)
+        for last in node.body[-1:]
+    )
 
 
 def _carried(
@@ -231,6 +259,18 @@ FAILING = (
             "rollout": [
                 ("            if not self._latents:\n                self._latents.append(sample)\n", ""),
                 ("torch.stack(self._latents, dim=1)", "torch.stack(«self._latents», dim=1)"),
+            ]
+        },
+    ),
+    Example(
+        "latents of every step behind its first",
+        {
+            "rollout": [
+                ("            self._latents.append(prev_sample)\n", ""),
+                (
+                    "        return _StepOutput(",
+                    "        if self._latents:\n            «self._latents.append(prev_sample)»\n        return _StepOutput(",
+                ),
             ]
         },
     ),

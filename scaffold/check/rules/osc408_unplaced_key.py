@@ -11,6 +11,8 @@ Instead: add the part to the module, correct the name, or ignore the key with th
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
 from scaffold.check.model.key_tables import Rename, folded, key_tables, recorded_keys, renamed
@@ -36,6 +38,7 @@ def check(package: Package) -> Hits:
         return
     known = {folded(name) for name in (*paths.modules, *paths.parameters)}
     built = {folded(name): part for name, part, _ in built_parameters(module)}
+    shared = _shared(package)
     reported: set[Rename] = set()
     for key in keys.kept:
         row = renamed(tables, key)
@@ -47,10 +50,19 @@ def check(package: Package) -> Hits:
             yield Hit(weight.file, weight.node, f"the checkpoint has {key!r}, and this projection has no bias")
             continue
         # The weight of a module is its last component; parameters of a class of the tree have their own names.
-        if not {folded(name), folded(name.rpartition(".")[0])} & known:
+        # What stands under a second name is in the state under both.
+        placed = {folded(name), folded(name.rpartition(".")[0])} & known or shared & set(name.split("."))
+        if not placed:
             table = next(table for table in tables if row in table.rows)
             reported.add(row)
             yield Hit(table.file, row.source_node, f"{key!r} becomes {name!r}, which {module.name} does not have")
+
+
+def _shared(package: Package) -> set[str]:
+    """Return the attributes of modules that are given another attribute: ``self.head = self.proj``."""
+    owners = dict.fromkeys(part.owner for part in package.module_tree)
+    found = ((name, one) for cls in owners for name, many in cls.own_instance_attributes.items() for one in many)
+    return {name for name, one in found if isinstance(one.value, ast.Attribute)}
 
 
 SPEC = recorded_spec()
@@ -59,6 +71,7 @@ _ADD = "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n"
 _ROW = '    ("latent_pos_embed.", "latent_pos_embed."),\n'
 _MARK = (_ROW, _ROW.replace('("latent_pos_embed."', '(«"latent_pos_embed."»'))
 _GEN = "        self.q_proj_gen = nn.Linear(hidden, hidden)\n"
+_TWIN = "        self.mlp_gen = ToyMLP(config)\n"
 FAILING = (
     Example(
         "a projection without the checkpoint's bias",
@@ -76,6 +89,11 @@ FAILING = (
 )
 PASSING = (
     Example("every key has its place", {"spec": SPEC}),
+    Example(
+        "one module under two names",
+        {"spec": SPEC, "model": [(_TWIN, "        self.mlp_gen = self.mlp\n")]},
+        also=("OSC151",),
+    ),
     Example("nothing is known of the checkpoint", {"model": [(_POS, ""), (_ADD, "")]}, also=("OSC135",)),
     Example(
         "ignored with the reason",

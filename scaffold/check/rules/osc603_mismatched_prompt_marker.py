@@ -40,6 +40,7 @@ def check(package: Package) -> Hits:
     known = set(rollout_markers(package))
     if not known:
         return
+    yield from _one_end(package)
     for file in package.preprocessors:
         tokenisers = tokenising_functions(file)
         for function in file.all_functions:
@@ -57,6 +58,31 @@ def check(package: Package) -> Hits:
             if function.name in tokenisers:
                 yield from _specials(package, file, function)
                 yield from _filled(package, file, function)
+
+
+def _one_end(package: Package) -> Hits:
+    """Look for a rollout that takes one marker off, where the data puts one at each end."""
+    for adapter in package.rollout_adapters:
+        ends = {method: set(taken_off(adapter.file, method)) for method in ("removeprefix", "removesuffix")}
+        if sum(map(bool, ends.values())) != 1 or not any(_both_ends(file) for file in package.preprocessors):
+            continue
+        method, other = sorted(ends, key=lambda name: not ends[name])
+        where = "end" if other == "removesuffix" else "beginning"
+        for call in adapter.file.index.nodes(ast.Call):
+            given = call.args[0] if attribute_name(call) == method and len(call.args) == 1 else None
+            if given is not None and MARKER.fullmatch(str(adapter.file.value(given))):
+                text = f"only this marker is taken off; the data has one at the {where} of the ids as well"
+                yield Hit(adapter.file, call, text, f"take the other off with {other}()")
+                break
+
+
+def _both_ends(file: PythonFile) -> bool:
+    tokenisers = tokenising_functions(file)
+    return any(
+        len(node.elts) == 3 and isinstance(node.elts[1], ast.Starred)
+        for function in file.all_functions
+        for node in _marked_lists(file, function, tokenisers)
+    )
 
 
 def _changed(package: Package, file: PythonFile, function: FunctionModel) -> Hits:
@@ -171,6 +197,7 @@ def _marked_lists(file: PythonFile, function: FunctionModel, tokenisers: frozens
 
 _END = 'END_TOKEN = "<|im_end|>"'
 _USE = "tokenizer.convert_tokens_to_ids(END_TOKEN)]"
+_STRIPPED = 'decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()'
 FAILING = (
     Example(
         "the tokenizer's own markers",
@@ -263,6 +290,13 @@ FAILING = (
                     "    ids = «tokenizer.apply_chat_template(messages, tokenize=True)»",
                 )
             ],
+        },
+    ),
+    Example(
+        "one end of the two",
+        {
+            "rollout": [(_STRIPPED, '«decoded.removeprefix("<|im_start|>")».strip()')],
+            "data": [(_USE, _USE.replace("END_TOKEN", "«END_TOKEN»"))],
         },
     ),
 )
