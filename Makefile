@@ -8,6 +8,8 @@ NUMPY ?= numpy<2.5
 PYTEST_ARGS ?= -n 2
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
+# Types of torch and others are read once, not in every clean checkout.
+export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
 .PHONY: demo test rollout-env rollout fuzz lint golden golden-check docs bench browser clean help
 

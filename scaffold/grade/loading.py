@@ -48,7 +48,7 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
 
 def _names_pass(facts: Established, attribute: str, lines: tuple[tuple[str, int, int], ...]) -> bool:
     """Tell whether nothing renames or skips the denoiser's weights before its own loader does."""
-    if facts.value("detail.checkpoint.loader_location") is None:
+    if facts.value("detail.checkpoint.loader_location") is None or facts.value("answers.checkpoint.renames") is None:
         return False
     prefix = f"{attribute}."
     pipeline = facts.report.upstream.module.replace(".", "/") + ".py"

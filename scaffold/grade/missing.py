@@ -69,6 +69,9 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
     if not (port and port.checkpointed):
         what = "gradient checkpointing: call each layer through _checkpointed_call"
         yield Missing("checkpointing", what, place, module)
+    elif port is not None and not port.layer_classes:
+        what = "_no_split_modules: which modules FSDP may shard one by one, each called as a module"
+        yield Missing("sharding", what, place, module)
 
 
 def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missing]:

@@ -84,11 +84,22 @@ def build_partial(
 
 
 def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any]) -> dict[str, Any]:
-    """Complete where nothing is left to write and tests have run what `new` renders; ``reason`` is the templates'."""
+    """Complete where nothing is left to write and tests have run what `new` renders.
+
+    Without a port the reason is that of the templates, which could not compose the denoiser either.
+    """
     entries = [_entry(entry, request) for entry in missing]
     if entries or not is_proven(request.report, port, request.profile.name):
-        return {"value": PARTIAL, "reason": reason if entries else NOT_RUN, "missing": entries}
+        said = _left(missing) if port["entry"] else reason
+        return {"value": PARTIAL, "reason": said if entries else NOT_RUN, "missing": entries}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
+
+
+def _left(missing: list[Missing]) -> str:
+    """Return what the source does not establish, so that a person has to write it, in a line."""
+    whats = list(dict.fromkeys(entry.what.partition(":")[0] for entry in missing))
+    more = f", and {len(whats) - 2} more" if len(whats) > 2 else ""
+    return f"left to write: {'; '.join(whats[:2])}{more}"
 
 
 def _is_there(key: str, sections: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -142,6 +153,7 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "checkpointed": list(port.checkpointed),
         "builder": port.builder or None,
         "loader": port.loader,
+        **{key: True for key in ("handed", "reads", "file") if getattr(port, key)},
         "method": port.method,
         "context": [{"field": field, "argument": argument} for field, argument in port.context],
         "context_module": port.context_module or None,

@@ -48,7 +48,8 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     first: Program | None = None
     best: Program | None = None
     reads: dict[tuple[str, str], Evidence | None] = {}
-    for program in _executions(source, target, headers):
+    key = pipeline if pipeline in target.registry_keys else next(iter(target.registry_keys), None)
+    for program in _executions(source, target, headers, key):
         if program.alone:
             if best is not None:
                 break
@@ -65,7 +66,9 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     return answer_all(best or first)
 
 
-def _executions(source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None) -> Iterator[Program]:
+def _executions(
+    source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None, key: str | None = None
+) -> Iterator[Program]:
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
@@ -73,12 +76,12 @@ def _executions(source: UpstreamSource, target: PipelineTarget, headers: Checkpo
 
     # A class for image or video input refuses a request without one, a policy one without an observation.
     for media, everything in ((False, False), (True, False), (True, True)):
-        program = Program(source, target, headers, with_media=media, with_everything=everything)
+        program = Program(source, target, headers, with_media=media, with_everything=everything, key=key)
         program.run()
         yield program
     if is_placeholder(program):
         return
     for loop in hidden_loops(source, target):
-        program = Program(source, target, headers, with_everything=True)
+        program = Program(source, target, headers, with_everything=True, key=key)
         program.run_alone(loop.function, loop.owner, loop.at.file)
         yield program

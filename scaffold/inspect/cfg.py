@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import (
     ELEMENTWISE,
     Guidance,
     as_guidance,
     combine_region,
-    default_way,
-    distinct,
     has_number,
     innermost_first,
     most_negatives,
@@ -19,15 +15,16 @@ from scaffold.inspect.guidance import (
     scale_param,
 )
 from scaffold.inspect.guidance_differences import uncounted
+from scaffold.inspect.guidance_execution import find_execution
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
-from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import depends, is_none, options, same
+from scaffold.inspect.program.algebra import depends
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Param, Slice, Value
+from scaffold.inspect.program.turns import reshaped
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Param, Value
 
 ORDER = 3
 KEYS = (
@@ -58,17 +55,17 @@ def answers(program: Program) -> dict[str, Fact]:
     found = innermost_first(found)
     if not found:
         return _unguided(loop, region)
+    if any(_is_put_over(program, g) for g in found):
+        # The pipeline's own scale stands over what a request says, and nothing tells whether it guides at all.
+        return {}
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
     others = uncounted(loop, combine_region(loop.model_output, by_default=True), found)
     if not others:
         facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
     scales = find_scales(found)
-    settled = not any(_is_overwritten(program, n) for g in found for n in behind(g.scale))
-    if (
-        settled
-        and all(scale_param(f) is None and has_number(f) for f in others)
-        and all(named_scales(g.scale) or (scale_param(g.scale) is None and has_number(g.scale)) for g in found)
+    if all(scale_param(f) is None and has_number(f) for f in others) and all(
+        named_scales(g.scale) or (scale_param(g.scale) is None and has_number(g.scale)) for g in found
     ):
         read = any(isinstance(n, Conf) for g in found for n in behind(g.scale))
         facts["answers.cfg.scales"] = fact(
@@ -80,23 +77,21 @@ def answers(program: Program) -> dict[str, Fact]:
     if len(formulas) == 1 and not others:
         facts["detail.cfg.formula"] = fact(formulas.pop(), places)
     facts["detail.cfg.location"] = fact(f"{places[0].file}:{places[0].line}" if places[0] else None, places[:1])
-    execution = _execution(program, found)
-    if execution.confidence == "unknown":
-        usual = {id(node) for node in combine_region(loop.model_output, by_default=True)}
-        kept = [
-            replace(g, cond=default_way(g.cond), uncond=default_way(g.uncond)) for g in found if id(g.node) in usual
-        ]
-        execution = _execution(program, kept) if kept else execution
-    facts["answers.cfg.execution"] = execution
+    facts["answers.cfg.execution"] = find_execution(program, loop, found)
     facts.update(find_interval(program, loop, region, {id(g.node) for g in found}))
     facts.update(find_renorm(program, loop, region))
     facts["detail.cfg.parameters"] = _parameters(facts, scales, region, program, loop)
     return facts
 
 
-def _is_overwritten(program: Program, node: Value) -> bool:
-    """Whether a field of the request stands here that the pipeline never takes from a request."""
-    return id(node) in program.overwritten or (isinstance(node, Param) and (node.root, node.key) in program.erased)
+def _is_put_over(program: Program, guidance: Guidance) -> bool:
+    """Whether the pipeline puts away the request's scale: the field itself, or what tells whether it was given."""
+    nodes = behind(guidance.scale)
+    if scale_param(guidance.scale) is None and has_number(guidance.scale):
+        return bool(program.overwritten or program.erased)
+    return any(
+        id(n) in program.overwritten or (isinstance(n, Param) and (n.root, n.key) in program.erased) for n in nodes
+    )
 
 
 def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
@@ -125,35 +120,6 @@ def _is_of_tensor(call: Call, loop: Denoising) -> bool:
     return isinstance(call.func, Attr) and loop.sample is not None and depends(call.func.base, loop.sample)
 
 
-def _execution(program: Program, found: list[Guidance]) -> Fact:
-    """Whether the predictions come out of one forward, and how they are told apart."""
-    predictions = [found[0].cond, *distinct([g.uncond for g in found])]
-    origins = [_origin(p) for p in predictions]
-    places = [p.at for p in predictions] + [o.at for o, _ in origins] + [found[0].node.at]
-    if all(split is not None and same(origin, origins[0][0]) for origin, split in origins):
-        split = origins[0][1]
-        packed = sample_rank(program) == 2 or split == "split"
-        return fact("packed" if packed else "batched", places)
-    if not any(same(origin, origins[0][0]) for origin, _ in origins[1:]):
-        return fact("sequential", places)
-    return Fact(None, (), "unknown")
-
-
-def _origin(prediction: Value) -> tuple[Value, str | None]:
-    """What a prediction was computed by, and how it was cut out of a common result."""
-    parts = [o for o in options(prediction) if not is_none(o)] or [prediction]
-    for part in parts:
-        if isinstance(part, Item) and isinstance(part.key, Const) and isinstance(part.base, Call):
-            if part.base.name in ("split", *_BATCH_SPLITS):
-                return part.base, part.base.name
-        # One sample of a part of the batch.
-        if isinstance(part, Item) and isinstance(part.base, Item) and isinstance(part.base.key, Slice):
-            part = part.base
-        if isinstance(part, Item) and isinstance(part.key, Slice):
-            return part.base, "slice"
-    return parts[0], None
-
-
 def _parameters(
     facts: dict[str, Fact],
     scales: dict[str, tuple[object, Evidence | None]],
@@ -168,7 +134,8 @@ def _parameters(
     interval = facts.get("detail.cfg.interval_parameter")
     kind = facts.get("detail.cfg.renorm_parameter")
     wanted = {f.value for f in (interval, kind) if f is not None}
-    in_region = {id(n) for n in region}
+    sizes = {id(a) for n in region if isinstance(n, Call) and reshaped(n) is not None for a in n.args}
+    in_region = {id(n) for n in region} - sizes
     for node in ordered:
         if not (isinstance(node, Param) and node.root == "extra_args"):
             continue

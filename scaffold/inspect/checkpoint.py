@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.key_edits import cut_before, cut_of, ending, is_key, known_prefixes, pieced_together, whole_names
+from scaffold.inspect.loading_rules import Rules
+from scaffold.inspect.passed_over import filters, handed_on, held_names, leaves_out
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.name_tests import (
     WEIGHTS,
-    alternatives,
     certain_skip,
     from_checkpoint,
-    prefix_of,
     tested,
 )
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Value
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
 
@@ -35,29 +34,6 @@ LOADER = "load_weights"
 _HOW = {"prefix": "prefix", "suffix": "suffix"}
 
 
-@dataclass
-class Rules:
-    """Rules in the order found, each once, with its place."""
-
-    renames: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
-    stacked: dict[tuple[str, str, str | int], Evidence | None] = field(default_factory=dict)
-    ignored: dict[str, Evidence | None] = field(default_factory=dict)
-    skipped: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
-    anchored: set[tuple[str, str]] = field(default_factory=set)
-    loaders: list[Evidence] = field(default_factory=list)
-    filtered: Evidence | None = None
-
-    @property
-    def none(self) -> bool:
-        """Whether no rule was found."""
-        return not (self.renames or self.stacked or self.ignored)
-
-    def anchor(self, source: str, target: str, place: Evidence | None) -> None:
-        """Add the rename of a prefix."""
-        self.renames.setdefault((source, target), place)
-        self.anchored.add((source, target))
-
-
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     files = weight_files(program)
@@ -72,12 +48,18 @@ def answers(program: Program) -> dict[str, Fact]:
             return facts
     if not rules.loaders:
         return facts
-    facts["answers.checkpoint.renames"] = fact(
-        [list(r) for r in rules.renames], list(rules.renames.values()) or list(rules.loaders)
-    )
-    facts["answers.checkpoint.stacked"] = fact(
-        [list(r) for r in rules.stacked], list(rules.stacked.values()) or list(rules.loaders)
-    )
+    rules.settle()
+    if not rules.unread:
+        facts["answers.checkpoint.renames"] = fact(
+            [list(r) for r in rules.renames],
+            list(rules.renames.values()) or list(rules.loaders),
+            # Where names go both ways, what the model has decides.
+            "likely" if any((new, old) in rules.renames for old, new in rules.renames) else "certain",
+        )
+    if rules.stacked or not rules.unread:
+        facts["answers.checkpoint.stacked"] = fact(
+            [list(r) for r in rules.stacked], list(rules.stacked.values()) or list(rules.loaders)
+        )
     facts["answers.checkpoint.ignored"] = fact(
         list(rules.ignored), list(rules.ignored.values()) or list(rules.loaders), "likely"
     )
@@ -113,9 +95,7 @@ def _placed(rules: Rules) -> list[dict[str, str | int | None]]:
     """
     found: list[tuple[str, str, str, str | None, str | int | None, Evidence | None]] = []
     for (source, target), place in rules.renames.items():
-        found.append(
-            ("rename", "prefix" if (source, target) in rules.anchored else "contains", source, target, None, place)
-        )
+        found.append(("rename", rules.how[source, target], source, target, None, place))
     for (target, source, shard), place in rules.stacked.items():
         found.append(("stacked", "contains", source, target, shard, place))
     for (how, text), place in rules.skipped.items():
@@ -143,6 +123,10 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
         names = [a.arg for a in found[1].args.args[1:2]] or [WEIGHTS]
         program.invoke(obj, LOADER, {names[0]: Param(WEIGHTS, "")})
         _collect(program, rules, edits, skips, own=obj is program.pipeline)
+        made = program.trace.calls[calls:]
+        for source, target, place in whole_names(program, made):
+            rules.rename(source, target, place, "equal")
+        rules.unread = rules.unread or pieced_together(program, program.trace.edits[edits:], made) is not None
         for record in program.trace.calls[calls:]:
             if record.method == LOADER and isinstance(record.result, Call):
                 receiver = record.receiver
@@ -166,11 +150,12 @@ def _mapper(value: Value | None, rules: Rules) -> None:
         if isinstance(option, Call):
             for name, table in option.kwargs.items():
                 for key, item in table.items.items() if isinstance(table, Map) else ():
+                    if key == "*" and isinstance(table, Map) and not table.exact:
+                        # Stands for keys that are not known.
+                        continue
                     target = default_of(item)
                     if isinstance(key, str) and isinstance(target, str):
-                        rules.renames.setdefault((key, target), item.at)
-                        if "prefix" in name:
-                            rules.anchored.add((key, target))
+                        rules.rename(key, target, item.at, "prefix" if "prefix" in name else "contains")
                     elif isinstance(key, str) and target is None:
                         rules.ignored.setdefault(key, item.at)
                         rules.skipped.setdefault((_HOW.get(name.rpartition("_")[2], "contains"), key), item.at)
@@ -199,14 +184,15 @@ def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool) 
         elif isinstance(value, Op) and value.op in ("+", "format"):
             _from_concatenation(value, edit.conditions, rules)
         elif isinstance(value, Item) and id(value) not in consumed:
-            cut = _cut(value)
-            for prefix in _known_prefixes(edit.conditions, value.base):
+            cut = cut_of(value)
+            for prefix in known_prefixes(edit.conditions):
                 if cut == len(prefix):
                     rules.anchor(prefix, "", value.at)
     for skip in program.trace.skips[skips:]:
-        if skip.calls <= 1 and skip.conditions and skip.conditions[-1][1]:
+        if skip.calls <= 1 and skip.conditions and skip.conditions[-1][1] and leaves_out(program, skip):
             for text in tested(skip.conditions[-1][0]):
-                rules.ignored.setdefault(text, skip.at)
+                if not handed_on(program, skip, LOADER) or text.strip(".") not in held_names(program):
+                    rules.ignored.setdefault(text, skip.at)
             for how, text in certain_skip(program, skip):
                 # What a module's own loader is given has lost the prefix under which the checkpoint has it.
                 if own or how in ("contains", "suffix"):
@@ -215,11 +201,13 @@ def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool) 
         for test in program.trace.tests:
             cond = test.cond
             if isinstance(cond, Op) and cond.op == "in" and from_checkpoint(cond.args[0]) and test.function:
-                rules.filtered = test.at
+                rules.filtered = test.at if filters(program, test.at) else None
 
 
 def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
     texts = [default_of(a) for a in value.args]
+    if not (isinstance(value.func, Attr) and is_key(value.func.base)):
+        return
     if value.name == "replace" and len(texts) >= 2 and all(isinstance(t, str) for t in texts[:2]):
         source, target = texts[0], texts[1]
         if isinstance(row, Seq) and len(row.items) >= 3:
@@ -232,46 +220,36 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
                 if shard is not None:
                     rules.stacked.setdefault((target, source, shard), row.items[0].at or value.at)
                     return
-        rules.renames.setdefault((source, target), value.args[0].at or value.at)
+        cells = [default_of(i) for i in row.items] if isinstance(row, Seq) else []
+        if len(cells) == 2 and isinstance(cells[0], str) and cells[0] in source and isinstance(cells[1], str | int):
+            rules.shards[source, target] = cells[1]
+        rules.rename(source, target, value.args[0].at or value.at)
     elif value.name in ("removeprefix", "removesuffix") and texts and isinstance(texts[0], str):
         if value.name == "removeprefix":
             rules.anchor(texts[0], "", value.at)
         else:
-            rules.renames.setdefault((texts[0], ""), value.at)
+            rules.rename(texts[0], "", value.at, "suffix")
 
 
 def _from_concatenation(value: Op, conditions: Conditions, rules: Rules) -> None:
-    """``new + name[len(old):]`` and ``new + name`` under a test of the name's prefix."""
+    """``new + name[len(old):]`` and ``new + name`` under a test of the name's prefix, and the same of its end."""
     parts = value.args
+    end = ending(value, conditions) if len(parts) == 2 else None
+    if end is not None:
+        rules.rename(*end, value.at, "suffix")
     if len(parts) != 2 or not isinstance(parts[0], Const) or not isinstance(parts[0].value, str):
         return
     target, rest = parts[0].value, parts[1]
-    cut = _cut(rest) if isinstance(rest, Item) else 0
+    cut = cut_of(rest) if isinstance(rest, Item) else 0
     base = rest.base if isinstance(rest, Item) and cut else rest
-    prefixes = _known_prefixes(conditions, base)
+    if not is_key(base):
+        return
+    prefixes = known_prefixes(conditions)
+    before = cut_before(base, conditions) if cut else ""
     for prefix in prefixes:
         if cut == 0:
             rules.anchor(prefix, target + prefix, value.at)
         elif cut is not None and cut <= len(prefix):
-            rules.anchor(prefix, target + prefix[cut:], value.at)
+            rules.anchor(before + prefix, target + prefix[cut:], value.at)
     if not prefixes and cut == 0 and isinstance(rest, Item | Call | Attr):
         rules.anchor("", target, value.at)
-
-
-def _cut(value: Item) -> int | None:
-    """How many leading characters a slice drops."""
-    if not isinstance(value.key, Slice):
-        return 0
-    lower = default_of(value.key.lower) if value.key.lower is not None else 0
-    return lower if type(lower) is int and value.key.upper is None else None
-
-
-def _known_prefixes(conditions: Conditions, base: Value) -> list[str]:
-    """The prefixes that the name has here, by the innermost test."""
-    for cond, truth in reversed(conditions):
-        if not truth:
-            continue
-        found = [t for c in alternatives(cond) if (t := prefix_of(c)) is not None]
-        if found:
-            return found
-    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region
+from scaffold.inspect.prediction import is_computed
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_sample
@@ -29,6 +30,8 @@ def answers(program: Program) -> dict[str, Fact]:
         kinds = [is_sample(a, loop.sample) for a in top.args]
         models = [through_model(a, loop.sample) for a in top.args]
         if sorted(kinds) != [False, True] or not models[kinds.index(False)]:
+            continue
+        if is_computed(top.args[kinds.index(False)], loop):
             continue
         facts = {"detail.prediction.toward_clean": fact(kinds[1], [node.at, top.at])}
         floor = _floor(bottom)

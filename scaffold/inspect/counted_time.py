@@ -11,8 +11,9 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends, options
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, spread
-from scaffold.inspect.program.values import Value
+from scaffold.inspect.program.schedule import is_asked_for
+from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, number_of_steps, spread
+from scaffold.inspect.program.values import Carried, Value
 
 ORDER = 8
 KEYS = ("detail.schedule.turn_times",)
@@ -70,6 +71,8 @@ def _by_number(value: Value, loop: Denoising, places: list[Evidence | None]) -> 
 
 
 def _by_sum(value: Value, loop: Denoising, places: list[Evidence | None]) -> dict[str, Fact]:
+    if not isinstance(value, Carried):
+        return {}
     runs = [carried_times(value, loop, n) for n in PROBES]
     found = [(n, r) for n, r in zip(PROBES, runs, strict=True) if r is not None]
     if len(found) != len(runs):
@@ -79,7 +82,7 @@ def _by_sum(value: Value, loop: Denoising, places: list[Evidence | None]) -> dic
         return {}
     facts = {"answers.scheduler.direction": fact(ways.pop(), places)}
     beside = {(r.turns or 0) - n for n, r in found}
-    if len(beside) == 1:
+    if len(beside) == 1 and all(is_asked_for(n) for n in _counts(value, loop)):
         offset = beside.pop()
         facts["answers.scheduler.steps"] = fact("n" if offset == 0 else f"n{offset:+d}", places)
     forms = {_form(list(r.times), n) for n, r in found}
@@ -87,6 +90,11 @@ def _by_sum(value: Value, loop: Denoising, places: list[Evidence | None]) -> dic
         facts["detail.schedule.turn_times"] = fact(f"{forms.pop()}, summed", places)
         facts["answers.scheduler.shift"] = fact(1.0, places)
     return facts
+
+
+def _counts(value: Carried, loop: Denoising) -> list[Value]:
+    """What stands for the number of steps in a time that is carried along."""
+    return [n for v in (value.init, value.final, loop.loop.source) if v is not None for n in number_of_steps(v)]
 
 
 def _way(times: list[float]) -> str | None:

@@ -113,10 +113,17 @@ def _better(found: Denoiser, best: Denoiser, loop: Denoising) -> bool:
 
 
 def _is_model(found: Denoiser) -> bool:
+    forward = found.record.method in _FORWARDS
     return any(
-        (isinstance(o, Obj) and o.root is None and o.cls.is_module) or isinstance(o, Call | Slot)
+        (isinstance(o, Obj) and o.root is None and (o.cls.is_module or (forward and _is_derived(o))))
+        or isinstance(o, Call | Slot)
         for o in (options(found.receiver) if found.receiver is not None else [])
     )
+
+
+def _is_derived(obj: Obj) -> bool:
+    """Whether a class of another library stands behind the object's class, as behind a language model's."""
+    return any(c.external_bases for c in obj.cls.mro)
 
 
 def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:

@@ -92,7 +92,14 @@ def region_parts(node: Value) -> list[Value]:
         return [*node.args, *node.kwargs.values(), *base]
     if isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
         return [node.base]
+    if isinstance(node, Item) and _is_cut(node.key) and isinstance(node.base, Call):
+        return [node.base] if node.base.name not in ("chunk", "unbind", "split") else []
     return []
+
+
+def _is_cut(key: Value) -> bool:
+    """Whether an index takes entries of each sample, as in ``x[:, :, 1:]``."""
+    return isinstance(key, Seq) and len(key.items) > 1 and all(isinstance(i, Slice) for i in key.items)
 
 
 def as_guidance(node: Value) -> Guidance | None:

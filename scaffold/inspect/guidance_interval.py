@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region, has_number, plain_parts, scale_param
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_entry, is_turn
@@ -19,10 +20,11 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     low: tuple[Value, str] | None = None
     high: tuple[Value, str] | None = None
     kinds: set[str] = set()
+    unsure = False
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
-        for node, number in _test_parts(test.cond, loop.number):
+        for node, number, sure in _test_parts(test.cond, loop.number):
             if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
                 continue
             left, right = node.args
@@ -32,7 +34,11 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
             kind = _tested(left, number)
             if kind is None or not has_number(right) or kinds - {kind}:
                 continue
+            asked = [(by_default(cond), truth) for cond, truth in test.conditions if _asks_for(cond, right)]
+            if any(decided is (not truth) for decided, truth in asked):
+                continue
             kinds.add(kind)
+            unsure = unsure or not sure or any(decided is None for decided, _ in asked)
             if op in (">", ">=") and low is None:
                 low = (right, op)
             elif op in ("<", "<=") and high is None:
@@ -43,7 +49,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
         return {"answers.cfg.interval": fact(None, [loop.loop.at])}
     bounds = [default_of(b[0]) if b is not None else None for b in (low, high)]
     places = [b[0].at for b in (low, high) if b is not None]
-    if low is None or high is None:
+    if low is None or high is None or unsure:
         return {"answers.cfg.interval": Fact(None, tuple(p for p in places if p), "unknown")}
     given = [p for b in (low, high) if (p := scale_param(b[0])) is not None]
     params = {p.key for p in given}
@@ -59,24 +65,41 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     return facts
 
 
-def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int]]:
-    """What a condition is made of, each with the loop whose turn it speaks of.
+def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
+    """What a condition is made of, each with the loop whose turn it speaks of, and whether it counts by default.
 
-    An entry of a list by the number of the turn was decided before, in the loop that filled the list.
+    An entry of a list by the number of the turn was decided before, in the loop that filled the list. What is only
+    asked where something is given counts where it is given by default.
     """
-    stack, seen = [(cond, loop)], set[int]()
+    stack, seen = [(cond, loop, True)], set[int]()
     while stack:
-        node, number = stack.pop()
+        node, number, sure = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        yield node, number
+        yield node, number, sure
         if isinstance(node, Item) and isinstance(node.base, Seq) and is_entry(node, number):
-            stack += [(item, filled) for item, filled in reversed(node.base.appends)]
+            stack += [(item, filled, sure) for item, filled in reversed(node.base.appends)]
         elif isinstance(node, Call) and node.name in ("all", "any"):
-            stack += [(p, number) for a in reversed(node.args) for p in reversed(a.parts() or [a])]
+            stack += [(p, number, sure) for a in reversed(node.args) for p in reversed(a.parts() or [a])]
+        elif isinstance(node, Choice) and _asks_for_none(node.cond) and len(node.options) == 2:
+            truth = by_default(node.cond) if node.cond is not None else None
+            taken = node.options if truth is None else [node.options[0 if truth else 1]]
+            stack += [(option, number, sure and truth is not None) for option in reversed(taken)]
         elif isinstance(node, Op | Choice | Item):
-            stack += [(part, number) for part in reversed(node.parts())]
+            stack += [(part, number, sure) for part in reversed(node.parts())]
+
+
+def _asks_for(cond: Value, bound: Value) -> bool:
+    """Whether a condition asks if the pair that a bound stands in is there at all."""
+    if not (isinstance(cond, Op) and _asks_for_none(cond)):
+        return False
+    pairs = [o.items for o in options(cond.args[0]) if isinstance(o, Seq)]
+    return any(item is bound for pair in pairs for item in pair)
+
+
+def _asks_for_none(cond: Value | None) -> bool:
+    return isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1])
 
 
 def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:

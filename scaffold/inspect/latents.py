@@ -110,10 +110,23 @@ def _rank(value: Value | None, depth: int = 0) -> int | None:
     if value.name in ("cat", "concat", "stack") and value.args:
         inner = _rank(value.args[0], depth + 1)
         return inner + (value.name == "stack") if inner is not None else None
+    if isinstance(value.func, Attr) and value.name in ("reshape", "view"):
+        return _shaped(value.args)
+    if isinstance(value.func, Attr) and value.name in ("permute", "transpose", "to"):
+        return _rank(value.func.base, depth + 1)
     if isinstance(value.func, Attr) and value.name in ("unsqueeze", "chunk"):
         inner = _rank(value.func.base, depth + 1)
         return inner + (value.name == "unsqueeze") if inner is not None else None
     return _noise_rank(value)
+
+
+def _shaped(sizes: list[Value]) -> int | None:
+    """How many sizes a new shape has."""
+    if len(sizes) == 1 and isinstance(sizes[0], Seq):
+        sizes = sizes[0].items if sizes[0].exact else []
+    elif len(sizes) == 1:
+        return None
+    return len(sizes) if sizes and not any(isinstance(s, Elem) for s in sizes) else None
 
 
 def _noise_rank(value: Call) -> int | None:

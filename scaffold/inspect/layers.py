@@ -5,44 +5,58 @@ from __future__ import annotations
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import class_name, options, walk
-from scaffold.inspect.program.values import Attr, Call, Const, External, Func, Obj, Op, Seq, Value
+from scaffold.inspect.program.algebra import class_name, options
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.values import Attr, Call, Const, External, Func, Item, Obj, Seq, Value
 
 ORDER = 7
 KEYS = (
     "answers.layers.classes",
     "detail.layers.path",
     "detail.layers.module",
-    "detail.layers.qk_norm",
     "detail.layers.activation",
     "detail.layers.expert_suffix",
 )
-_LISTS = ("ModuleList", "Sequential", "make_layers")
+_SPLIT, _SPLIT_LIST = "make_layers", 2
+"""Gives the first and the last layer of this process, and third the list."""
+_FILLED = ("append", "extend", "insert")
 _ACTIVATIONS = {"SiluAndMul": "silu", "SiLU": "silu", "GELU": "gelu", "GeluAndMul": "gelu", "NewGELU": "gelu_tanh",
                 "QuickGELU": "quick_gelu"}  # fmt: skip
 MAX_OBJECTS = 60
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    found = find_denoiser(program)
-    if found is None or found.receiver is None:
+    found = repeated_layers(program)
+    if not found:
         return {}
-    roots = [o for o in options(found.receiver) if isinstance(o, Obj)]
-    layers: dict[str, tuple[Obj, str]] = {}
-    for root in roots:
-        for layer, path in _repeated(program, root):
-            layers.setdefault(layer.cls.name, (layer, path))
-    if not layers:
-        return {}
+    layers: dict[str, Obj] = {}
+    for layer, _ in found:
+        layers.setdefault(layer.cls.name, layer)
+    paths = {path: layer.at for layer, path in found}
     facts: dict[str, Fact] = {
-        "answers.layers.classes": fact(list(layers), [p for o, _ in layers.values() for p in _places(o)]),
-        "detail.layers.path": fact([path for _, path in layers.values()], [o.at for o, _ in layers.values()]),
+        "answers.layers.classes": fact(list(layers), [p for o in layers.values() for p in _places(o)]),
+        "detail.layers.path": fact(list(paths), list(paths.values())),
         "detail.layers.module": fact(
-            [o.cls.module.name for o, _ in layers.values()], [_places(o)[0] for o, _ in layers.values()]
+            [o.cls.module.name for o in layers.values()], [_places(o)[0] for o in layers.values()]
         ),
     }
-    facts.update(_inside(program, next(iter(layers.values()))[0]))
+    facts.update(_inside(program, next(iter(layers.values()))))
     return facts
+
+
+def repeated_layers(program: Program) -> list[tuple[Obj, str]]:
+    """Layers of the denoiser held in lists, each class of each list once, with the list's dotted path."""
+    if "repeated_layers" not in program.notes:
+        found = find_denoiser(program)
+        roots = options(found.receiver) if found is not None and found.receiver is not None else []
+        layers: dict[tuple[str, str], tuple[Obj, str]] = {}
+        for root in roots:
+            for layer, path in _repeated(program, root) if isinstance(root, Obj) else []:
+                layers.setdefault((layer.cls.name, path), (layer, path))
+        program.notes["repeated_layers"] = list(layers.values())
+    known = program.notes["repeated_layers"]
+    assert isinstance(known, list)
+    return known
 
 
 def _places(layer: Obj) -> list[Evidence]:
@@ -69,53 +83,89 @@ def _repeated(program: Program, root: Obj) -> list[tuple[Obj, str]]:
             for option in options(held):
                 if isinstance(option, Obj) and option.root is None and option.cls.is_module:
                     queue.append((option, path))
-                elif isinstance(option, Call):
+                else:
                     found.extend((layer, path) for layer in _listed(program, option))
     return found
 
 
-def _listed(program: Program, value: Call) -> list[Obj]:
-    if not (isinstance(value.func, External | Attr) and value.name in _LISTS[:1] + _LISTS[2:]):
+def _listed(program: Program, value: Value) -> list[Obj]:
+    """The layers of a list: what one expression or a loop makes, or what stands in it more than once."""
+    if isinstance(value, Item) and isinstance(value.base, Call) and value.base.name == _SPLIT:
+        value = value.base if default_of(value.key) == _SPLIT_LIST else value
+    if not (isinstance(value, Call) and isinstance(value.func, External | Attr)):
+        return []
+    if value.name not in ("ModuleList", _SPLIT):
         return []
     layers: list[Obj] = []
     for argument in value.args:
         if isinstance(argument, Func):
             made = program.call(argument, [Const("")], {}, value.at)
             layers.extend(o for o in options(made) if isinstance(o, Obj))
-        elif isinstance(argument, Seq):
-            layers.extend(o for item in argument.items for o in options(item) if isinstance(o, Obj))
+        for given in options(argument):
+            if isinstance(given, Seq):
+                layers.extend(_several(given.items, given.exact))
+    layers.extend(_put_in(program, value))
     return [layer for layer in layers if layer.cls.is_module]
 
 
+def _several(items: list[Value], exact: bool) -> list[Obj]:
+    """Objects whose class comes more than once; of a list that holds nothing else, any."""
+    kinds = [{o.cls.name for o in options(item) if isinstance(o, Obj)} for item in items]
+    names = [name for kind in kinds for name in kind]
+    alike = not exact or (all(kinds) and len(set(names)) == 1)
+    objects = [o for item in items for o in options(item) if isinstance(o, Obj)]
+    return [o for o in objects if alike or names.count(o.cls.name) > 1]
+
+
+def _put_in(program: Program, made: Call) -> list[Obj]:
+    """The same of what is put into a list after it was made."""
+    given: list[Value] = []
+    turns = False
+    for record in program.trace.calls:
+        if record.receiver is made and record.method in _FILLED and record.args:
+            turns = turns or bool(record.loops)
+            argument = record.args[-1]
+            given += argument.items if isinstance(argument, Seq) else [argument]
+    return _several(given, not turns)
+
+
 def _inside(program: Program, layer: Obj) -> dict[str, Fact]:
-    """Norms of queries and keys, the activation, and the suffix of a second set of weights."""
+    """The activation between two linear layers, if there is one, and the suffix of a second set of weights."""
     facts: dict[str, Fact] = {}
-    objects = [layer]
-    for inner in _modules(program, layer):
-        objects.append(inner)
-        objects.extend(_modules(program, inner))
-    norms: list[Evidence | None] = []
+    activations: dict[str, Evidence | None] = {}
     suffixes: dict[str, Evidence | None] = {}
-    for obj in objects:
-        program.ensure_ready(obj)
+    for obj in parts_of(program, layer):
+        # One that a single linear layer follows belongs to a modulation.
+        between = sum("Linear" in (_class_name(o) or "") for v in obj.attrs.values() for o in options(v)[:1]) > 1
         for name, held in obj.attrs.items():
             for option in options(held):
                 made = _class_name(option)
                 if made is None:
                     continue
-                if "Norm" in made and _is_head_norm(option):
-                    norms.append(option.at)
-                if made in _ACTIVATIONS:
-                    facts.setdefault("detail.layers.activation", fact(_ACTIVATIONS[made], [option.at]))
+                if made in _ACTIVATIONS and between:
+                    activations.setdefault(_ACTIVATIONS[made], option.at)
                 for other, twin in obj.attrs.items():
                     if other != name and other.startswith(name) and _class_name(twin) == made:
                         suffixes.setdefault(other[len(name) :], twin.at)
-    facts["detail.layers.qk_norm"] = fact(len(norms) >= 2, norms or _places(layer), "certain" if norms else "likely")
+    if len(activations) == 1:
+        ((activation, at),) = activations.items()
+        facts["detail.layers.activation"] = fact(activation, [at])
     if len(suffixes) == 1:
         suffix, place = next(iter(suffixes.items()))
         if suffix.startswith("_") and not suffix[1:].isdigit():
             facts["detail.layers.expert_suffix"] = fact(suffix, [place])
     return facts
+
+
+def parts_of(program: Program, layer: Obj) -> list[Obj]:
+    """A layer, its modules, and theirs."""
+    objects = [layer]
+    for inner in _modules(program, layer):
+        objects.append(inner)
+        objects.extend(_modules(program, inner))
+    for obj in objects:
+        program.ensure_ready(obj)
+    return objects
 
 
 def _modules(program: Program, obj: Obj) -> list[Obj]:
@@ -125,15 +175,3 @@ def _modules(program: Program, obj: Obj) -> list[Obj]:
 
 def _class_name(value: Value) -> str | None:
     return class_name(value) if isinstance(value, Obj | Call) else None
-
-
-def _is_head_norm(value: Value) -> bool:
-    """Whether a norm spans one head: its size is a quotient, hidden size by heads."""
-    size = value.args[0] if isinstance(value, Obj | Call) and value.args else None
-    if size is None and isinstance(value, Obj | Call):
-        size = next(iter(value.kwargs.values()), None)
-    if size is None:
-        return False
-    if any(isinstance(n, Attr) and n.name in ("head_dim", "head_size") for n in options(size)):
-        return True
-    return any(isinstance(n, Op) and n.op == "//" for o in options(size) for n in walk(o))

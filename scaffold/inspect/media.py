@@ -16,6 +16,7 @@ from scaffold.inspect.vae import answers as vae_answers
 ORDER = 17
 KEYS = ("detail.media.kind", "detail.media.inputs")
 _METADATA = "vllm_omni/diffusion/model_metadata.py"
+_MEDIA = "multi_modal_data"
 _FIELD = "final_output_type"
 _KINDS = {"image": "image", "video": "video", "audio": "audio", "action": "action", "actions": "action"}
 # Autoencoders of diffusers that know one picture at a time.
@@ -33,14 +34,36 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _inputs(program: Program) -> Fact:
-    """``image``, ``audio`` where the class says that it takes them."""
+    """``image``, ``audio`` where the class says that it takes them; ``image`` also where its module asks for one."""
     taken, places = [], []
     for name in ("image", "audio"):
         found = program.cls.find_assign(f"support_{name}_input")
         if found is not None and isinstance(found[1], ast.Constant) and found[1].value is True:
             taken.append(name)
             places.append(program.place(found[0], found[1]))
+    asked = None if "image" in taken else _asked_image(program)
+    if asked is not None:
+        return fact(["image", *taken], [asked, *places], "likely")
     return fact(taken, places or [program.place(program.cls)])
+
+
+def _asked_image(program: Program) -> Evidence | None:
+    """Where the pipeline's module, which makes a request ready too, looks for an image in what comes along."""
+    file = program.cls.module.file
+    for node in walk_tree(program.source.tree(file)):
+        holder, key = None, None
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
+            holder, key = node.func.value, node.args[0]
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            holder, key = node.value, node.slice
+        if isinstance(key, ast.Constant) and key.value == "image" and holder is not None and _MEDIA in ast.dump(holder):
+            return Evidence(file, key.lineno)
+    return None
 
 
 Found = Iterator[tuple[str, Evidence | None, bool]]

@@ -4,50 +4,70 @@ from __future__ import annotations
 
 import re
 
-from scaffold.inspect.denoiser import find_denoiser
-from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.cfg import answers as guidance_answers
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.negative_branch import needs_words
+from scaffold.inspect.negative_counterpart import find_counterpart
+from scaffold.inspect.negative_text import Forms, find_words
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import is_none, options, same
+from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Op, Param, Seq, Value
 from scaffold.inspect.prompt import encode_calls
+from scaffold.inspect.prompt_template import fixed_words
 
-ORDER = 12
-KEYS = ("detail.negative.kind", "detail.negative.keys")
+ORDER = 15
+KEYS = ("detail.negative.kind", "detail.negative.keys", "detail.negative.text")
 _NEGATIVE = re.compile(r"neg|uncond")
-_TEXTS = {"": "empty_string", " ": "space"}
-_ZEROS = frozenset(("zeros_like", "zeros", "new_zeros"))
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``kind`` is ``empty`` (nothing, or no tokens), ``empty_string``, ``space``, ``zeros`` or ``special_tokens``."""
-    facts = _by_text(program)
-    if "detail.negative.kind" not in facts:
-        facts.update(_by_difference(program))
+    """``kind`` is ``none`` (no such branch), ``empty`` (nothing, or no tokens), ``empty_string``, ``space``, ``text``
+    (a fixed one), ``zeros`` or ``special_tokens``; ``text`` is the whole fixed text that is encoded."""
+    facts, guarded = _by_key(program)
+    fixed = fixed_words(program)
+    if fixed is not None:
+        facts["detail.negative.text"] = fixed
+    branches = guidance_answers(program).get("answers.cfg.branches")
+    if branches is not None and branches.value == 1:
+        facts["detail.negative.kind"] = Fact("none", branches.evidence, branches.confidence)
+    elif guarded is not None:
+        facts["detail.negative.kind"] = fact("empty", guarded)
+    else:
+        facts.update(_by_what_is_said(program, fixed, branches is not None))
     return facts
 
 
-def _by_text(program: Program) -> dict[str, Fact]:
-    """From the text that is encoded for a key of the request other than the prompt."""
+def _by_what_is_said(program: Program, fixed: Fact | None, guided: bool) -> dict[str, Fact]:
+    forms = Forms()
+    combined = needs_words(program, forms)
+    if combined:
+        return {"detail.negative.kind": fact("none", combined)}
+    words = find_words(program, forms)
+    if words is not None:
+        facts = {"detail.negative.kind": fact(words.kind, words.places)}
+        if words.kind == "text" and words.text is not None and fixed is None:
+            facts["detail.negative.text"] = fact(words.text, words.places)
+        return facts
+    if fixed is not None:
+        return {"detail.negative.kind": fact("text", fixed.evidence)}
+    found = find_counterpart(program, forms) if guided else None
+    return {"detail.negative.kind": fact(*found)} if found is not None else {}
+
+
+def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | None]:
+    """The keys that a negative prompt is read under, and the places where nothing at all is encoded without one."""
     for record in encode_calls(program):
         text = record.args[0] if record.args else next(iter(record.kwargs.values()), None)
         params = [n for n in _spoken(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
         if text is None or not params or not all(_NEGATIVE.search(p.key) for p in params):
             continue
-        known = _default_text(text)
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
-        kind = None
-        if known in ("", None) and guarded:
-            kind = "empty"
-        elif isinstance(known, str):
-            kind = _TEXTS.get(known)
         places = [*(p.at for p in params), record.at]
         keys = list(dict.fromkeys(f"{p.root}.{p.key}" for p in params))
-        facts = {"detail.negative.keys": fact(keys, places)}
-        if kind is not None:
-            facts["detail.negative.kind"] = fact(kind, places)
-        return facts
-    return {}
+        skipped = guarded and _default_text(text) in ("", None)
+        return {"detail.negative.keys": fact(keys, places)}, places if skipped else None
+    return {}, None
 
 
 def _spoken(text: Value | None) -> list[Value]:
@@ -62,84 +82,6 @@ def _spoken(text: Value | None) -> list[Value]:
         repeated = [a for a in node.args if isinstance(a, Seq)] if isinstance(node, Op) and node.op == "*" else []
         stack.extend(reversed(repeated or node.parts()))
     return found
-
-
-def _by_difference(program: Program) -> dict[str, Fact]:
-    """From what one prediction of a turn is given in place of what was made of the prompt for another."""
-    loop, denoiser = program.denoising, find_denoiser(program)
-    if loop is None or denoiser is None or not denoiser.record.bound:
-        return {}
-    calls = [
-        r
-        for r in program.trace.calls
-        if loop.number in r.loops and r.bound and r.method == denoiser.record.method
-        and getattr(r.func, "node", None) is getattr(denoiser.record.func, "node", None)
-    ]  # fmt: skip
-    known: dict[int, bool] = {}
-
-    def made_of_prompt(value: Value) -> bool:
-        if id(value) not in known:
-            known[id(value)] = _of_prompt(value)
-        return known[id(value)]
-
-    for record in calls:
-        for name, value in record.bound.items():
-            others = [c.bound[name] for c in calls if name in c.bound and not same(c.bound[name], value)]
-            if others and any(made_of_prompt(o) for o in others) and not made_of_prompt(value):
-                kind = _kind_of(value)
-                return {"detail.negative.kind": fact(kind, [value.at, record.at])} if kind is not None else {}
-    return {}
-
-
-def _of_prompt(value: Value) -> bool:
-    return any(isinstance(n, Param) and n.root == "prompt" and n.key in ("", "prompt") for n in _content(value))
-
-
-def _content(value: Value) -> list[Value]:
-    """What a value holds; of a tensor that is made like another, or an empty part of it, nothing of the other."""
-    found, stack, seen = [], [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        found.append(node)
-        if not (isinstance(node, Call) and node.name in _ZEROS) and not _is_empty(node):
-            stack.extend(node.parts())
-    return found
-
-
-def _kind_of(value: Value) -> str | None:
-    kinds = {_option_kind(o) for o in options(value)}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
-def _option_kind(value: Value) -> str | None:
-    nodes = _content(value)
-    if _is_empty(value) or is_none(value):
-        return "empty"
-    if isinstance(value, Call) and value.name in _ZEROS:
-        return "zeros"
-    texts = [n.args[0] for n in nodes if isinstance(n, Call) and n.args and isinstance(n.args[0], Const)]
-    if any(n.name == "convert_tokens_to_ids" for n in nodes if isinstance(n, Call)):
-        return "special_tokens"
-    if any(isinstance(n, Attr) and n.name.endswith("_token_id") for n in nodes):
-        return "special_tokens"
-    spoken = {t.value for t in texts if isinstance(t.value, str)}
-    return _TEXTS.get(spoken.pop()) if len(spoken) == 1 else None
-
-
-def _is_empty(value: Value) -> bool:
-    """A list without items, a part of no length, or a tensor with an axis of length zero."""
-    if isinstance(value, Seq):
-        return value.exact and not value.items
-    if isinstance(value, Item):
-        keys = value.key.items if isinstance(value.key, Seq) else [value.key]
-        return any(isinstance(k, Slice) and k.lower is None and default_of(k.upper) == 0 for k in keys)
-    if isinstance(value, Call) and value.name in ("empty", "zeros", "ones", "new_empty", "new_zeros") and value.args:
-        shape = value.args[0].items if isinstance(value.args[0], Seq) else value.args
-        return any(type(default_of(s)) is int and default_of(s) == 0 for s in shape)
-    return False
 
 
 def _default_text(text: Value) -> object:

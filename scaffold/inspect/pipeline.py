@@ -43,7 +43,9 @@ def answers(program: Program) -> dict[str, Fact]:
     init = program.cls.find_method("__init__")
     if init is not None:
         for argument in [*init[1].args.args[1:], *init[1].args.kwonlyargs]:
-            if "detail.config.class" not in facts:
+            cls = program.annotated_class(argument.annotation, init[0].module)
+            if "detail.config.class" not in facts and cls is not None and cls.is_dataclass:
+                # Other arguments are parts that a caller may hand over.
                 facts.update(_named(program, "config", argument.annotation, init[0]))
     for option in options(program.result) if program.result is not None else []:
         if isinstance(option, Obj):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import Search, options, walk, walk_all
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, Const, Obj, Op, Seq, Value
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.turns import is_entry
+from scaffold.inspect.program.values import Attr, Call, Const, Obj, Op, Seq, Value
 from scaffold.inspect.prompt import encode_calls
 
 ORDER = 14
@@ -19,6 +25,10 @@ KEYS = (
     "detail.rope.image_position",
     "detail.rope.parameter",
 )
+_COUNTED = frozenset(("arange", "range", "meshgrid", "linspace"))
+_SIZES = frozenset(("shape", "size", "numel", "len", "device", "dtype"))
+_JOINS = frozenset(("cat", "concat", "concatenate"))
+_PLACES = re.compile(r"(?:^|_)pos(?:_|$|ition)")
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -28,27 +38,74 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _table(program: Program) -> dict[str, Fact]:
-    """A table in the denoiser that is indexed in the loop, by how it is filled."""
+    """A table of the denoiser that is asked for places in the loop and added to the tokens, by how it is filled."""
     loop, denoiser = program.denoising, find_denoiser(program)
-    if loop is None or denoiser is None:
+    if loop is None or denoiser is None or loop.sample is None:
         return {}
+    inside = [r for r in program.trace.calls if loop.number in r.loops and isinstance(r.receiver, Obj)]
+    asked = {id(r.receiver): r for r in inside}
     for root in options(denoiser.receiver) if denoiser.receiver is not None else []:
-        if not isinstance(root, Obj):
-            continue
-        used = {id(r.receiver) for r in program.trace.calls if loop.number in r.loops}
-        for name, held in root.attrs.items():
-            for option in options(held):
-                if isinstance(option, Obj) and id(option) in used and (kind := _kind(program, option)) is not None:
-                    facts = {
-                        "detail.position.kind": fact(kind, [program.place(option.cls), option.at]),
-                        "detail.position.attribute": fact(name, [option.at]),
-                        "detail.position.module": fact(name, [option.at]),
-                    }
-                    side = default_of(option.args[0]) if option.args else None
-                    if type(side) is int:
-                        facts["detail.position.side"] = fact(side, [option.args[0].at, option.at], "likely")
-                    return facts
+        for name, held in root.attrs.items() if isinstance(root, Obj) else ():
+            tables = [o for o in options(held) if isinstance(o, Obj) and id(o) in asked]
+            kinds = {kind for table in tables if (kind := _kind(program, table)) is not None}
+            if len(kinds) != 1 or not all(_are_places(asked[id(t)], loop) for t in tables):
+                continue
+            if not all(_is_added(program, asked[id(t)], loop) for t in tables):
+                continue
+            table, places = tables[0], [t.at for t in tables]
+            facts = {
+                "detail.position.kind": fact(
+                    kinds.pop(), [program.place(table.cls), *places], "certain" if len(tables) == 1 else "likely"
+                ),
+                "detail.position.attribute": fact(name, places),
+                "detail.position.module": fact(name, places),
+            }
+            side = default_of(table.args[0]) if table.args else None
+            if type(side) is int:
+                facts["detail.position.side"] = fact(side, [table.args[0].at, table.at], "likely")
+            return facts
     return {}
+
+
+def _are_places(record: CallRecord, loop: Denoising) -> bool:
+    """Whether a call is given numbers that were counted, and nothing of the sample, its time or the text."""
+    nodes = list(_contents([*record.args, *record.kwargs.values()]))
+    counted = any(isinstance(n, Call) and n.name in _COUNTED for n in nodes)
+    return counted and not any(n is loop.sample or is_entry(n, loop.number) for n in nodes)
+
+
+def _contents(values: list[Value]) -> Iterator[Value]:
+    """Yield values and what their contents were made from; what only gave its size is left out."""
+    pending, seen = values, set[int]()
+    while pending:
+        node = pending.pop()
+        sized = (isinstance(node, Attr) and node.name in _SIZES) or (isinstance(node, Call) and node.name in _SIZES)
+        if id(node) not in seen and not sized:
+            seen.add(id(node))
+            yield node
+            pending += node.parts()
+
+
+def _is_added(program: Program, record: CallRecord, loop: Denoising) -> bool:
+    """Whether what a call gives is added to, or joined with, what was made of the sample."""
+    of_sample = Search(lambda node: node is loop.sample)
+    given = [v for r in program.trace.calls if loop.number in r.loops for v in (*r.args, *r.kwargs.values())]
+    made = [v for v in (loop.model_output,) if v is not None]
+    for node in walk_all([*made, *given], {id(loop.sample)}):
+        terms = _terms(node)
+        from_table = [any(o is record.result for o in options(term)) for term in terms]
+        if any(from_table) and any(of_sample(t) for t, own in zip(terms, from_table, strict=True) if not own):
+            return True
+    return False
+
+
+def _terms(node: Value) -> list[Value]:
+    """What a sum or a join is made of."""
+    if isinstance(node, Op) and node.op == "+":
+        return [t for a in node.args for t in (_terms(a) or [a])]
+    if isinstance(node, Call) and node.name in _JOINS and node.args and isinstance(node.args[0], Seq):
+        return list(node.args[0].items)
+    return []
 
 
 def _kind(program: Program, table: Obj) -> str | None:
@@ -76,6 +133,9 @@ def _rotary(program: Program) -> dict[str, Fact]:
     stop = {id(sample)}
     seen: set[int] = set()
     for name, value in denoiser.record.bound.items():
+        if not _PLACES.search(name):
+            # A mask, a length or a batch of conditions is a list of one number as well.
+            continue
         for node in walk(value, stop, seen):
             if not (isinstance(node, Op) and node.op == "*" and isinstance(node.args[0], Seq)):
                 continue

@@ -5,9 +5,10 @@ from __future__ import annotations
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.turns import is_sample
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Op
+from scaffold.inspect.program.values import Op, Value
 
 ORDER = 13
 KEYS = ("detail.denoiser.predicts_clean",)
@@ -26,6 +27,15 @@ def answers(program: Program) -> dict[str, Fact]:
         top = node.args[0]
         if isinstance(top, Op) and top.op == "-" and len(top.args) == 2:
             kinds = [(is_sample(a, sample), through_model(a, sample)) for a in top.args]
-            if any(k[0] for k in kinds) and any(k[1] and not k[0] for k in kinds):
+            predicted = [a for a, k in zip(top.args, kinds, strict=True) if k[1] and not k[0]]
+            if any(k[0] for k in kinds) and predicted and not any(is_computed(a, loop) for a in predicted):
                 return {KEYS[0]: fact(True, [node.at, top.at])}
     return {KEYS[0]: fact(False, [loop.model_output.at])}
+
+
+def is_computed(value: Value, loop: Denoising) -> bool:
+    """Whether a clean sample is no prediction, but made of one: scaled by the time, or with the sample added."""
+    region = [n for n in combine_region(value) if isinstance(n, Op)]
+    scaled = any(is_turn(a, loop.number) for n in region if n.op in ("*", "/") for a in n.args)
+    sample = loop.sample
+    return scaled or any(sample is not None and is_sample(a, sample) for n in region if n.op in "+-" for a in n.args)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import Search, options, walk
+from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Value
+from scaffold.inspect.read_keys import asked_keys
 from scaffold.inspect.tokens import find_tokens
 
 ORDER = 1
@@ -34,16 +35,34 @@ def answers(program: Program) -> dict[str, Fact]:
         return facts
     keys = [(key, at) for (root, key), at in reads.items() if root == "prompt" and "." not in key]
     facts["answers.prompt.prompt_keys"] = _listed(keys)
-    facts["answers.prompt.extra_args"] = _listed([(k, at) for (root, k), at in reads.items() if root == "extra_args"])
+    extra: list[tuple[str, Evidence | None]] = [(k, at) for (root, k), at in reads.items() if root == "extra_args"]
+    missed = [] if extra else list(asked_keys(program).items())
+    facts["answers.prompt.extra_args"] = fact([k for k, _ in missed], [at for _, at in missed], "likely")
+    if not missed:
+        facts["answers.prompt.extra_args"] = _listed(extra)
     facts["answers.prompt.sampling_params"] = _listed(
         [(k, at) for (root, k), at in reads.items() if root == "sampling_params"]
     )
     encoders = encode_calls(program)
     given = {key: at for (root, key), at in reads.items() if root == "prompt"}
     facts["answers.prompt.kind"] = _kind(given, encoders)
-    if encoders:
-        facts.update(_encoding(program, encoders[0]))
+    read_by_model = _not_rewritten(program, encoders)
+    if read_by_model:
+        facts.update(_encoding(program, read_by_model[0]))
+        key = _key(encoders)
+        if key is not None:
+            facts["detail.prompt.key"] = fact(key.key, [key.at])
     return facts
+
+
+def _key(encoders: list[CallRecord]) -> Param | None:
+    """Where the request's words stand: its own prompt, else the one key that text is read under."""
+    texts = [[*r.args, *r.kwargs.values()][0] for r in encoders]
+    read = [n for n in walk_all(texts) if isinstance(n, Param) and n.root == "prompt" and n.key]
+    found = {n.key: n for n in reversed(read) if "neg" not in n.key and "uncond" not in n.key}
+    if "prompt" in found:
+        return found["prompt"]
+    return next(iter(found.values())) if len(found) == 1 and not any("." in key for key in found) else None
 
 
 def _listed(items: list[tuple[str, Evidence | None]]) -> Fact:
@@ -84,6 +103,13 @@ def encode_calls(program: Program) -> list[CallRecord]:
     return found
 
 
+def _not_rewritten(program: Program, encoders: list[CallRecord]) -> list[CallRecord]:
+    """Those whose ids no language model continues: it writes another prompt, which is encoded in its turn."""
+    given = [v for r in program.trace.calls if r.method == "generate" for v in (*r.args, *r.kwargs.values())]
+    read = {id(node) for node in walk_all(given)}
+    return [record for record in encoders if id(record.result) not in read]
+
+
 def is_tokenizer_call(record: CallRecord) -> bool:
     """Whether a tokenizer is called, or its chat template applied."""
     target = record.func
@@ -110,10 +136,6 @@ def _encoding(program: Program, record: CallRecord) -> dict[str, Fact]:
         facts["detail.prompt.add_special_tokens"] = fact(bool(flag.value), [flag.at])
     facts["detail.prompt.chat_template"] = fact(record.method == "apply_chat_template", [record.at])
     text = record.args[0] if record.args else next(iter(record.kwargs.values()))
-    for node in walk(text):
-        if isinstance(node, Param) and node.root == "prompt" and node.key:
-            facts["detail.prompt.key"] = fact(node.key, [node.at])
-            break
     markers = [
         (n.args[0].value, n.at)
         for n in walk(text)

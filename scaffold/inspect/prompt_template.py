@@ -11,7 +11,7 @@ from scaffold.inspect.program.values import Const, Op, Param, Value
 from scaffold.inspect.prompt import encode_calls, is_tokenizer_call
 
 ORDER = 14
-KEYS = ("detail.prompt.prefix", "detail.prompt.suffix", "detail.negative.text")
+KEYS = ("detail.prompt.prefix", "detail.prompt.suffix")
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -23,11 +23,20 @@ def answers(program: Program) -> dict[str, Fact]:
         places = [records[0].at, *_places(_text(records[0]))]
         facts["detail.prompt.prefix"] = fact(found[0], places)
         facts["detail.prompt.suffix"] = fact(found[1], places)
-        same = [r for r in program.trace.calls if r.at == records[0].at and is_tokenizer_call(r)]
-        fixed = [record for record in same if _fixed_text(record) is not None]
-        if len({_fixed_text(record) for record in fixed}) == 1:
-            facts["detail.negative.text"] = fact(_fixed_text(fixed[0]), [fixed[0].at, *_places(_text(fixed[0]))])
     return facts
+
+
+def fixed_words(program: Program) -> Fact | None:
+    """The one fixed text that is encoded where a prompt with text around it is."""
+    records = encode_calls(program)
+    around = _around_prompt(_text(records[0])) if records else None
+    if around is None or not any(around):
+        return None
+    there = [r for r in program.trace.calls if r.at == records[0].at and is_tokenizer_call(r)]
+    fixed = [record for record in there if _fixed_text(record) is not None]
+    if len({_fixed_text(record) for record in fixed}) != 1:
+        return None
+    return fact(_fixed_text(fixed[0]), [fixed[0].at, *_places(_text(fixed[0]))])
 
 
 def _text(record: CallRecord) -> Value | None:

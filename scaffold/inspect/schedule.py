@@ -9,7 +9,7 @@ from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.schedule import Linear, base_grid, entry, turn_count, vector_of
+from scaffold.inspect.program.schedule import Linear, base_grid, entry, is_asked_for, turn_count, vector_of
 from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import (
     Attr,
@@ -45,12 +45,7 @@ def answers(program: Program) -> dict[str, Fact]:
         count = _count_from_arguments(program, found)
     if count is not None and count.factor == 1:
         facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places])
-    for node in walk(found.loop.source) if found.loop.source is not None else ():
-        if isinstance(node, Param) and node.key == "num_inference_steps":
-            default = default_of(node)
-            if type(default) is int:
-                facts["detail.scheduler.default_steps"] = fact(default, [node.at])
-            break
+    facts.update(_default_steps(program, found))
     vector = schedule_vector(found)
     if vector is None:
         return facts
@@ -63,6 +58,23 @@ def answers(program: Program) -> dict[str, Fact]:
     if "answers.scheduler.direction" not in facts:
         facts.update(_of_alternatives(vector))
     return facts
+
+
+def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
+    """The number of steps without any being asked for, where all ways to the loop's times agree on it."""
+    if found.loop.source is None:
+        return {}
+    nodes = list(walk(found.loop.source))
+    asked = {id(n.base) for n in nodes if isinstance(n, Attr) and n.name in ("timesteps", "sigmas")}
+    for record in program.trace.calls:
+        base = record.func.base if isinstance(record.func, Attr) else record.receiver
+        if record.method == "set_timesteps" and id(base) in asked:
+            nodes += walk_all([*record.args, *record.kwargs.values()])
+    given = {id(n): n for n in nodes if isinstance(n, Param) and is_asked_for(n)}
+    defaults = {default_of(n) for n in given.values()}
+    if len(defaults) != 1 or type(default := defaults.pop()) is not int:
+        return {}
+    return {"detail.scheduler.default_steps": fact(default, [n.at for n in given.values()][:3])}
 
 
 def _of_alternatives(vector: Value) -> dict[str, Fact]:

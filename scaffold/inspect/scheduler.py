@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
+from scaffold.inspect.guidance import as_guidance
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, depends, options
 from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import (
     Attr,
     Call,
     Const,
     Func,
+    Item,
     Op,
     Slot,
     Value,
@@ -66,10 +69,29 @@ def _negated(found: Denoising) -> Fact:
     output = found.model_output
     if output is None:
         return UNKNOWN
-    signs = {isinstance(o, Op) and (o.op == "neg" or _minus_one(o)) for o in options(output)}
-    if len(signs) != 1:
+    signs = {_is_negative(o) for o in options(output)}
+    if len(signs) != 1 or None in signs:
         return UNKNOWN
     return fact(signs.pop(), [output.at, _step_place(found)])
+
+
+def _is_negative(value: Value, depth: int = 0) -> bool | None:
+    """Whether a prediction's sign is turned on the way to the step; None where the parts of guidance differ in it."""
+    for _ in range(8):
+        if isinstance(value, Op) and (value.op == "neg" or _minus_one(value)):
+            return True
+        guidance = as_guidance(value)
+        if guidance is not None and depth < 4:
+            sides = [o for v in (guidance.uncond, guidance.cond) for o in options(v)]
+            signs = {_is_negative(side, depth + 1) for side in sides}
+            return signs.pop() if len(signs) == 1 else None
+        if isinstance(value, Item) and isinstance(value.base, Call) and reshaped(value.base) is not None:
+            value = value.base
+        elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
+            value = inner
+        else:
+            break
+    return False
 
 
 def _minus_one(value: Op) -> bool:
@@ -98,11 +120,13 @@ def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fac
 
 
 def _roles(program: Program, found: Denoising, step: Call) -> list[str]:
-    """The roles of all arguments; a second time of the same turn is nothing that is known."""
+    """The roles of all arguments; a second time of the same turn is known by its keyword alone."""
+    keywords = [k for k in step.kwargs if k != "**"]
     roles = [role(program, found, a, i, None) for i, a in enumerate(step.args)]
-    roles += [role(program, found, a, -1, k) for k, a in step.kwargs.items() if k != "**"]
+    roles += [role(program, found, step.kwargs[k], -1, k) for k in keywords]
+    names = [f"argument_{i}" for i in range(len(step.args))] + keywords
     once = ("timestep", "sigma", "sample", "model_output", "generator")
-    return [f"argument_{i}" if r in once and r in roles[:i] else r for i, r in enumerate(roles)]
+    return [names[i] if r in once and r in roles[:i] else r for i, r in enumerate(roles)]
 
 
 def _receiver(step: Call) -> tuple[Value | None, str]:

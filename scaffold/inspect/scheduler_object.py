@@ -16,6 +16,7 @@ from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY, Linear
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.values import Attr, Call, Obj, Param, Value
+from scaffold.upstream.source import PACKAGE
 
 ORDER = 7
 KEYS = (
@@ -67,7 +68,8 @@ def _origin(held: HeldScheduler) -> dict[str, Any]:
     if held.known is not None:
         return {"kind": "diffusers", "module": "diffusers", "class": held.known.name}
     module, _, name = held.path.rpartition(".")
-    return {"kind": "source", "module": module, "class": name}
+    package = module.partition(".")[0]
+    return {"kind": "source" if package == PACKAGE else package, "module": module, "class": name}
 
 
 def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | None) -> dict[str, Fact]:
@@ -92,7 +94,8 @@ def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | N
             way = "descending" if first > last else "ascending"
             facts["answers.scheduler.direction"] = fact(way, [default.grid.at, *places], sure)
             unit = 1000.0 if max(first, last) > 1.5 else 1.0
-            if way == "descending" and first < unit:
+            elsewhere = default.at(bounds[0], _SIZES[1]) if bounds is not None else None
+            if way == "descending" and first < unit and first == elsewhere and not default.opaque:
                 facts["detail.schedule.first_level"] = fact(first / unit, [default.grid.at, *places], sure)
             facts.update(_shift(default, way == "ascending", [*places, default.grid.at], sure, held.alone))
     return facts

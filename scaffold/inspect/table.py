@@ -43,27 +43,41 @@ def inspect_all(selector: str | None, processes: int | None = None) -> dict[str,
         processes: how many to start; one runs in this process. All processors that this process may use by default.
 
     Returns:
-        The table: ``schema``, ``upstream`` and one row a class under ``pipelines``; unknown values are None.
+        The table: ``schema``, ``upstream`` and one row a class under ``pipelines``; unknown values are None. A class
+        that does something else under another of its keys has a row for it.
 
     Raises:
         ScaffoldError: no such version, or it has no registry.
     """
     source = locate(selector)
     classes = registered_classes(source)
+    keys = [key for names in classes.values() for key in names]
     count = min(processes or _processors(), MAX_PROCESSES, len(classes) or 1)
     if count == 1:
-        rows: Iterable[dict[str, Any]] = [_row(source, key) for key in classes]
+        rows: Iterable[dict[str, Any]] = [_row(source, key) for key in keys]
     else:
         from concurrent.futures import ProcessPoolExecutor
 
         with ProcessPoolExecutor(count, initializer=_open, initargs=(selector,)) as pool:
-            rows = list(pool.map(_row_of, classes))
-    keys = sum(map(len, classes.values()))
+            rows = list(pool.map(_row_of, keys))
+    by_key = dict(zip(keys, rows, strict=True))
     return {
         "schema": SCHEMA,
-        "upstream": {"version": source.version, "registry_keys": keys, "classes": len(classes)},
-        "pipelines": list(rows),
+        "upstream": {"version": source.version, "registry_keys": len(keys), "classes": len(classes)},
+        "pipelines": [row for names in classes.values() for row in _together({k: by_key[k] for k in names})],
     }
+
+
+def _together(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all keys of a class under which the answers are the same."""
+    found: list[dict[str, Any]] = []
+    for key, answers in rows.items():
+        alike = next((r for r in found if {**r, "registry_keys": None} == {**answers, "registry_keys": None}), None)
+        if alike is None:
+            found.append({**answers, "registry_keys": [key]})
+        else:
+            alike["registry_keys"].append(key)
+    return found
 
 
 def _processors() -> int:

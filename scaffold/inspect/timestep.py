@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.kept_modules import kept_calls, rearranged
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Call, Const, Elem, Obj, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Elem, Item, Obj, Op, Param, Seq, Value
 
 ORDER = 13
 KEYS = (
@@ -20,6 +22,8 @@ KEYS = (
     "detail.timestep.attribute",
     "detail.timestep.location",
 )
+MAX_GIVEN = 4
+_FEATURES = re.compile(r"timestep|time_?embed|fourier|sinusoid", re.IGNORECASE)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -115,20 +119,67 @@ def _prescale(given: Value) -> float | None:
 
 
 def _embedder(program: Program) -> tuple[Obj, str, Value] | None:
-    """The module of the denoiser that is given the time and nothing of the sample."""
+    """The module of the denoiser that is given the time itself and embeds it; nothing where several do."""
     loop, denoiser = program.denoising, find_denoiser(program)
     if loop is None or denoiser is None:
         return None
-    for record in program.trace.calls:
+    found: dict[int, tuple[Obj, str, Value]] = {}
+    passed: dict[int, Value] = {}
+    for record in list(program.trace.calls):
         if loop.number not in record.loops or not isinstance(record.receiver, Obj):
             continue
         if record.receiver is denoiser.receiver or record.receiver.root is not None:
             continue
         given = [*record.args, *record.kwargs.values()]
-        times = [v for v in given if is_turn(v, loop.number)]
-        if len(times) == 1 and len(given) <= 2 and len(record.callers) > len(denoiser.record.callers):
-            return record.receiver, record.method, times[0]
-    return None
+        times = [v if is_turn(v, loop.number) else passed[_base(v)] for v in given if _is_time(v, loop.number, passed)]
+        if len(times) != 1 or len(given) > MAX_GIVEN or len(record.callers) <= len(denoiser.record.callers):
+            continue
+        if len(given) > 2 and not _is_time(given[0], loop.number, passed):
+            # What embeds something else at a time.
+            continue
+        if _embeds(program, record.receiver, len(given) > 2):
+            found.setdefault(id(record.receiver), (record.receiver, record.method, times[0]))
+            if len(given) <= 2:
+                break
+        else:
+            # It arranges times, perhaps one for each image, and hands them on.
+            passed[id(record.result)] = times[0]
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _is_time(value: Value, loop: int, passed: dict[int, Value]) -> bool:
+    return is_turn(value, loop) or _base(value) in passed
+
+
+def _base(value: Value) -> int:
+    """The ``id`` of what a value is an item of."""
+    return id(value.base) if isinstance(value, Item) else id(value)
+
+
+def _embeds(program: Program, module: Obj, named: bool) -> bool:
+    """Whether a module has parts or weights to embed with, or makes waves; ``named``: parts that are named for it."""
+    program.ensure_ready(module)
+    held = [option for value in module.attrs.values() for option in options(value)]
+    names = [name for option in held if (name := class_name(option)) is not None]
+    names += [name for name, value in module.attrs.items() if any(isinstance(o, Obj | Call) for o in options(value))]
+    if any(_FEATURES.search(name) for name in names):
+        return True
+    if named:
+        return False
+    if any(o.cls.is_module if isinstance(o, Obj) else _is_built(o) for o in held):
+        return True
+    called = {node.name for node in _nodes(program, module) if isinstance(node, Call)}
+    return {"sin", "cos"} <= called
+
+
+def _is_built(value: Value) -> bool:
+    """Whether a value is a module or a parameter of a library."""
+    return isinstance(value, Call) and value.name[:1].isupper()
+
+
+def _nodes(program: Program, module: Obj) -> list[Value]:
+    result = program.invoke(module, "forward", {})
+    return list(walk(result)) if result is not None else []
 
 
 def _kept_embedder(program: Program) -> tuple[Obj, str, Value] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, is_none, options
-from scaffold.inspect.program.values import Call, Map, Obj, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Item, Map, Obj, Seq, Value
 
 ORDER = 6
 KEYS = ("answers.trajectory.recorded", "answers.trajectory.fields")
@@ -21,7 +21,9 @@ def answers(program: Program) -> dict[str, Fact]:
     fields: dict[str, Evidence | None] = {}
     # A list that a turn fills to make the next sample is no record of the turns.
     carried = [id(v) for v in loop.loop.carried.values()]
-    is_recorded = Search(lambda n: isinstance(n, Seq) and any(turn == loop.number for _, turn in n.appends), carried)
+    is_recorded = Search(
+        lambda n: isinstance(n, Seq) and any(turn == loop.number for _, turn in n.appends), carried, _is_one_turn
+    )
     for option in options(program.result):
         for path, leaf in _leaves(option, "", 0):
             if is_recorded(leaf):
@@ -30,6 +32,13 @@ def answers(program: Program) -> dict[str, Fact]:
     facts = {"answers.trajectory.recorded": fact(bool(fields), list(fields.values()) or kept or [loop.loop.at])}
     facts["answers.trajectory.fields"] = fact(list(fields), list(fields.values()) or [loop.loop.at])
     return facts
+
+
+def _is_one_turn(value: Value) -> bool:
+    """Whether a value is the first or the last of what the turns put into a list."""
+    if not (isinstance(value, Item) and isinstance(value.key, Const) and value.key.value in (0, -1)):
+        return False
+    return any(isinstance(o, Seq) and o.appends for o in options(value.base))
 
 
 def _leaves(value: Value, path: str, depth: int) -> Iterator[tuple[str, Value]]:

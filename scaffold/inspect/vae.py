@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from scaffold.inspect.facts import Confidence, Fact, fact
+from scaffold.inspect.held_autoencoder import held_autoencoder
 from scaffold.inspect.latents import (
     decode_record,
     grid_letters,
@@ -16,6 +18,8 @@ from scaffold.inspect.latents import (
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
+from scaffold.inspect.program.syntax import around
+from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, ClassRef, Conf, Const, Param, Seq, Value
 
 ORDER = 9
@@ -35,13 +39,14 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     record = decode_record(program)
     if record is None:
-        return _none(program)
+        return _none(program) or _held(program)
     receiver = record.receiver
     if receiver is None and isinstance(record.func, Attr):
         receiver = record.func.base
     for option in options(receiver) if receiver is not None else []:
         name = class_name(option)
-        if name is not None:
+        # A pipeline that decodes by a method of its own is no autoencoder.
+        if name is not None and option is not program.pipeline:
             made = next((r.at for r in program.trace.calls if r.result is option), option.at)
             facts["answers.vae.class"] = fact(name, [made, record.at])
             held = program.attribute_of(option)
@@ -49,6 +54,8 @@ def answers(program: Program) -> dict[str, Fact]:
                 facts["detail.vae.attribute"] = fact(held, [made])
             facts.update(_of_noise(program))
             break
+    if "answers.vae.class" not in facts:
+        facts.update(_held(program))
     found = unpatchify(program)
     letters = grid_letters(found) if found is not None else None
     if found is not None and letters is not None:
@@ -61,32 +68,60 @@ def answers(program: Program) -> dict[str, Fact]:
     return facts
 
 
+def _held(program: Program) -> dict[str, Fact]:
+    held = held_autoencoder(program)
+    if held is None:
+        return {}
+    facts = {"answers.vae.class": fact(held.name, held.places, held.confidence)}
+    return facts | {"detail.vae.attribute": fact(held.attribute, held.places[:1], held.confidence)}
+
+
 def _none(program: Program) -> dict[str, Fact]:
     """No autoencoder, where nothing is decoded after a loop that was followed from the request to the result."""
     loop = program.denoising
     if loop is None or loop.sample is None or program.alone or program.result is None:
         return {}
     names = [*program.pipeline.attrs, *(c.func.cls.name for c in program.trace.calls if isinstance(c.func, ClassRef))]
-    if any(_VAE.search(n) for n in names) or any(r.method == "decode" for r in program.trace.calls):
+    if any(_VAE.search(n) for n in names) or any(r.method == "decode" and not _is_text(r) for r in program.trace.calls):
         return {}
     return {key: fact(None, [loop.loop.at], "likely") for key in KEYS[:3]}
+
+
+def _is_text(record: CallRecord) -> bool:
+    """Whether a call turns ids into text."""
+    receiver = record.receiver if record.receiver is not None else getattr(record.func, "base", None)
+    made = [class_name(option) or "" for option in options(receiver)] if receiver is not None else []
+    return bool(made) and all(re.search(r"Tokenizer|Processor", name) for name in made)
 
 
 def _of_noise(program: Program) -> dict[str, Fact]:
     """Channels and stride where the sample starts as noise of the latents' own shape, (B, C, …, height, width)."""
     noise, rank = initial_noise(program), sample_rank(program)
     shape = noise.args[0] if noise is not None and noise.args else None
-    if rank not in (4, 5) or not isinstance(shape, Seq) or not shape.exact or len(shape.items) != rank:
+    if not isinstance(shape, Seq) or not shape.exact or len(shape.items) not in (4, 5):
+        return {}
+    if len(shape.items) != rank and not (rank == 3 and len(shape.items) == 4):
+        # Noise in the shape of the latents is the sample, or is packed into tokens.
         return {}
     facts: dict[str, Fact] = {}
     channels, own = shape.items[1], {cls.module.file for cls in program.cls.mro}
-    if isinstance(channels, Const) and channels.at is not None and channels.at.file in own:
+    literal = isinstance(channels, Const) and channels.value != 1 and _is_written(program, channels)
+    if literal and channels.at is not None and channels.at.file in own:
         # A default of the denoiser's class is not the number that its checkpoint has.
         facts.update(_size("answers.vae.channels", channels, 1))
     strides = [_stride(side, name) for side, name in zip(shape.items[-2:], ("height", "width"), strict=True)]
     if strides[0] is not None and strides[0] == strides[1]:
         facts["answers.vae.downsample"] = fact(strides[0], [shape.items[-2].at, shape.items[-1].at])
     return facts
+
+
+def _is_written(program: Program, channels: Const) -> bool:
+    """Whether a number is no result of arithmetic on others."""
+    place = channels.at
+    if place is None:
+        return False
+    written = (n for n in around(program.source.tree(place.file), place.line) if isinstance(n, ast.Constant))
+    return any(type(n.value) is int and n.value == channels.value for n in written)
 
 
 def _stride(side: Value, name: str) -> int | None:

@@ -19,7 +19,12 @@ def weight_files(program: Program) -> dict[str, Evidence | None]:
     for _, source in weight_sources(program):
         patterns = source.kwargs.get("allow_patterns_overrides")
         names = [text_of(i) for i in patterns.items] if isinstance(patterns, Seq) else []
-        for folder in texts_of(source.kwargs.get("subfolder")) or [None]:
+        given = source.kwargs.get("subfolder")
+        folders = texts_of(given)
+        if given is not None and not folders:
+            # A folder that is only known when the pipeline runs.
+            return {}
+        for folder in folders or [None]:
             for name in [n for n in names if n] or ["*.safetensors"]:
                 files.setdefault(f"{folder}/{name}" if folder else name, source.at)
     if not files:

@@ -9,14 +9,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scaffold.inspect.program.modules import ModuleGraph
-from scaffold.port.building_calls import SOURCES, Maker, Plain
+from scaffold.port.building_calls import SOURCES, Maker, Plain, without_fetching
+from scaffold.port.casting import casts_only
+from scaffold.port.flattening import Flattener
+from scaffold.port.lifting import Lifter
 from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by
 from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, methods_named
 
 NAME = "build_denoiser"
 # What the function may ask the engine's configuration for: the training module answers these.
-ANSWERED = frozenset({"model", "tf_model_config", "quantization_config", "revision", "model_config", "dtype"})
+ANSWERED = frozenset({"model", "tf_model_config", "quantization_config", "revision", "model_config", "dtype",
+                      "load_file"})  # fmt: skip
 _DEPTH = 6
 
 
@@ -32,11 +36,20 @@ class Building:
         text: the function.
         module: the module whose names it sees.
         streamed: whether the engine streams the weights to the pipeline.
+        handed: whether the pipeline hands them to the denoiser's own loader by itself; they are the sources then.
+        file: whether the checkpoint is one file of weights instead of a folder.
     """
 
     text: str
     module: str
     streamed: bool
+    handed: bool = False
+    file: bool = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the function reads the files of weights itself."""
+        return f"{CONFIG}.load_file(" in self.text
 
 
 def building_of(graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser: Defined) -> Building | None:
@@ -50,20 +63,90 @@ def building_of(graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser:
     """
     owners = list(_owners(graph, pipeline))
     found = next((pair for pair in methods_named(owners, "__init__")), None)
-    if found is None or _changed_afterwards(owners, attribute):
+    if found is None:
         return None
     owner, _ = found
     # Only methods of the module whose names the function will see.
     owners = [entry for entry in owners if entry.info.name == owner.info.name]
-    try:
-        maker = Maker(Scope(graph, owner.info, frozenset(), {}), attribute, denoiser)
-        for entry in owners:
-            entry.node = maker.visit(copy.deepcopy(entry.node))
-        method = next(node for _, node in methods_named(owners, "__init__"))
-        statements = Follower(owners, f"self.{attribute}").method(method, {f"self.{attribute}", f"self.{SOURCES}"})
-        return Building(_function(statements, attribute, maker.scope), owner.info.name, maker.streamed)
-    except UnclearError:
-        return None
+    for build in (_followed, _flattened):
+        try:
+            return build(Scope(graph, owner.info, frozenset(), {}), owners, attribute, denoiser)
+        except UnclearError:
+            continue
+    return None
+
+
+def _followed(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: Defined) -> Building:
+    """Return how the constructor builds the denoiser, with the methods that it calls.
+
+    Raises:
+        UnclearError: something else takes part.
+    """
+    if _changed_afterwards(owners, attribute):
+        raise UnclearError(attribute)
+    maker = Maker(scope, attribute, denoiser)
+    owners = [Owner(owner.info, maker.visit(copy.deepcopy(owner.node))) for owner in owners]
+    method = next(node for _, node in methods_named(owners, "__init__"))
+    follower = Follower(owners, f"self.{attribute}", lambda call: False)
+    statements = follower.method(method, {f"self.{attribute}", f"self.{SOURCES}"})
+    return _building(statements, attribute, maker, [])
+
+
+def _flattened(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: Defined) -> Building:
+    """Return how it is built where methods that are called by the way make it, change it or fill it.
+
+    Raises:
+        UnclearError: something else takes part.
+    """
+    flattener = Flattener(scope, owners, attribute, denoiser)
+    constructor = copy.deepcopy(next(node for _, node in methods_named(owners, "__init__")))
+    body = flattener.constructor(constructor)
+    rest = [Owner(owner.info, flattener.others(owner.node)) for owner in owners]
+    if _changed_afterwards(rest, attribute):
+        raise UnclearError(attribute)
+    lifter = Lifter(flattener.method_of)
+    constructor.body = [lifter.visit(statement) for statement in body]
+    maker = Maker(scope, attribute, denoiser)
+    constructor = maker.visit(ast.fix_missing_locations(constructor))
+    if not any(f"self.{SOURCES}" in assigned_by([node]) for node in constructor.body if not isinstance(node, ast.If)):
+        constructor.body.insert(0, ast.parse(f"self.{SOURCES} = []").body[0])
+    follower = Follower([], f"self.{attribute}", lambda call: casts_only(scope, call))
+    statements = follower.method(constructor, {f"self.{attribute}", f"self.{SOURCES}"})
+    made = {name for name in assigned_by(statements) if name.startswith("self.")}
+    if any(assigned_by(method.body) & made for owner in rest for method in _methods(owner.node)):
+        raise UnclearError("another method assigns it, too")
+    functions = [without_fetching(maker.visit(function)) for function in lifter.needed(statements)]
+    return _building(statements, attribute, maker, functions)
+
+
+def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    """Return the methods of a class."""
+    return [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+
+
+def _building(statements: list[ast.stmt], attribute: str, maker: Maker, functions: Sequence[ast.stmt]) -> Building:
+    if maker.streamed and maker.filled:
+        raise UnclearError("weights come twice")
+    text = _function(statements, attribute, maker.scope, functions)
+    if maker.streamed and f"{CONFIG}.load_file(" in text:
+        raise UnclearError("load_file")
+    return Building(text, maker.scope.info.name, maker.streamed, maker.filled == "load_weights", _reads_model(text))
+
+
+def _reads_model(text: str) -> bool:
+    """Tell whether the checkpoint is one file, which the function is to read."""
+    tree = ast.parse(text)
+    model = f"{CONFIG}.model"
+    assigned: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, []).append(ast.unparse(node.value))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{CONFIG}.load_file":
+            given = ast.unparse(node.args[0])
+            if given == model or assigned.get(given) == [model]:
+                return True
+    return False
 
 
 def _owners(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[Owner]:
@@ -94,7 +177,7 @@ def _changed_afterwards(owners: Sequence[Owner], attribute: str) -> bool:
     return False
 
 
-def _function(statements: list[ast.stmt], attribute: str, scope: Scope) -> str:
+def _function(statements: list[ast.stmt], attribute: str, scope: Scope, functions: Sequence[ast.stmt]) -> str:
     """Return the text of the function.
 
     Raises:
@@ -110,7 +193,8 @@ def _function(statements: list[ast.stmt], attribute: str, scope: Scope) -> str:
             plain = name.removeprefix("self.")
             spelled[name] = f"{plain}_" if plain in local and plain != CONFIG else plain
     names = Plain(spelled)
-    lines = [ast.unparse(ast.fix_missing_locations(names.visit(copy.deepcopy(node)))) for node in statements]
+    lines = [ast.unparse(ast.fix_missing_locations(node)) for node in functions]
+    lines += [ast.unparse(ast.fix_missing_locations(names.visit(copy.deepcopy(node)))) for node in statements]
     lines = [line for line in lines if line not in ("pass", f"{CONFIG} = {CONFIG}")]
     lines.append(f"return {spelled[f'self.{attribute}']}, {spelled[f'self.{SOURCES}']}")
     text = f"def {NAME}({CONFIG}):\n" + "".join(f"    {line}\n" for line in "\n".join(lines).splitlines())

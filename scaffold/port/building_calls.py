@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.port.names import Defined, Scope
+from scaffold.port.names import Defined, External, Scope
 from scaffold.port.own_names import name_of
-from scaffold.port.slicing import UnclearError
+from scaffold.port.slicing import CONFIG, UnclearError
 
 SOURCES = "weights_sources"
 _PLACING = ("to", "eval", "requires_grad_", "cuda", "train")
 _DROPPED = ("quant_config", "prefix")
+_FILLING = ("load_state_dict", "load_weights")
 
 
 class Maker(ast.NodeTransformer):
@@ -19,6 +20,7 @@ class Maker(ast.NodeTransformer):
     def __init__(self, scope: Scope, attribute: str, denoiser: Defined) -> None:
         self.scope, self.held, self.denoiser = scope, f"self.{attribute}", denoiser
         self.streamed = False
+        self.filled = ""  # the method of the denoiser to which the pipeline hands weights
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         sources = self._folder(node)
@@ -29,11 +31,17 @@ class Maker(ast.NodeTransformer):
         return [found, *sources]
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """``self.denoiser.load_state_dict(weights)``: weights that the pipeline reads by itself."""
+        """``self.denoiser.load_state_dict(weights)`` or ``load_weights``: weights that the pipeline reads by itself."""
         call = node.value
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == f"{self.held}.load_state_dict" and call.args:
+        fills = {f"{self.held}.{name}": name for name in _FILLING}.get(ast.unparse(getattr(call, "func", call)))
+        if isinstance(call, ast.Call) and fills and call.args:
+            if self.filled:
+                raise UnclearError("weights come twice")
+            self.filled = fills
             given = self.visit(call.args[0])
             assert isinstance(given, ast.expr)
+            if fills != _FILLING[0]:
+                given = ast.Call(ast.Name("list", ast.Load()), [given], [])
             return self._sources(given)
         return self.generic_visit(node)
 
@@ -55,6 +63,11 @@ class Maker(ast.NodeTransformer):
                 assert isinstance(found, ast.AST)
                 return found
         self.generic_visit(node)
+        if self._reads_file(node):
+            file = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "filename"), None)
+            if file is None:
+                raise UnclearError("load_file")
+            return ast.Call(ast.parse(f"{CONFIG}.load_file", mode="eval").body, [file], [])
         if ast.unparse(node.func).rpartition(".")[2] == "ComponentSource":
             given = {keyword.arg: keyword.value for keyword in node.keywords}
             if "prefix" not in given:
@@ -71,6 +84,13 @@ class Maker(ast.NodeTransformer):
             text = f"{owner}.from_config({owner}.load_config({model}, subfolder={_folder_of(node)}))"
             return ast.parse(text, mode="eval").body
         return node
+
+    def _reads_file(self, node: ast.Call) -> bool:
+        """Tell whether this is ``load_file`` of safetensors: the training module maps the file instead."""
+        text = ast.unparse(node.func)
+        origin = self.scope.origin(text) if text.isidentifier() else None
+        path = origin.path if isinstance(origin, External) else text
+        return path == "safetensors.torch.load_file"
 
     def _reads_folder(self, node: ast.expr) -> bool:
         """Tell whether this is ``Class.from_pretrained(model, subfolder=…)`` of diffusers."""
@@ -123,3 +143,16 @@ class Plain(ast.NodeTransformer):
         if node.value is None:
             return ast.Pass()
         return self.generic_visit(ast.Assign([node.target], node.value))
+
+
+def without_fetching(function: ast.FunctionDef) -> ast.FunctionDef:
+    """Return a function that raises where it would fetch a checkpoint that is no folder."""
+    for index, node in enumerate(function.body):
+        first = node.body[0] if isinstance(node, ast.If) else None
+        if isinstance(node, ast.If) and isinstance(first, ast.Return) and first.value is not None:
+            folder = ast.unparse(first.value)
+            rest = function.body[index + 1 :]
+            if ast.unparse(node.test) == f"os.path.isdir({folder})" and "download" in "".join(map(ast.unparse, rest)):
+                function.body[index + 1 :] = ast.parse(f"raise FileNotFoundError({folder})").body
+                break
+    return ast.fix_missing_locations(function)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from scaffold.port.layer_functions import GROWS, layer_functions
 from scaffold.port.supports import support_text
 
 CALL = "_checkpointed_call"
 BASE = "CheckpointedLayers"
-# What a layer adds to while it runs must not be given to it twice.
-_GROWS = ("past_key_value", "cache_params")
+_NUMBER = "#"  # what a loop's variable is bound to that counts
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Checkpointed:
 
     Attributes:
         text: the module.
-        layers: classes whose calls are, in the order found; none where no loop calls layers.
+        layers: classes whose calls are, in the order found, and functions that compute one layer; none where no loop
+            calls layers.
         owners: classes that hold such a loop.
     """
 
@@ -41,15 +42,16 @@ class _Found:
 def checkpoint_layers(text: str) -> Checkpointed:
     """Return a port's text, its loops over layers rewritten.
 
-    A loop counts where it runs over a list of modules that hold a class of the same text, and calls its variable. A
-    call that is handed a cache which the layer adds to stays as it is.
+    A loop counts where it runs over a list of modules that hold a class of the same text, and calls its variable; or
+    where it runs over numbers, and calls a function of the text that computes the layer of that number. A call that is
+    handed a cache which the layer adds to stays as it is.
     """
     tree = ast.parse(text)
-    lists = _lists(tree)
-    if not lists:
+    lists, functions = _lists(tree), layer_functions(tree)
+    if not lists and not functions:
         return Checkpointed(text)
     found = _Found()
-    changed = cst.parse_module(text).visit(_Rewriter(lists, found))
+    changed = cst.parse_module(text).visit(_Rewriter(lists, functions, found))
     if not found.layers:
         return Checkpointed(text)
     changed = changed.visit(_Bases(_outermost(tree, set(found.owners))))
@@ -140,9 +142,12 @@ def _made(node: ast.expr, own: set[str]) -> Iterator[str]:
 class _Rewriter(cst.CSTTransformer):
     """Rewrites calls of loops' variables."""
 
-    def __init__(self, lists: dict[str, tuple[str, ...]], found: _Found) -> None:
+    def __init__(
+        self, lists: dict[str, tuple[str, ...]], functions: dict[str, tuple[tuple[str, ...], str]], found: _Found
+    ) -> None:
         super().__init__()
         self.lists = lists
+        self.functions = functions
         self.found = found
         self.owners: list[str] = []
         self.bound: list[dict[str, str]] = [{}]
@@ -167,6 +172,8 @@ class _Rewriter(cst.CSTTransformer):
         pair = _variable(node.target, node.iter)
         if "" in known and pair is not None and pair[1] in self.lists:
             self.bound.append({**known, pair[0]: pair[1]})
+        elif "" in known and isinstance(node.target, cst.Name) and _is_range(node.iter):
+            self.bound.append({**known, node.target.value: _NUMBER})
         else:
             self.bound.append(known)
 
@@ -176,13 +183,34 @@ class _Rewriter(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         known = self.bound[-1]
-        if not isinstance(original_node.func, cst.Name) or original_node.func.value not in known:
+        if not isinstance(original_node.func, cst.Name):
+            return updated_node
+        called = original_node.func.value
+        if called in self.functions and self._is_numbered(original_node, *self.functions[called], known):
+            self.found.layers[called] = None
+            return self._checkpointed(updated_node)
+        if known.get(called, _NUMBER) == _NUMBER:
             return updated_node
         names = [ast.unparse(ast.parse(cst.Module([]).code_for_node(arg.value))) for arg in original_node.args]
         keywords = [arg.keyword.value if arg.keyword else "" for arg in original_node.args]
-        if any(part in text for text in (*names, *keywords) for part in _GROWS):
+        if any(part in text for text in (*names, *keywords) for part in GROWS):
             return updated_node
-        self.found.layers |= dict.fromkeys(self.lists[known[original_node.func.value]])
+        self.found.layers |= dict.fromkeys(self.lists[known[called]])
+        return self._checkpointed(updated_node)
+
+    @staticmethod
+    def _is_numbered(call: cst.Call, parameters: tuple[str, ...], number: str, known: dict[str, str]) -> bool:
+        """Tell whether a function is told the number of the layer that the loop is at."""
+        for index, argument in enumerate(call.args):
+            if argument.star:
+                return False
+            name = argument.keyword.value if argument.keyword is not None else parameters[index]
+            if name == number:
+                return isinstance(argument.value, cst.Name) and known.get(argument.value.value) == _NUMBER
+        return False
+
+    def _checkpointed(self, updated_node: cst.Call) -> cst.BaseExpression:
+        """Return the call through ``_checkpointed_call``; arguments by name go into a ``partial``."""
         self.found.owners[self.owners[-1]] = None
         plain = [arg for arg in updated_node.args if arg.keyword is None and arg.star != "**"]
         named = [arg for arg in updated_node.args if arg.keyword is not None or arg.star == "**"]
@@ -193,6 +221,10 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node.with_changes(
             func=cst.Attribute(cst.Name("self"), cst.Name(CALL)), args=[cst.Arg(layer), *(_bare(arg) for arg in plain)]
         )
+
+
+def _is_range(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "range"
 
 
 def _bare(arg: cst.Arg) -> cst.Arg:

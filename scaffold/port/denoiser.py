@@ -55,7 +55,9 @@ def port_denoiser(
     request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method)
     building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
     streams = building is not None and building.streamed
-    run = request.run(building, streams)
+    run = request.run(building, building is not None and (building.streamed or building.handed))
+    if building is not None and not run.loads:
+        building, run = None, request.run(None, False)
     if run.engine.gaps and run.builder:
         # What is missing may be missing of these alone: they are left out then.
         bare = request.run(None, False)
@@ -91,6 +93,9 @@ def port_denoiser(
         kept=kept,
         builder=run.builder,
         streamed=streams and bool(run.builder),
+        handed=building is not None and building.handed and bool(run.builder),
+        reads=building is not None and building.reads and bool(run.builder),
+        file=building is not None and building.file and bool(run.builder),
         loader=bool(engine.loaders),
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
@@ -100,6 +105,7 @@ def port_denoiser(
 class _Run:
     engine: Engine
     builder: str = ""
+    loads: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,20 @@ class _Request:
         if building is not None:
             entries.append(Defined(building.module, engine.files.add(building.module, building.text)))
         engine.run(*entries)
-        return _Run(engine, engine.order[entries[-1]] if building is not None else "")
+        if building is None:
+            return _Run(engine)
+        return _Run(engine, engine.order[entries[-1]], _is_loaded(engine, building))
+
+
+def _is_loaded(engine: Engine, building: Building) -> bool:
+    """Tell whether the port has what puts the weights into the denoiser.
+
+    Without a loader of its own, names are parameters; the engine would ask modules inside of it for theirs.
+    """
+    if engine.loaders or not (building.handed or building.streamed):
+        return True
+    inner = any(LOADER in entry.methods for key, entry in engine.classes.items() if key in engine.ported)
+    return building.streamed and not inner
 
 
 def _lines(engine: Engine, key: Defined) -> tuple[str, int, int]:

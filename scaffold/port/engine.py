@@ -23,8 +23,11 @@ from scaffold.port.statements import Statements
 # Methods that anything may call without naming them, and those that no training module calls.
 ALWAYS = frozenset({"__init__", "forward", "__call__", "__post_init__", "forward_native"})
 LOADER = "load_weights"
-NEVER = frozenset({LOADER, "from_pretrained", "dispatch_forward", "forward_cuda", "forward_hip", "forward_npu",
+READER = "from_pretrained"
+NEVER = frozenset({LOADER, READER, "dispatch_forward", "forward_cuda", "forward_hip", "forward_npu",
                    "forward_xpu", "forward_musa"})  # fmt: skip
+# Bases of classes that hold settings.
+_PLAIN = ("Config", "typing.NamedTuple", "enum.Enum", "abc.ABC", "typing.Protocol")
 
 
 class Engine(HeldLayers):
@@ -103,6 +106,11 @@ class Engine(HeldLayers):
             if not self._more_methods() and not self._pending:
                 return
 
+    def is_module(self, entry: ClassEntry) -> bool:
+        """Tell whether a class may be a module: all of its bases that are not of the source would have to be none."""
+        foreign = (base for owner in self.mro(entry) for base in owner.bases if base not in self.classes)
+        return any(not (isinstance(base, str) and base.endswith(_PLAIN)) for base in foreign)
+
     def _port(self, origin: Defined) -> None:
         found = self.files.definition(origin.module, origin.name)
         if found is None:
@@ -135,7 +143,8 @@ class Engine(HeldLayers):
             entry = self.classes[origin]
             ordered = sorted(entry.methods, key=lambda name: name != "__init__")
             for name in ordered:
-                left_out = name in NEVER and not (name == LOADER and origin in self.loaders)
+                taken = (name == LOADER and origin in self.loaders) or (name == READER and not self.is_module(entry))
+                left_out = name in NEVER and not taken
                 if name in self.ported[origin] or left_out or name not in self.attributes:
                     continue
                 node, twin = self._with_arguments(entry, name)

@@ -77,6 +77,9 @@ class Port:
         builder: name of the function that builds the denoiser as the pipeline does; empty where that is unknown.
         kept: where the pipeline keeps the denoiser; None where that is unknown.
         streamed: whether the engine streams the checkpoint to the pipeline, which hands it on to the denoiser.
+        handed: whether the pipeline hands the weights to the denoiser's own loader by itself.
+        reads: whether ``builder`` reads the files of weights itself.
+        file: whether the checkpoint is one file of weights instead of a folder.
         loader: whether the class has the method by which it places weights of the checkpoint.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
@@ -97,6 +100,9 @@ class Port:
     kept: Kept | None = None
     builder: str = ""
     streamed: bool = False
+    handed: bool = False
+    reads: bool = False
+    file: bool = False
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scaffold.inspect.program.modules import ModuleInfo
@@ -43,10 +43,16 @@ def methods_named(owners: Sequence[Owner], name: str) -> Iterator[tuple[Owner, a
 
 
 class Follower:
-    """Collects, from the end backwards, the statements that wanted names depend on; ``made`` is what they make."""
+    """Collects, from the end backwards, the statements that wanted names depend on.
 
-    def __init__(self, owners: Sequence[Owner], made: str) -> None:
-        self.owners, self.made = owners, made
+    Args:
+        owners: the pipeline's classes.
+        made: the attribute that they make.
+        casts: tells whether a call that is handed what is made changes no more than its dtype.
+    """
+
+    def __init__(self, owners: Sequence[Owner], made: str, casts: Callable[[ast.Call], bool]) -> None:
+        self.owners, self.made, self.casts = owners, made, casts
         self.depth = 0
 
     def method(self, node: ast.FunctionDef, wanted: set[str]) -> list[ast.stmt]:
@@ -76,8 +82,13 @@ class Follower:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [name_of(target) for target in targets]
-            if any(name_of(target) is None and assigned_in(target) & part.wanted for target in targets):
-                raise UnclearError("several names at once")
+            for target in targets:
+                if isinstance(target, ast.Attribute) and f"{ast.unparse(target)}.".startswith(f"{self.made}."):
+                    names.append(self.made)  # a part of the denoiser that the pipeline makes
+                elif isinstance(target, ast.Tuple) and all(name_of(element) for element in target.elts):
+                    names += [name_of(element) for element in target.elts]
+                elif name_of(target) is None and assigned_in(target) & part.wanted:
+                    raise UnclearError("several names at once")
             if set(names) & part.wanted and node.value is not None:
                 part.kept.append(node)
                 part.wanted |= names_read(node.value)
@@ -89,10 +100,24 @@ class Follower:
                 part.kept.append(ast.If(node.test, body.kept[::-1] or [ast.Pass()], orelse.kept[::-1]))
                 part.wanted |= body.wanted | orelse.wanted | names_read(node.test)
         elif isinstance(node, ast.With | ast.Try | ast.For | ast.While | ast.Match):
-            if assigned_by([node]) & part.wanted:
+            if assigned_by([node]) & part.wanted or self._inside(node):
                 raise UnclearError(type(node).__name__)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self._call(node.value, part)
+
+    @staticmethod
+    def _tells(node: ast.Call) -> bool:
+        """Tell whether a call only writes a message."""
+        return ast.unparse(node.func).partition(".")[0].lstrip("_").lower() in (
+            "logger",
+            "logging",
+            "warnings",
+            "print",
+        )
+
+    def _inside(self, node: ast.AST) -> bool:
+        """Tell whether a statement goes through modules inside of the denoiser, which it may change."""
+        return any(isinstance(n, ast.Attribute) and name_of(n.value) == self.made for n in ast.walk(node))
 
     def _call(self, node: ast.Call, part: _Slice) -> None:
         """Follow ``self.method(…)`` where the method makes something wanted.
@@ -101,12 +126,22 @@ class Follower:
         """
         changed = name_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
         if changed == self.made or any(name_of(given) == self.made for given in node.args):
-            raise UnclearError(ast.unparse(node))
+            if changed == self.made or not self.casts(node):
+                raise UnclearError(ast.unparse(node))
+            part.kept.append(ast.Expr(node))
+            part.wanted |= names_read(node)
+            return
         if changed in part.wanted:
             part.kept.append(ast.Expr(node))
             part.wanted |= names_read(node)
             return
+        if any(name_of(given) in part.wanted - {CONFIG} for given in node.args) and not self._tells(node):
+            part.kept.append(ast.Expr(node))  # it may change what it is given
+            part.wanted |= names_read(node)
+            return
         name = name_of(node.func) or ""
+        if not name.startswith("self.") and self._inside(node) and not self._tells(node):
+            raise UnclearError(ast.unparse(node))
         found = next(methods_named(self.owners, name.removeprefix("self.")), None) if name.startswith("self.") else None
         if found is None or self.depth > _DEPTH:
             return
@@ -115,7 +150,7 @@ class Follower:
             return
         self.depth += 1
         inner = _Slice({wanted for wanted in part.wanted if wanted.startswith("self.")})
-        self._block(_without_returns(_own_names(method, name.removeprefix("self.").lstrip("_"))), inner)
+        self._block(_without_returns(own_names(method, name.removeprefix("self.").lstrip("_"))), inner)
         inner.kept += _imports(method)
         self.depth -= 1
         start = name.removeprefix("self.").lstrip("_") + "_"
@@ -132,17 +167,31 @@ class Follower:
         part.wanted |= inner.wanted
 
 
-def _own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
-    """Return a method's statements with its local names apart from those of its caller."""
-    local = {arg.arg for arg in method.args.args[1:]} | {
+def own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
+    """Return a method's statements with its local names apart from those of its caller.
+
+    Raises:
+        UnclearError: a function inside of it has a parameter of such a name.
+    """
+    local = {arg.arg for arg in (*method.args.args, *method.args.kwonlyargs) if arg.arg != "self"} | {
         node.id for node in ast.walk(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
+    inside = {arg for inner in ast.walk(method) if inner is not method for arg in _parameters(inner)}
+    if inside & local:
+        raise UnclearError(", ".join(sorted(inside & local)))
 
     class Renamer(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.Name:
             return ast.copy_location(ast.Name(f"{start}_{node.id}", node.ctx), node) if node.id in local else node
 
     return [Renamer().visit(copy.deepcopy(statement)) for statement in method.body]
+
+
+def _parameters(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        for inner in ast.walk(node.args):
+            if isinstance(inner, ast.arg):
+                yield inner.arg
 
 
 def _imports(method: ast.FunctionDef) -> list[ast.stmt]:

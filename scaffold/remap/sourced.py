@@ -48,6 +48,15 @@ class SourceRule:
             return name.endswith(self.source)
         return name == self.source if self.how == "equal" else self.source in name
 
+    def renamed(self, name: str) -> str:
+        """Return what a rename makes of a key that it matches."""
+        target = self.target or ""
+        if self.how == "prefix":
+            return target + name[len(self.source) :]
+        if self.how == "suffix":
+            return name[: -len(self.source)] + target
+        return target if self.how == "equal" else name.replace(self.source, target)
+
 
 @dataclass(frozen=True)
 class SourceRules:
@@ -86,11 +95,7 @@ class SourceRules:
         """Return what the loader's renames make of a key, each applied once in their order."""
         for rule in self.rules:
             if rule.op == "rename" and rule.target is not None and rule.matches(name):
-                name = (
-                    rule.target + name[len(rule.source) :]
-                    if rule.how == "prefix"
-                    else name.replace(rule.source, rule.target)
-                )
+                name = rule.renamed(name)
         return name
 
     def skip(self, name: str) -> SourceRule | None:

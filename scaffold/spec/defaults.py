@@ -34,7 +34,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
     "levels": {"source": None, "folder": None, "arguments": [], "first": None, "rises": False, "ends_at_zero": False},
     "loading": {"attribute": "", "established": False},
-    PORT: {"checkpointed": [], "builder": None, "loader": False},
+    PORT: {"checkpointed": [], "builder": None, "loader": False, "handed": False, "reads": False, "file": False},
     "cfg": {"declared": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
     "latents": {"sizes": []},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+_OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded")
 CONTRACTS = Path(__file__).resolve().parent / "contracts"
 
 
@@ -22,6 +23,7 @@ class ContractEntry:
         seconds: time limit.
         megabytes: limit of additional address space, or None for none (accelerator drivers map far more).
         diffusers: release of diffusers that it must run on, or None for the installed one.
+        recorded: whether it drives a package with a ported denoiser by rollouts that are recorded first.
     """
 
     module: str
@@ -31,6 +33,7 @@ class ContractEntry:
     seconds: float = 60.0
     megabytes: int | None = 4096
     diffusers: str | None = None
+    recorded: bool = True
 
 
 @lru_cache(maxsize=1)
@@ -48,5 +51,5 @@ def _entry(path: Path) -> ContractEntry:
                 values[node.targets[0].id] = ast.literal_eval(node.value)
             except ValueError:
                 continue
-    optional = {name: values[name.upper()] for name in ("seconds", "megabytes", "diffusers") if name.upper() in values}
+    optional = {name: values[name.upper()] for name in _OPTIONAL if name.upper() in values}
     return ContractEntry(path.stem, values["ID"], values["TITLE"], tuple(values.get("PITFALLS", ())), **optional)

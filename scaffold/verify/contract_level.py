@@ -74,7 +74,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"] = _recorded(package, request, stack)
+        job["ported"] = _recorded(package, request, stack, any(entry.recorded for entry in entries))
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -98,10 +98,12 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     return outcome
 
 
-def _recorded(package: Package, request: VerifyRequest, stack: ExitStack) -> dict[str, Any] | None:
+def _recorded(package: Package, request: VerifyRequest, stack: ExitStack, needed: bool) -> dict[str, Any] | None:
     """Where a ported package's tiny checkpoint and rollouts lie; None for a package that makes its inputs itself."""
     if not package.spec.get("port", {}).get("entry"):
         return None
+    if not needed:
+        return {"unknown": "no selected contract needs the real pipeline"}
     from scaffold.verify.rollout.recording import recorded
 
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))

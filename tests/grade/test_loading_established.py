@@ -15,6 +15,7 @@ from scaffold.upstream.source import FolderSource
 
 FILE = "vllm_omni/diffusion/models/small/pipeline.py"
 MODEL = "vllm_omni/diffusion/models/small/model.py"
+UNKNOWN = [["unknown", ""]]
 PLAIN = """
 def track(weights):
     for name, weight in weights:
@@ -31,12 +32,16 @@ def rule(op: str, how: str, source: str, target: str | None, file: str = FILE, l
     return {"op": op, "how": how, "from": source, "to": target, "shard": None, "file": file, "line": line}
 
 
-def loading(tmp_path: Path, text: str, rules: list[dict[str, Any]], **port: Any) -> tuple[str, bool]:
+def loading(
+    tmp_path: Path, text: str, rules: list[dict[str, Any]], renames: list[list[str]] | None = None, **port: Any
+) -> tuple[str, bool]:
     path = tmp_path / FILE
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
     line = next(number for number, part in enumerate(text.splitlines(), 1) if "def load_weights" in part)
-    values = {"detail.checkpoint.loader_location": f"{FILE}:{line}", "detail.checkpoint.rules": rules}
+    values: dict[str, Any] = {"detail.checkpoint.loader_location": f"{FILE}:{line}", "detail.checkpoint.rules": rules}
+    if renames != UNKNOWN:
+        values["answers.checkpoint.renames"] = renames or []
     unknown = SimpleNamespace(confidence="unknown", value=None)
     report: Any = SimpleNamespace(
         fact=lambda key: SimpleNamespace(confidence="certain", value=values[key]) if key in values else unknown,
@@ -101,3 +106,7 @@ def test_what_the_pipeline_loads_by_itself_passes_no_loader(tmp_path: Path) -> N
 def test_nothing_is_known_without_a_builder_or_a_place(tmp_path: Path) -> None:
     assert loading(tmp_path, PLAIN, [], builder="") == ("transformer", False)
     assert loading(tmp_path / "again", PLAIN, [], kept=None) == ("", False)
+
+
+def test_names_that_cannot_be_followed_may_be_the_denoisers(tmp_path: Path) -> None:
+    assert loading(tmp_path, PLAIN, [], UNKNOWN) == ("transformer", False)

@@ -30,16 +30,18 @@ def scaffold(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("partial") / "tree"
-    done = scaffold("new", "anima", "--pipeline", "AnimaPipeline", "--vllm-omni", "0.30.0", "--out", str(out))
+    done = scaffold(
+        "new", "long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", str(out)
+    )
     assert done.returncode == 0, done.stderr
     assert "grade    partial" in done.stdout
     assert "still to write" in done.stdout
-    assert "anima_model.py: how the denoiser is built from the checkpoint's configuration" in done.stdout
+    assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in done.stdout
     return out
 
 
 def toml(tree: Path) -> dict[str, object]:
-    path = tree / "verl_omni/pipelines/anima_flow_grpo/scaffold.toml"
+    path = tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml"
     loaded: dict[str, object] = tomli.loads(path.read_text(encoding="utf-8"))
     return loaded
 
@@ -51,7 +53,7 @@ def test_grade_is_saved(tree: Path) -> None:
     keys = {entry["key"] for entry in grade["missing"]}
     assert {"loading", "key_map"} <= keys
     assert not {"schedule", "guidance", "recording", "inputs", "checkpointing", "weight_sync"} & keys
-    readme = (tree / "examples/flowgrpo_trainer/anima/README.md").read_text(encoding="utf-8")
+    readme = (tree / "examples/flowgrpo_trainer/long_cat/README.md").read_text(encoding="utf-8")
     for entry in grade["missing"]:
         assert f"`{entry['at']}`" in readme
 
@@ -70,8 +72,8 @@ def test_check_reports_what_is_missing(tree: Path) -> None:
 
 
 def test_rendering_the_saved_spec_gives_the_same_files(tree: Path, tmp_path: Path) -> None:
-    spec = tree / "verl_omni/pipelines/anima_flow_grpo/scaffold.toml"
-    done = scaffold("new", "anima", "--spec", str(spec), "--out", str(tmp_path / "again"))
+    spec = tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml"
+    done = scaffold("new", "long_cat", "--spec", str(spec), "--out", str(tmp_path / "again"))
     assert done.returncode == 0, done.stderr
     for path in sorted(tree.rglob("*.py")):
         assert (tmp_path / "again" / path.relative_to(tree)).read_text(encoding="utf-8") == path.read_text(
@@ -80,11 +82,11 @@ def test_rendering_the_saved_spec_gives_the_same_files(tree: Path, tmp_path: Pat
 
 
 def test_a_spec_that_says_something_else_is_refused(tree: Path, tmp_path: Path) -> None:
-    spec = (tree / "verl_omni/pipelines/anima_flow_grpo/scaffold.toml").read_text(encoding="utf-8")
-    assert spec.count("\nsign = 1\n") == 1
+    spec = (tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml").read_text(encoding="utf-8")
+    assert spec.count("\nsign = -1\n") == 1
     edited = tmp_path / "edited.toml"
-    edited.write_text(spec.replace("\nsign = 1\n", "\nsign = 2\n"), encoding="utf-8")
-    done = scaffold("new", "anima", "--spec", str(edited), "--out", str(tmp_path / "again"))
+    edited.write_text(spec.replace("\nsign = -1\n", "\nsign = 2\n"), encoding="utf-8")
+    done = scaffold("new", "long_cat", "--spec", str(edited), "--out", str(tmp_path / "again"))
     assert done.returncode == 2
     assert "prediction.sign is 2; it must be 1, -1 or absent" in done.stderr
 

@@ -61,6 +61,64 @@ def test_none_at_all(tmp_path: Path) -> None:
     assert (found.value, found.confidence) == (None, "likely")
 
 
-def test_one_that_is_held_but_not_followed(tmp_path: Path) -> None:
-    init = "from diffusers import AutoencoderKL\nself.vae = AutoencoderKL.from_pretrained(od_config.model)"
+HELD = "from diffusers import AutoencoderKL\nself.vae = AutoencoderKL.from_pretrained(od_config.model).eval()\n"
+
+
+@pytest.mark.parametrize(
+    ("finish", "confidence"),
+    [("pieces = [self.vae.decode(piece) for piece in req.pieces]\n", "certain"), ("x = self.finish(x)\n", "likely")],
+)
+def test_one_that_is_held_but_whose_input_was_not_followed(tmp_path: Path, finish: str, confidence: str) -> None:
+    found = look(tmp_path, EULER + finish, init=HELD + "self.finish = AutoTokenizer.from_pretrained('x')")
+    assert (found.value("vae.class"), found.fact("vae.class").confidence) == ("AutoencoderKL", confidence)
+    assert found.value("detail.vae.attribute") == "vae"
+
+
+def test_two_that_differ_are_not_one(tmp_path: Path) -> None:
+    init = HELD + "from diffusers import AutoencoderKLWan\nself.video_vae = AutoencoderKLWan.from_pretrained('x')"
     assert look(tmp_path, EULER, init=init).fact("vae.class").confidence == "unknown"
+
+
+TABLE = """
+from dataclasses import dataclass, replace
+from diffusers import AutoencoderKL, AutoencoderKLWan
+
+
+@dataclass
+class Parts:
+    vae_cls: type = AutoencoderKL
+
+
+PLAIN = Parts(vae_cls=AutoencoderKL)
+PARTS = {{("a", "1"): PLAIN, ("b", "1"): replace(PLAIN), ("a", "2"): Parts(vae_cls={other})}}
+"""
+
+
+@pytest.mark.parametrize(("other", "name"), [("AutoencoderKL", "AutoencoderKL"), ("AutoencoderKLWan", None)])
+def test_one_of_a_table_of_parts(tmp_path: Path, other: str, name: str | None) -> None:
+    init = "parts = PARTS[(od_config.model, '1')]\nself.vae = parts.vae_cls.from_pretrained(od_config.model)"
+    found = look(tmp_path, EULER + "x = self.vae.decode(x)\n", init=init, before=TABLE.format(other=other))
+    assert found.value("vae.class") == name
+    assert found.fact("vae.class").confidence == ("unknown" if name is None else "likely")
+
+
+def test_pipeline_that_decodes_itself(tmp_path: Path) -> None:
+    own = "class Decodes:\n    def decode(self, x):\n        return self.vae.decode(x)\n\n\n"
+    loop = EULER + "x = self.decode(x)\n"
+    found = look(tmp_path, loop, init=HELD, before=own, bases="nn.Module, Decodes")
+    assert found.value("vae.class") == "AutoencoderKL"
+
+
+def test_text_that_is_decoded_needs_no_autoencoder(tmp_path: Path) -> None:
+    found = look(tmp_path, EULER + "words = self.tokenizer.decode(cond)\n").fact("vae.class")
+    assert (found.value, found.confidence) == (None, "likely")
+
+
+@pytest.mark.parametrize(
+    ("packed", "channels"), [("(1, 16, 8, 8)", 16), ("(1, 4 * 4, 8, 8)", None), ("(1, 1, 16, 8, 8)", None)]
+)
+def test_channels_of_noise_that_is_packed_into_tokens(tmp_path: Path, packed: str, channels: int | None) -> None:
+    loop = f"x = torch.randn({packed})\nx = x.view(1, 16, 4, 2, 4, 2).permute(0, 2, 4, 1, 3, 5).reshape(1, 16, 64)\n"
+    found = look(tmp_path, loop + EULER + "x = self.vae.decode(x.view(1, 16, 8, 8))\n", init=HELD)
+    assert found.value("detail.scheduler.sample_rank") == 3
+    assert found.value("vae.channels") == channels

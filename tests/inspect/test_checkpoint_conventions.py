@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from synthetic import EULER, HEAD, NET, PIPELINE, look
 
 SOURCE = """
@@ -71,7 +72,7 @@ def test_renamed_name_that_is_returned_is_not_ignored(tmp_path: Path) -> None:
             self.put(name, weight)
 """
     found = look(tmp_path, pipeline=_pipeline(loader))
-    assert found.value("checkpoint.renames") == [["old.", "new."]]
+    assert found.value("checkpoint.renames") == [["old.", "new."], ["head.weight", "embed.weight"]]
     assert found.value("checkpoint.ignored") == ["teacher."]
 
 
@@ -129,3 +130,195 @@ def test_loader_of_a_module_that_gets_no_weights(tmp_path: Path) -> None:
 """
     found = look(tmp_path, pipeline=_pipeline(loader, NET + words, init), modules={"loader.py": SOURCE})
     assert found.value("checkpoint.renames") == []
+
+
+def test_whole_names_and_endings(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        table = {"shift_table": "prepared.shift_table"}
+        for name, weight in weights:
+            name = table.get(name, name)
+            if name == "ln_f.weight":
+                name = "norm.weight"
+            if name.endswith(".modulation"):
+                name = name[: -len(".modulation")] + ".shift_table"
+            self.put(name, weight)
+"""
+    found = look(tmp_path, pipeline=_pipeline(loader))
+    rules = {(r["from"], r["to"]): r["how"] for r in found.value("detail.checkpoint.rules")}
+    assert rules == {
+        ("shift_table", "prepared.shift_table"): "equal",
+        ("ln_f.weight", "norm.weight"): "equal",
+        (".modulation", ".shift_table"): "suffix",
+    }
+    assert sorted(found.value("checkpoint.renames")) == sorted(list(pair) for pair in rules)
+
+
+def test_part_named_beside_its_shard(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        for name, weight in weights:
+            for part, shard in (("q", "q"), ("k", "k")):
+                if f".{part}." in name:
+                    name = name.replace(f".{part}.", ".qkv.")
+                    self.put(name, weight, shard)
+                    break
+"""
+    found = look(tmp_path, pipeline=_pipeline(loader))
+    assert found.value("checkpoint.stacked") == [[".qkv.", ".q.", "q"], [".qkv.", ".k.", "k"]]
+    assert found.value("checkpoint.renames") == []
+
+
+UNREAD = {
+    "several parts of one name": """
+            if ".q." in name:
+                name = name.replace(".q.", ".qkv.")
+            if ".k." in name:
+                name = name.replace(".k.", ".qkv.")
+            self.put(name, weight)
+""",
+    "one name that becomes two": """
+            self.put(name.replace(".fused.", ".first."), weight[:4])
+            self.put(name.replace(".fused.", ".second."), weight[4:])
+""",
+    "pieces put together": """
+            number = name.split(".")[1]
+            self.put("layers." + number + ".weight", weight)
+""",
+}
+
+
+@pytest.mark.parametrize("body", UNREAD.values(), ids=list(UNREAD))
+def test_names_that_are_not_followed(tmp_path: Path, body: str) -> None:
+    loader = f"""
+    def load_weights(self, weights):
+        for name, weight in weights:{body.rstrip()}
+"""
+    assert look(tmp_path, pipeline=_pipeline(loader)).fact("checkpoint.renames").confidence == "unknown"
+
+
+def test_piece_of_a_name_is_not_renamed(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        for name, weight in weights:
+            if name.startswith("outer."):
+                place = name.split(".")[1]
+                print("layers." + place)
+                self.put(name[len("outer.") :], weight)
+"""
+    found = look(tmp_path, pipeline=_pipeline(loader))
+    assert found.value("checkpoint.renames") == [["outer.", ""]]
+
+
+def test_row_that_is_passed_over_ignores_no_weight(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        for name, weight in weights:
+            if name.startswith("teacher."):
+                continue
+            for target, source, shard in (("qkv", "q", "q"), ("qkv", "k", "k")):
+                if "experts" in name:
+                    continue
+                name = name.replace(source, target)
+            self.put(name, weight)
+"""
+    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.ignored") == ["teacher."]
+
+
+@pytest.mark.parametrize(
+    ("test", "ignored"),
+    [
+        ('name.endswith(".bias")', [".bias"]),
+        ('name.endswith(".bias") and self.tied', [".bias"]),
+        ('name.endswith(".bias") and name not in known', []),
+        ('name.startswith("head.") and name.endswith(".bias")', []),
+        ('name.startswith("head.") or name.endswith(".bias")', ["head.", ".bias"]),
+    ],
+)
+def test_names_that_one_test_alone_ignores(tmp_path: Path, test: str, ignored: list[str]) -> None:
+    loader = f"""
+    def load_weights(self, weights):
+        known = dict(self.named_parameters())
+        for name, weight in weights:
+            if {test}:
+                continue
+            self.put(name, weight)
+"""
+    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.ignored") == ignored
+
+
+@pytest.mark.parametrize(("end", "ignored", "drops"), [("pass", ["old."], True), ("raise KeyError(left)", [], None)])
+def test_names_that_are_gathered_and_raised(tmp_path: Path, end: str, ignored: list[str], drops: bool | None) -> None:
+    loader = f"""
+    def load_weights(self, weights):
+        known = dict(self.named_parameters())
+        left = []
+        for name, weight in weights:
+            if name.startswith("old."):
+                left.append(name)
+                continue
+            if name in known:
+                self.put(name, weight)
+            else:
+                left.append(name)
+        if left:
+            {end}
+"""
+    found = look(tmp_path, pipeline=_pipeline(loader))
+    assert found.value("checkpoint.ignored") == ignored
+    assert found.value("detail.checkpoint.drops_unmatched") is drops
+
+
+def test_name_that_another_module_loads(tmp_path: Path) -> None:
+    net = (
+        NET
+        + """
+    def load_weights(self, weights):
+        for name, weight in weights:
+            if "vision" in name:
+                continue
+            if "counter" in name:
+                continue
+            self.put(name, weight)
+"""
+    )
+    loader = """
+    def load_weights(self, weights):
+        self.net.load_weights(weights)
+"""
+    found = look(tmp_path, pipeline=_pipeline(loader, net, "self.vision = nn.Linear(8, 8)"))
+    assert found.value("checkpoint.ignored") == ["counter"]
+
+
+def test_prefix_without_which_a_name_is_passed_over(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        for name, weight in weights:
+            if not name.startswith("model."):
+                continue
+            self.put(name[len("model.") :], weight)
+"""
+    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.renames") == [["model.", ""]]
+
+
+def test_names_that_go_both_ways(tmp_path: Path) -> None:
+    loader = """
+    def load_weights(self, weights):
+        known = dict(self.named_parameters())
+
+        def fitted(name):
+            if not name.startswith("tower."):
+                return name
+            rest = name[len("tower.") :]
+            if rest.startswith("inner."):
+                other = "tower." + rest[len("inner.") :]
+            else:
+                other = "tower." + "inner." + rest
+            return other if other in known else name
+
+        for name, weight in weights:
+            self.put(fitted(name), weight)
+"""
+    renames = look(tmp_path, pipeline=_pipeline(loader)).fact("checkpoint.renames")
+    assert renames.value == [["tower.inner.", "tower."], ["tower.", "tower.inner."]]
+    assert renames.confidence == "likely"

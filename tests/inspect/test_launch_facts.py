@@ -41,6 +41,8 @@ def test_inputs_beside_text() -> None:
     assert report("0.30.0", "AuKPipeline").value("detail.media.inputs") == ["audio"]
     assert report("0.30.0", "WanS2VPipeline").value("detail.media.inputs") == ["image", "audio"]
     assert report("0.30.0", "AnimaPipeline").value("detail.media.inputs") == []
+    asked = report("0.30.0", "OmniGen2Pipeline").fact("detail.media.inputs")  # by the function that makes it ready
+    assert (asked.value, asked.confidence) == (["image"], "likely")
 
 
 def test_topologies() -> None:

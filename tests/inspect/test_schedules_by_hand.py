@@ -27,8 +27,8 @@ BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
         "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5, None),
         # The output is negated, and with a time for each token so is the step.
         "SanaWmPipeline": ("n", "descending", 9.8, 1, 5, False),
-        "InternVLAA1Pipeline": ("n", "descending", 1.0, 1, 3, None),
         # As many turns as a setting says that is no request's.
+        "InternVLAA1Pipeline": (None, "descending", 1.0, 1, 3, None),
         "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3, None),
         "Pi0Pipeline": ("n", "descending", 1.0, 1, 3, None),
         "Pi05Pipeline": ("n", "descending", 1.0, 1, 3, None),

@@ -46,13 +46,17 @@ def prove(task: dict[str, Any]) -> dict[str, Any]:
     checkpoint = load(Path(task["checkpoint_file"]), "checkpoint")
     upstream = importlib.import_module(task["module"])
     package = rendered(Path(task["package"]))
+    for module in (upstream, package.denoiser):
+        getattr(case, "prepare", lambda _: None)(module)  # sizes that no argument sets
+    call = getattr(checkpoint, "call", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "checkpoint"
         write(folder, checkpoint, case, getattr(upstream, task["class"]))
         real = upstream_module(folder, upstream, checkpoint)
         module = package.model.from_pretrained(str(folder), torch_dtype=torch.float32)
         inputs = list(checkpoint.inputs(case, real) if hasattr(checkpoint, "inputs") else case.inputs(real))
-        result: dict[str, Any] = {"loaded": difference(real, module, inputs)}
+        result: dict[str, Any] = {"loaded": difference(real, module, inputs, call)}
+        result["weights"] = weights_apart(real, module)
         result["meta"] = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
 
         saved = Path(name) / "saved"
@@ -63,7 +67,7 @@ def prove(task: dict[str, Any]) -> dict[str, Any]:
         again = package.model.from_pretrained(str(saved), torch_dtype=torch.float32)
         state = module.state_dict()
         result["round_trip"] = [n for n, t in again.state_dict().items() if not torch.equal(t, state[n])]
-        unused = set(getattr(checkpoint, "UNUSED", ()))
+        unused = tuple(getattr(checkpoint, "UNUSED", ()))
         result["files"] = []
         for path in sorted(saved.rglob("*.*")):
             original = folder / path.relative_to(saved)
@@ -71,19 +75,21 @@ def prove(task: dict[str, Any]) -> dict[str, Any]:
                 same = path.read_bytes() == original.read_bytes()
             else:
                 before, after = load_file(original), load_file(path)
-                same = before.keys() - unused == after.keys() and all(torch.equal(before[k], after[k]) for k in after)
+                kept = {key for key in before if not key.startswith(unused or "?")}
+                same = kept == after.keys() and all(torch.equal(before[k], after[k]) for k in after)
             result["files"].append([path.relative_to(saved).as_posix(), same])
 
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.mul_(1.25)
         sent = [(f"transformer.{name}", tensor.detach()) for name, tensor in module.named_parameters()]
-        before = difference(real, module, inputs)
+        before = difference(real, module, inputs, call)
         filled = through_adapter(package, task["attribute"], real, sent, checkpoint, folder)
         finish_loading(real)
-        result["synced"], result["before_sync"] = difference(real, module, inputs), before
+        result["synced"], result["before_sync"] = difference(real, module, inputs, call), before
         result["left"] = sorted({name for name, _ in real.named_parameters()} - filled)
-        result |= checkpointing(module, inputs)
+        if module._supports_gradient_checkpointing:
+            result |= checkpointing(module, real, inputs, call)
     return result
 
 
@@ -99,6 +105,8 @@ def through_adapter(
 
     pipeline = package.adapter.__new__(package.adapter)
     torch.nn.Module.__init__(pipeline)
+    if getattr(checkpoint, "LOADED", False):
+        pipeline._loaded = True
     setattr(pipeline, attribute, real)
     for name in getattr(checkpoint, "COMPONENTS", ()):  # that its load_weights asks for
         setattr(pipeline, name, torch.nn.Module())
@@ -107,7 +115,9 @@ def through_adapter(
     if place is not None:
         pipeline.weights_sources = ["a source"]
         for path in sorted((folder / place).glob(getattr(checkpoint, "FILES", "*.safetensors"))):
-            first += [(f"{attribute}.{name}", tensor) for name, tensor in load_file(path).items()]
+            state = load_file(path)
+            whole = any(name.startswith(f"{attribute}.") for name in state)  # the engine puts nothing before its names
+            first += [(name if whole else f"{attribute}.{name}", tensor) for name, tensor in state.items()]
     pipeline.load_weights(iter(first))
     half = len(sent) // 2
     filled = pipeline.load_weights(iter(sent[:half])) | pipeline.load_weights(iter(sent[half:]))  # as buckets arrive
@@ -115,15 +125,29 @@ def through_adapter(
     return {name.removeprefix(f"{attribute}.") for name in filled}
 
 
-def difference(real: Any, module: Any, inputs: list[dict[str, Any]]) -> float:
+def weights_apart(real: Any, module: Any) -> list[str]:
+    """Parameters that the two have under one name, and that are not equal."""
+    import torch
+
+    theirs = dict(real.named_parameters())
+    return [n for n, p in module.named_parameters() if n in theirs and not torch.equal(p.float(), theirs[n].float())]
+
+
+def evaluate(module: Any, real: Any, given: dict[str, Any], call: Any) -> list[Any]:
+    """What a denoiser computes; of the module to train, what its own denoiser does."""
+    if call is not None:
+        return flat(call(module, real, **given))
+    return flat(real(**given) if module is real else type(module).__mro__[1].forward(module, **given))
+
+
+def difference(real: Any, module: Any, inputs: list[dict[str, Any]], call: Any) -> float:
     """Largest difference of what the denoiser and the module's own denoiser compute, over the largest value."""
     import torch
 
-    base = type(module).__mro__[1]
     worst = 0.0
     for given in inputs:
         with torch.no_grad():
-            expected, got = flat(real(**given)), flat(base.forward(module, **given))
+            expected, got = evaluate(real, real, given, call), evaluate(module, real, given, call)
         assert len(expected) == len(got) > 0
         for a, b in zip(expected, got, strict=True):
             assert float(a.abs().max()) > 0.05
@@ -131,15 +155,23 @@ def difference(real: Any, module: Any, inputs: list[dict[str, Any]]) -> float:
     return worst
 
 
-def checkpointing(module: Any, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def checkpointing(module: Any, real: Any, inputs: list[dict[str, Any]], call: Any) -> dict[str, Any]:
     """Gradients with and without recomputation, and how often layers run with it."""
+    import torch
 
     runs: dict[str, int] = {}
     names = set(module._no_split_modules)
+    listed = {
+        f"{path}.{name}"
+        for path, inner in module.named_modules()
+        if isinstance(inner, torch.nn.ModuleList) and not names  # then what the lists are made of
+        for name, leaf in inner.named_modules()
+        if not [*leaf.children()]
+    }
     for name, inner in module.named_modules():
-        if type(inner).__name__ in names:
+        if type(inner).__name__ in names or name in listed:
             inner.register_forward_pre_hook(lambda *_, name=name: runs.update({name: runs.get(name, 0) + 1}))
-    base, found = type(module).__mro__[1], []
+    found = []
     counts = []
     for enabled in (False, True):
         if enabled:
@@ -147,7 +179,7 @@ def checkpointing(module: Any, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         runs.clear()
         module.zero_grad()
         for given in inputs:
-            output = flat(base.forward(module, **given))
+            output = evaluate(module, real, given, call)
             sum(t.float().pow(2).mean() for t in output if t.requires_grad).backward()
         found.append({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
         counts.append(dict(runs))
@@ -174,7 +206,8 @@ def rendered(folder: Path) -> types.SimpleNamespace:
     adapter = importlib.import_module(f"{name}.vllm_omni_rollout_adapter")
     owner = next(value for key, value in vars(model).items() if key.endswith("ForTraining"))
     rollout = next(value for key, value in vars(adapter).items() if key.endswith("WithLogProb"))
-    return types.SimpleNamespace(model=owner, adapter=rollout)
+    denoiser = importlib.import_module(f"{name}.{stem}_denoiser")
+    return types.SimpleNamespace(model=owner, adapter=rollout, denoiser=denoiser)
 
 
 def write(folder: Path, checkpoint: Any, case: Any, owner: Any) -> None:
@@ -182,9 +215,9 @@ def write(folder: Path, checkpoint: Any, case: Any, owner: Any) -> None:
     from safetensors.torch import save_file
 
     positional, named = checkpoint.arguments(case) if hasattr(checkpoint, "arguments") else case.arguments("real")
-    real = owner(*positional, **named)
+    real = checkpoint.make(case) if hasattr(checkpoint, "make") else owner(*positional, **named)
     randomise(real)
-    sizes = named or positional[0].tf_model_config if not hasattr(checkpoint, "arguments") else {}
+    sizes = named or getattr(positional[0], "tf_model_config", {}) if not hasattr(checkpoint, "arguments") else {}
     for path, content in checkpoint.files(real, sizes):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.endswith(".json"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from scaffold.port.checkpointed import checkpoint_layers
 from tests.port.conftest import HEAD, PortText, execute
 
 MODEL = (
@@ -124,3 +125,58 @@ def test_a_class_and_its_base_share_the_call(port_text: PortText) -> None:
     module = execute(port_text(text))
     assert module.Model.__mro__.count(module.CheckpointedLayers) == 1
     assert module.Model()(torch.ones(1, 4)).shape == (1, 4)
+
+
+FUNCTION = """
+import torch
+import torch.nn as nn
+from transformers import Decoder
+
+
+def scaled(x):
+    return x * 2
+
+
+def run_layer(number, x, decoder, mask=None):
+    layer = decoder.layers[number]
+    x = layer.mlp(x) + scaled(x)
+    return x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decoder = Decoder(3)
+
+    def forward(self, x):
+        for number in range(3):
+            x = run_layer(number, x, decoder=self.decoder)
+        return x
+"""
+
+
+def test_functions_that_compute_a_layer() -> None:
+    done = checkpoint_layers(FUNCTION)
+    assert done.layers == ("run_layer",)
+    assert done.owners == ("Model",)
+    assert "self._checkpointed_call(partial(run_layer, decoder=self.decoder), number, x)" in done.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("layer.mlp(x) + scaled(x)", "layer.mlp(x, past_key_values=mask)"),
+        ("layer.mlp(x) + scaled(x)", "layer.mlp(x).add_(1)"),
+        ("    return x\n\n\nclass", "    decoder.seen = x\n    return x\n\n\nclass"),
+        ("    return x\n\n\nclass", "    x[0] = 0\n    return x\n\n\nclass"),
+        ("    return x\n\n\nclass", "    mask.append(x)\n    return x\n\n\nclass"),
+        ("return x * 2", "x *= x\n    return x"),
+        ("decoder.layers[number]", "decoder.layers[0]"),
+        ("= run_layer(number, x", "= run_layer(0, x"),
+        ("in range(3)", "in self.numbers"),
+        ("layer.mlp(x) + scaled(x)", "scaled(x) + layer.bias"),
+    ],
+)
+def test_functions_that_a_second_run_would_change(old: str, new: str) -> None:
+    assert old in FUNCTION
+    assert checkpoint_layers(FUNCTION.replace(old, new)).layers == ()

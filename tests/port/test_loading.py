@@ -85,6 +85,7 @@ def found(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_outputs_are_those_of_the_real_denoiser(found: dict[str, Any]) -> None:
     assert found["loaded"] <= LIMIT
+    assert not found["weights"]
     assert not found["meta"]
 
 

@@ -12,6 +12,7 @@ import pytest
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.inspect import inspect_pipeline
 from scaffold.remap import SourceRules, infer_key_map
+from scaffold.remap.sourced import SourceRule
 from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
@@ -70,3 +71,18 @@ def test_what_is_not_certain_is_no_skip(lines: str, rules_of: Callable[[str], tu
     rules, _ = rules_of(lines)
     assert [rule for rule in rules.rules if rule.op == "skip"] == []
     assert rules.stacked
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "renamed"),
+    [
+        ("equal", "a.b", "c"),
+        ("equal", "x.a.b", "x.a.b"),
+        ("suffix", "a.b.a.b", "a.b.c"),
+        ("suffix", "a.b.x", "a.b.x"),
+        ("prefix", "a.b.a.b", "c.a.b"),
+        ("contains", "x.a.b.y", "x.c.y"),
+    ],
+)
+def test_a_rename_is_applied_where_it_looks(how: str, name: str, renamed: str) -> None:
+    assert SourceRules((SourceRule("rename", how, "a.b", "c"),)).upstream_name(name) == renamed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from scaffold.verify.rollout.engine_side.tiny.components import Components
+from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
 from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule
+from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
+from scaffold.verify.rollout.engine_side.tiny.text import image_text
 
 DENOISER = """
 import torch
@@ -30,41 +33,165 @@ class Toy(torch.nn.Module):
 
 
 def build_denoiser(od_config):
-    raise NotImplementedError
+    return Toy(hidden_size=od_config.tf_model_config.get("hidden_size", 2048)), [("transformer", "transformer.", None)]
+"""
+WEIGHTS = """
+from types import SimpleNamespace
+
+
+class Settings:
+    def __init__(self):
+        self.params = {}
+
+    def get(self, name, default=None):
+        return self.params.get(name, default)
+
+
+def EngineConfig(model, dtype):
+    return SimpleNamespace(model=model, dtype=dtype, tf_model_config=Settings())
+"""
+# Asks two files and passes a dataclass on; one of the files has to be there before.
+ASKING = """
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass
+class Sizes:
+    num_blocks: int = 40
+    packed: bool = True
+    stamp: str | None = None
+
+
+class Toy(torch.nn.Module):
+    def __init__(self, od_config, sizes=None, *, width):
+        super().__init__()
+        self.body = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(sizes.num_blocks))
+
+
+def build_denoiser(od_config):
+    needed = Path(od_config.model, "vae", "config.json")
+    if not needed.is_file():
+        raise FileNotFoundError(f"files are missing: {needed}")
+    with open(Path(od_config.model, "transformer", "config.json")) as file:
+        extra = json.load(file)
+    width = od_config.tf_model_config.get("hidden_size", 4096)
+    return Toy(od_config, Sizes(num_blocks=extra.get("num_blocks", 40)), width=width), [("transformer", "", None)]
 """
 
 
-@pytest.fixture
-def ported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortedModule:
-    """A package with a denoiser that has optional parts."""
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denoiser: str) -> PortedModule:
+    """A package with such a denoiser."""
     folder = tmp_path / "toy_package"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    (folder / "toy_denoiser.py").write_text(DENOISER)
-    (folder / "toy_weights.py").write_text("")
+    (folder / "toy_denoiser.py").write_text(denoiser)
+    (folder / "toy_weights.py").write_text(WEIGHTS)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("toy_package", "toy_package.toy_denoiser", "toy_package.toy_weights"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return PortedModule("toy_package", {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline"})
 
 
-def test_what_is_nothing_by_default_is_no_setting(ported: PortedModule) -> None:
-    assert ported.settings({}) == {"hidden_size": 96, "cond_dim": 0, "pack": False}
+@pytest.fixture
+def ported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortedModule:
+    """A package with a denoiser that has optional parts."""
+    return toy(tmp_path, monkeypatch, DENOISER)
 
 
-def test_given_values_stand_as_they_are(ported: PortedModule) -> None:
-    assert ported.settings({"hidden_size": 512, "more": [1]})["hidden_size"] == 512
-    assert ported.settings({"more": [1]})["more"] == [1]
+def settings(ported: PortedModule, folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    return ported.settings(folder, given, torch.float32)
 
 
-def test_an_argument_without_default_is_asked_for_by_name(ported: PortedModule) -> None:
-    class Bare(ported.entry):  # type: ignore[name-defined,misc]
-        def __init__(self, width: int) -> None: ...
+def test_what_is_nothing_by_default_is_no_setting(ported: PortedModule, tmp_path: Path) -> None:
+    assert settings(ported, tmp_path, {}) == {"hidden_size": 96, "cond_dim": 0, "pack": False}
 
-    ported.entry = Bare
-    with pytest.raises(NotGrownError, match=r"\[verify.denoiser\] width = "):
-        ported.settings({})
-    assert ported.settings({"width": 8}) == {"width": 8}
+
+def test_given_values_stand_as_they_are(ported: PortedModule, tmp_path: Path) -> None:
+    assert settings(ported, tmp_path, {"hidden_size": 512, "more": [1]})["hidden_size"] == 512
+    assert settings(ported, tmp_path, {"more": [1]})["more"] == [1]
+
+
+def test_what_the_builder_asks_for_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No argument of the constructor names them: one is asked of the engine, one of a file, one is a dataclass's."""
+    found = toy(tmp_path, monkeypatch, ASKING)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "transformer").mkdir(parents=True)
+    (checkpoint / "transformer" / "config.json").write_text("{}")
+    assert settings(found, checkpoint, {}) == {"hidden_size": 96, "num_blocks": 2, "packed": True}
+    assert (checkpoint / "vae" / "config.json").is_file()  # it holds a place
+
+
+def test_a_denoiser_that_cannot_be_built_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = toy(tmp_path, monkeypatch, DENOISER.replace("prefix: str", "*, depth: int, prefix: str"))
+    with pytest.raises(NotGrownError, match=r"argument: 'depth'; set values in \[verify.denoiser\]"):
+        found.write(tmp_path, {}, torch.float32)
+
+
+BRANCHES = """
+def forward(model):
+    if model.packs:
+        return 1
+    elif model.joins:
+        if model.other is None:
+            raise RuntimeError("too few frames")
+    return 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "turned"),
+    [
+        ({"packs": False, "joins": True}, {"joins": False}),
+        ({"packs": False}, {"packs": True}),
+        ({"joins": 3}, {}),
+        ({"other": False}, {}),
+    ],
+)
+def test_the_flag_that_chose_the_branch_is_turned(
+    tmp_path: Path, flags: dict[str, Any], turned: dict[str, bool]
+) -> None:
+    path = tmp_path / "branches.py"
+    path.write_text(BRANCHES)
+    names: dict[str, Any] = {}
+    exec(compile(BRANCHES, str(path), "exec"), names)
+    with pytest.raises(RuntimeError) as raised:
+        names["forward"](SimpleNamespace(packs=False, joins=True, other=None))
+    assert other_branch(raised.value, flags) == turned
+
+
+def test_a_class_name_that_the_pipeline_wants_is_given(ported: PortedModule) -> None:
+    wanted = ValueError("config.json must have _class_name='ToyOfTheVendor', got 'Toy'")
+    assert ported.fit(wanted, None)
+    assert ported.class_name == "ToyOfTheVendor"
+    assert not ported.fit(wanted, None)
+
+
+def test_only_files_below_the_checkpoint_get_a_place(tmp_path: Path) -> None:
+    error = FileNotFoundError(f"missing: {tmp_path}/vae/config.json, {tmp_path}/a.safetensors, /elsewhere/b.json")
+    assert hold_places(tmp_path, error)
+    assert (tmp_path / "vae/config.json").read_text() == "{}"
+    assert (tmp_path / "a.safetensors").read_text() == ""
+    assert not hold_places(tmp_path, error)
+    assert not hold_places(tmp_path, ValueError(f"{tmp_path}/c.json is no good"))
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("mat1 and mat2 shapes cannot be multiplied (40x32 and 2304x96)", 2304),
+        ("The size of tensor a (64) must match the size of tensor b (32) at non-singleton dimension 2", 64),
+        ("Given normalized_shape=[64], expected input with shape [*, 64], but got input of size[1, 40, 32]", 64),
+        ("mat1 and mat2 shapes cannot be multiplied (32x40 and 2304x96)", None),
+    ],
+)
+def test_encoders_of_another_width_are_written_anew(tmp_path: Path, text: str, width: int | None) -> None:
+    found = Components(tmp_path, [], {}, torch.float32)
+    assert found.fit(RuntimeError(text)) is (width is not None)
+    assert found.scale.hidden == (width or 32)
 
 
 @pytest.mark.parametrize(("part", "fitted"), [("cond", {"cond_dim": 16}), ("packer", {"pack": True}), ("body", {})])
@@ -89,3 +216,16 @@ def test_encoders_of_more_layers_are_written_anew(tmp_path: Path) -> None:
     assert found.scale.layers == 24
     assert not (tmp_path / "encoder").exists()
     assert (tmp_path / "vae").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["<|im_start|>", "<|im_end|>", "<|picture_start|>", "<|picture_end|>", "<|image_pad|>"],
+         "<|picture_start|><|image_pad|><|picture_end|>"),
+        (["<|im_start|>", "<|im_end|>", "<image>", "</image>"], "<image>"),
+        (["<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_end|>"], ""),
+    ],
+)  # fmt: skip
+def test_an_image_in_a_chat_has_the_tokens_that_there_are(names: list[str], text: str) -> None:
+    assert image_text(names) == text

@@ -26,7 +26,8 @@ class Attribute(NamedTuple):
 
     Attributes:
         name: the attribute's.
-        value: what is assigned; None for a bare annotation, a loop, unpacking or ``+=``.
+        value: what is assigned, of ``self.a, self.b = x, y`` its part; None for a bare annotation, a loop, other
+            unpacking or ``+=``.
         node: the target.
         file: where it stands.
         method: the method that assigns; None for the class body.
@@ -172,6 +173,8 @@ class ClassModel:
                     value = statement.value if node in statement.targets else None
                 elif isinstance(statement, ast.AnnAssign):
                     value = statement.value
+                elif isinstance(statement, (ast.Tuple, ast.List)):
+                    value = _of_pair(statement, index.parent(statement), node)
                 found.setdefault(node.attr, []).append(Attribute(node.attr, value, node, self.file, method))
         return found
 
@@ -198,3 +201,13 @@ class ClassModel:
                     if "ClassVar" not in ast.dump(node.annotation):
                         found[node.target.id] = Attribute(node.target.id, node.value, node.target, cls.file)
         return found
+
+
+def _of_pair(targets: ast.Tuple | ast.List, statement: ast.AST | None, target: ast.AST) -> ast.expr | None:
+    """Return the i-th value of ``self.a, self.b = x, y`` for its i-th target."""
+    value = statement.value if isinstance(statement, ast.Assign) and targets in statement.targets else None
+    if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != len(targets.elts):
+        return None
+    if any(isinstance(part, ast.Starred) for part in (*value.elts, *targets.elts)):
+        return None
+    return next(part for item, part in zip(targets.elts, value.elts, strict=True) if item is target)

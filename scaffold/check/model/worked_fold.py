@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -38,10 +39,12 @@ class Fold:
     Attributes:
         factors: factor of ``up @ down`` where it is added to a weight, with the node.
         products: products that nothing was done with yet.
+        exchanged: products of the first matrix with the second, which do not fit: the update is ``B A``.
     """
 
     factors: list[tuple[float, ast.AST]] = field(default_factory=list)
     products: dict[_Part, ast.AST] = field(default_factory=dict)
+    exchanged: list[ast.AST] = field(default_factory=list)
 
 
 class _Part:
@@ -52,10 +55,11 @@ class _Part:
         factor: known factor.
         matrices: how many of the two matrices are in it.
         node: where it is made; None for what is given.
+        side: ``A`` or ``B`` where it is one of the two, as it is or scaled.
     """
 
-    def __init__(self, fold: Fold, factor: float, matrices: int, node: ast.AST | None = None) -> None:
-        self.fold, self.factor, self.matrices = fold, factor, matrices
+    def __init__(self, fold: Fold, factor: float, matrices: int, node: ast.AST | None = None, side: str = "") -> None:
+        self.fold, self.factor, self.matrices, self.side = fold, factor, matrices, side
         if matrices == 2 and node is not None:
             fold.products[self] = node
 
@@ -65,13 +69,19 @@ class _Part:
 
     def scaled(self, by: float, node: ast.AST) -> _Part:
         self.lost()
-        return _Part(self.fold, self.factor * by, self.matrices, node)
+        return _Part(self.fold, self.factor * by, self.matrices, node, self.side)
+
+    def times(self, other: _Part, node: ast.AST) -> _Part:
+        """Return the product with another one, this one first."""
+        if self.side == "A" and other.side == "B":
+            self.fold.exchanged.append(node)
+        return _Part(self.fold, self.factor * other.factor, self.matrices + other.matrices, node)
 
     def combine(self, op: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
         """Return what an operator makes of it."""
         other = right if left is self else left
         if isinstance(op, ast.MatMult) and isinstance(other, _Part):
-            return _Part(self.fold, self.factor * other.factor, self.matrices + other.matrices, node)
+            return self.times(other, node) if left is self else other.times(self, node)
         if isinstance(op, ast.Mult) and isinstance(other, (int, float)):
             return self.scaled(other, node)
         if isinstance(op, ast.Div) and left is self and isinstance(other, (int, float)) and other:
@@ -85,7 +95,7 @@ class _Part:
     def called(self, node: ast.Call, name: str, values: list[Any], options: dict[str, Any]) -> Any:
         """Return what a method of it answers."""
         if name in ("matmul", "mm", "bmm") and len(values) == 1 and isinstance(values[0], _Part):
-            return _Part(self.fold, self.factor * values[0].factor, self.matrices + values[0].matrices, node)
+            return self.times(values[0], node)
         if name in ("mul", "mul_", "div", "div_") and len(values) == 1 and isinstance(values[0], (int, float)):
             return self.scaled(values[0] if name.startswith("mul") else 1 / values[0], node)
         if name in ("to", "float", "double", "cpu", "clone", "detach", "contiguous", "bfloat16", "type", "cuda"):
@@ -98,6 +108,9 @@ class _Part:
         parts = [value for value in (*values, *options.values()) if isinstance(value, _Part)]
         alpha, matrices = options.get("alpha", 1), sum(part.matrices for part in parts)
         product = prod(part.factor for part in parts)
+        ordered = name != "einsum" and len(parts) == 2 and [part for part in values if isinstance(part, _Part)] == parts
+        if ordered and name in _PRODUCT | _ADDING and parts[0].side == "A" and parts[1].side == "B":
+            self.fold.exchanged.append(node)
         if name in _PRODUCT and matrices == 2 and len(parts) == 2:
             return _Part(self.fold, product, 2, node)
         for part in parts:
@@ -121,25 +134,51 @@ class WorkedFold(NamedTuple):
     node: ast.AST
 
 
+class Work(NamedTuple):
+    """What a hook did with an update of rank `RANK` with ``lora_alpha`` `ALPHA`."""
+
+    fold: Fold
+    entered: tuple[FunctionModel, ...]
+
+    def function_of(self, node: ast.AST) -> FunctionModel | None:
+        """Return the function that a node stands in."""
+        return next((f for f in self.entered if node in f.nodes(type(node))), None)
+
+
 def worked_folds(adapter: ClassModel) -> list[WorkedFold]:
     """Return the products that are added to a weight, or handed on with a factor.
 
-    The update is of rank `RANK` with ``lora_alpha`` `ALPHA`, and plain. What cannot be worked out is left out.
+    What cannot be worked out is left out.
     """
-    hook = adapter.method(HOOK)
-    if hook is None or hook.is_abstract or len(hook.positional) != 2:
+    work = _work(adapter)
+    if work is None:
         return []
-    fold = Fold()
-    name = "transformer.layers.0.self_attn.q_proj"
-    tensors = {f"{name}.lora_{side}.weight": _Part(fold, 1.0, 1) for side in "AB"}
-    work = Worked({"load_weights": lambda *_, **__: OPAQUE}, lenient=True)
-    with suppress(NotPlainError, RefusedError):  # what was added until then was added
-        work.call(Bound(hook, Stub({}, cls=adapter), adapter), tensors, dict(_PLAIN_UPDATE))
     # A product that is handed on as it is may be scaled later.
-    handed_on = [(part.factor, node) for part, node in fold.products.items() if part.factor != 1.0]
+    handed_on = [(part.factor, node) for part, node in work.fold.products.items() if part.factor != 1.0]
     found = []
-    for factor, node in (*fold.factors, *handed_on):
-        function = next((f for f in work.entered if node in f.nodes(type(node))), None)
+    for factor, node in (*work.fold.factors, *handed_on):
+        function = work.function_of(node)
         if function is not None:
             found.append(WorkedFold(factor, function, node))
     return found
+
+
+def exchanged_matrices(adapter: ClassModel) -> list[tuple[FunctionModel, ast.AST]]:
+    """Return where the two matrices of an update are multiplied in the wrong order."""
+    work = _work(adapter)
+    nodes = list(dict.fromkeys(work.fold.exchanged)) if work is not None else []
+    return [(function, node) for node in nodes if work and (function := work.function_of(node)) is not None]
+
+
+@lru_cache(maxsize=16)
+def _work(adapter: ClassModel) -> Work | None:
+    hook = adapter.method(HOOK)
+    if hook is None or hook.is_abstract or len(hook.positional) != 2:
+        return None
+    fold = Fold()
+    name = "transformer.layers.0.self_attn.q_proj"
+    tensors = {f"{name}.lora_{side}.weight": _Part(fold, 1.0, 1, side=side) for side in "AB"}
+    work = Worked({"load_weights": lambda *_, **__: OPAQUE}, lenient=True)
+    with suppress(NotPlainError, RefusedError):  # what was added until then was added
+        work.call(Bound(hook, Stub({}, cls=adapter), adapter), tensors, dict(_PLAIN_UPDATE))
+    return Work(fold, tuple(work.entered))

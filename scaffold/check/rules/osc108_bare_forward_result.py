@@ -22,7 +22,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import name_called_on_self
 from scaffold.check.model.streams import self_call
-from scaffold.check.model.tensors import is_tensor
+from scaffold.check.model.tensors import is_tensor, says_tensor
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC108"
@@ -92,8 +92,10 @@ def _through(name: str, forward: FunctionModel, helper: FunctionModel, written: 
     given = [found for item in helper.returns if item.value is not None for _, found in arms(helper, item.value)]
     if not given or len(given) < len(helper.returns):
         return
+    said = says_tensor(helper) and not any(isinstance(value, (ast.List, ast.Dict)) for value in given)
     if all(
-        not isinstance(value, ast.Tuple) and (_is_tensor(helper, value) or is_tensor(helper, value)) for value in given
+        not isinstance(value, ast.Tuple) and (said or _is_tensor(helper, value) or is_tensor(helper, value))
+        for value in given
     ):
         text = f"{name}.forward() returns what {helper.name}() gives back, a bare tensor"
         yield Hit(forward.file, written, text, data=written)

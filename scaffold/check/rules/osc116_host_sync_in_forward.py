@@ -18,6 +18,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.ported_code import written_files
+from scaffold.check.model.tensors import is_tensor
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC116"
@@ -53,6 +54,10 @@ def check(package: Package) -> Hits:
                 for call in _tested(getattr(statement, "test")):  # noqa: B009
                     if _reduces(call):
                         yield Hit(function.file, call, f"a test of {ast.unparse(call)} waits for the device")
+                for compared in _compared(getattr(statement, "test")):  # noqa: B009
+                    if is_tensor(function, compared):
+                        text = f"a test of {ast.unparse(compared)}, which is a tensor, waits for the device"
+                        yield Hit(function.file, compared, text)
 
 
 def _synchronises(function: FunctionModel, call: ast.Call) -> str | None:
@@ -67,7 +72,8 @@ def _synchronises(function: FunctionModel, call: ast.Call) -> str | None:
         inner = call.args[0]
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant) and _of_mask(inner.value):
             return f"{qualified}({ast.unparse(inner)})"
-        return f"{qualified}({ast.unparse(inner)})" if isinstance(inner, ast.Call) and _reduces(inner) else None
+        reduced = isinstance(inner, ast.Call) and _reduces(inner)
+        return f"{qualified}({ast.unparse(inner)})" if reduced or is_tensor(function, inner) else None
     if qualified is None and isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
         return f".{call.func.attr}()"
     return None
@@ -105,6 +111,16 @@ def _tested(test: ast.expr) -> list[ast.Call]:
     return [test] if isinstance(test, ast.Call) else []
 
 
+def _compared(test: ast.expr) -> list[ast.Compare]:
+    """Return the comparisons, other than of calls, whose result a test asks for as it is."""
+    if isinstance(test, ast.BoolOp):
+        return [compared for value in test.values for compared in _compared(value)]
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _compared(test.operand)
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
+    return [test] if isinstance(test, ast.Compare) and not any(isinstance(side, ast.Call) for side in sides) else []
+
+
 def _is_mask(function: FunctionModel, index: ast.expr, hops: int = 3) -> bool:
     """Whether an index is a boolean tensor."""
     if isinstance(index, (ast.Compare, ast.UnaryOp)):
@@ -126,7 +142,7 @@ def _is_mask(function: FunctionModel, index: ast.expr, hops: int = 3) -> bool:
 
 _LINE = "        key_mask = None\n        if text_attention_mask is not None:"
 _POS = "latents = latents + self.latent_pos_embed(latent_pos_ids)"
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example("synchronize", {"model": [(_POS, _POS + "\n        «torch.accelerator.synchronize()»")]}),
     Example(
         "an item",
@@ -176,7 +192,31 @@ FAILING = (
         {"model": [(_POS, "assert «(latent_pos_ids >= 0).all()»\n        " + _POS)]},
     ),
 )
+_RANGE = "low, high = timestep.aminmax()\n        "
+FAILING += (
+    Example(
+        "the smallest and the largest",
+        {"model": [(_POS, _RANGE + "assert «float(low)» >= 0 and «float(high)» <= 1\n        " + _POS)]},
+    ),
+    Example(
+        "two tensors are compared",
+        {"model": [(_POS, _RANGE + "if «low < 0»:\n            raise ValueError(high)\n        " + _POS)]},
+    ),
+    Example("one of the batch", {"model": [(_POS, "assert «float(timestep[0])» > 0\n        " + _POS)]}),
+)
 PASSING = (
+    Example(
+        "a tensor is there or not",
+        {
+            "model": [
+                (
+                    _POS,
+                    _POS
+                    + "\n        if text_attention_mask is None and latents.ndim == 2:\n            latents = latents[None]",
+                )
+            ]
+        },
+    ),
     Example("slices"),
     Example("sizes are known on the host", {"model": [("length = context.shape[1]", "length = int(context.size(1))")]}),
     Example(

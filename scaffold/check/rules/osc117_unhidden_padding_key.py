@@ -14,8 +14,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.attention_masks import MaskPaths, Step
 from scaffold.check.model.calls import argument, attribute_name, resolve
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.extended_masks import extended_in_front
 from scaffold.check.model.held_masks import HeldMasks, held_masks, is_count
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
@@ -52,6 +54,10 @@ def check(package: Package) -> Hits:
         return
     held = held_masks(functions, forward, masks)
     yield from _misused(functions, held)
+    yield from (Hit(f.file, where, text, help) for f, where, text, help in extended_in_front(functions, forward, held))
+    layers = {part.cls.method("forward") for part in package.module_tree if part.repeated and part.cls is not None}
+    entries = {(forward, mask) for mask in masks if "pad" not in mask}
+    yield from _on_the_way(MaskPaths(functions, entries, layers.pop() if len(layers) == 1 else None), attentions)
     given = [(f, call, argument(call, "attn_mask", 3)) for f, call in attentions]
     if any(value is not None and reads(value, held.of(f), is_count) for f, _, value in given):
         yield from _left_out(functions, given)
@@ -85,6 +91,31 @@ def _misused(functions: list[FunctionModel], held: HeldMasks) -> Hits:
                 yield Hit(
                     function.file, node, "the mask is turned round: real tokens are hidden, padding is attended to"
                 )
+
+
+def _on_the_way(paths: MaskPaths, attentions: list[tuple[FunctionModel, ast.Call]]) -> Hits:
+    """Look for masks that get to attention as numbers, which are added to the scores, or turned round."""
+    for function, call in attentions:
+        value = argument(call, "attn_mask", 3)
+        if value is None:
+            continue
+        query = {ast.unparse(part) for part in call.args[:3]}
+        query |= {ast.unparse(item.value) for item in call.keywords if item.arg in ("query", "key", "value")}
+        for way in paths.steps(function, value, query):
+            if not any(step.kind in ("bool", "seen") for step in way):
+                continue  # perhaps it comes in as a bias
+            last = next((step for step in way if step.kind in ("float", "bool")), None)
+            if last is not None and last.kind == "float":
+                text = "as numbers the mask is added to the scores: padded keys are attended to"
+                yield Hit(last.function.file, last.node, text, "leave it boolean: true where a key may be attended to")
+            turned = [step for step in way if step.kind == "not"]
+            if len(turned) == 1 and _in_call(turned[0], call):
+                text = "the mask is turned round: real tokens are hidden, padding is attended to"
+                yield Hit(turned[0].function.file, turned[0].node, text)
+
+
+def _in_call(step: Step, call: ast.Call) -> bool:
+    return step.function.file.index.contains(call, step.node)
 
 
 def _once(functions: list[FunctionModel]) -> bool:
@@ -160,7 +191,7 @@ _MASK = "            key_mask = F.pad(text_attention_mask, (0, 2 + latents.shape
 _SDPA = "F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
 _PARAMETER = "        text_attention_mask: Tensor | None = None,\n    ) ->"
 _MARKED = _PARAMETER.replace("text_attention_mask: Tensor | None", "«text_attention_mask»: Tensor | None")
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "turned round",
         {
@@ -229,7 +260,100 @@ FAILING = (
         },
     ),
 )
+_KEYS = "key_mask[:, None, None, :]"
+FAILING += (
+    Example("as numbers, in the queries' type", {"model": [(_KEYS, f"«{_KEYS}.to(q.dtype)»")]}),
+    Example("as numbers, at attention", {"model": [(_SDPA, _SDPA.replace("=mask", "=«mask.float()»"))]}),
+    Example(
+        "as numbers, where it is extended",
+        {"model": [(_MASK, _MASK.replace("(text_attention_mask,", "(«text_attention_mask.to(torch.float32)»,"))]},
+    ),
+    Example(
+        "extended in front",
+        {
+            "model": [
+                (
+                    _MASK,
+                    _MASK.replace(
+                        "F.pad(text_attention_mask, (0, 2 + latents.shape[1]), value=True)",
+                        "«F.pad(text_attention_mask, (2 + latents.shape[1], 0), value=True)»",
+                    ),
+                )
+            ]
+        },
+    ),
+    Example(
+        "extended in front, by ones",
+        {
+            "model": [
+                (
+                    _MASK,
+                    "            seen = text_attention_mask.new_ones(batch, 2 + latents.shape[1])\n            key_mask = «torch.cat((seen, text_attention_mask), dim=1)»\n",
+                )
+            ]
+        },
+    ),
+    Example("turned round at attention", {"model": [(_SDPA, _SDPA.replace("=mask", "=«~mask»"))]}),
+)
 PASSING = (
+    Example(
+        "extended by ones",
+        {
+            "model": [
+                (
+                    _MASK,
+                    "            seen = text_attention_mask.new_ones(batch, 2 + latents.shape[1])\n            key_mask = torch.cat((text_attention_mask, seen), dim=1)\n",
+                )
+            ]
+        },
+    ),
+    Example(
+        "extended in front of what stands in front of it",
+        {
+            "model": [
+                ("        ids = [] if text_token_ids is None else [text_token_ids]\n", "        ids = []\n"),
+                (
+                    "marker, device=device))\n",
+                    "marker, device=device))\n        ids += [] if text_token_ids is None else [text_token_ids]\n",
+                ),
+                (
+                    "torch.cat((self.q_proj(context), self.q_proj_gen(latents)), dim=1)",
+                    "torch.cat((self.q_proj_gen(latents), self.q_proj(context)), dim=1)",
+                ),
+                (
+                    "torch.cat((self.k_proj(context), self.k_proj_gen(latents)), dim=1)",
+                    "torch.cat((self.k_proj_gen(latents), self.k_proj(context)), dim=1)",
+                ),
+                (
+                    "torch.cat((self.v_proj(context), self.v_proj_gen(latents)), dim=1)",
+                    "torch.cat((self.v_proj_gen(latents), self.v_proj(context)), dim=1)",
+                ),
+                ("        length = context.shape[1]\n", "        length = latents.shape[1]\n"),
+                (
+                    "return self.o_proj(out[:, :length]), self.o_proj_gen(out[:, length:])",
+                    "return self.o_proj(out[:, length:]), self.o_proj_gen(out[:, :length])",
+                ),
+                (_MASK, _MASK.replace("(0, 2 + latents.shape[1])", "(2 + latents.shape[1], 0)")),
+            ]
+        },
+    ),
+    Example("boolean again", {"model": [(_KEYS, f"{_KEYS}.float().to(torch.bool)")]}),
+    Example(
+        "numbers that hide",
+        {"model": [(_KEYS, f"torch.where({_KEYS}, 0.0, float('-inf'))")]},
+    ),
+    Example(
+        "filled in place",
+        {
+            "model": [
+                (
+                    f"{_KEYS}\n",
+                    f"{_KEYS}.float()\n        if mask is not None:\n            mask.masked_fill_(mask == 0, -1e9)\n",
+                )
+            ]
+        },
+    ),
+    Example("a bias made of it", {"model": [(_KEYS, f"(1.0 - {_KEYS}.float()) * -1e9")]}),
     Example("it hides the padding"),
     Example("by another name", {"model": [(_SDPA, "F.scaled_dot_product_attention(q, k, v, mask)")]}),
     Example(

@@ -22,6 +22,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.reach import name_called_on_self
 from scaffold.check.model.sides import side_of
 from scaffold.check.model.streams import root_name
+from scaffold.check.model.worked_fold import exchanged_matrices
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC129"
@@ -44,6 +45,11 @@ def check(package: Package) -> Hits:
         *side_of(package, "training").functions,
         *side_of(package, "rollout").functions,
     ]
+    for adapter in package.rollout_adapters if package.mentions("lora_") else ():
+        for function, node in exchanged_matrices(adapter):
+            if function.file in package.files:
+                text = "the matrices of a LoRA update are multiplied in each other's place: A B in the place of B A"
+                yield Hit(function.file, node, text, "take lora_A for the down and lora_B for the up projection")
     layers = [part.cls for part in package.module_tree if part.repeated and part.cls is not None]
     for function in dict.fromkeys(functions):
         if function.file not in package.files:
@@ -148,6 +154,26 @@ def _results(function: FunctionModel, call: ast.Call, called: FunctionModel) -> 
                 return
 
 
+_HOOK = """        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}
+        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config
+"""
+_FOLDED = """        scaling = peft_config["lora_alpha"] / int(peft_config["r"])
+        parameters = dict(self.transformer.named_parameters())
+        for name in sorted(tensors):
+            if name.endswith(".lora_A.weight"):
+                module = name.removesuffix(".lora_A.weight")
+                down, up = (tensors[f"{module}.lora_{side}.weight"].float() for side in "ORDER")
+                weight = parameters[to_checkpoint_key(f"{module}.weight")]
+                weight.data = PRODUCT
+        return self._placeholder(peft_config)
+"""
+
+
+def _folded(order: str, product: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the changes that make the hook of LoRA updates fold."""
+    return {"rollout": [(_HOOK, _FOLDED.replace("ORDER", order).replace("PRODUCT", product))]}
+
+
 _ATTEND = "        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)\n"
 _GROUPED = """        groups = q.shape[1] // k.shape[1]
         if mask is None:
@@ -158,6 +184,11 @@ _GROUPED = """        groups = q.shape[1] // k.shape[1]
         out = out.transpose(1, 2).flatten(2)
 """
 FAILING = (
+    Example(
+        "matrices of a LoRA update by each other's name",
+        _folded("BA", "«weight.data.addmm(up, down, alpha=scaling)»"),
+    ),
+    Example("matrices of a LoRA update", _folded("AB", "weight.data + scaling * («down @ up»)")),
     Example("key heads tiled", {"model": [(_ATTEND, _GROUPED.format("«x.repeat(1, groups, 1, 1)»"))]}),
     Example(
         "keywords",
@@ -204,6 +235,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("matrices of a LoRA update in their order", _folded("AB", "weight.data + scaling * (up @ down)")),
     Example("key heads repeated", {"model": [(_ATTEND, _GROUPED.format("x.repeat_interleave(groups, dim=1)"))]}),
     Example("in their order"),
     Example(

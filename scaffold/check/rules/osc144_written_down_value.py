@@ -22,7 +22,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.submodules import submodules
-from scaffold.check.model.twins import twin_suffix
+from scaffold.check.model.twins import twin_suffixes
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -190,11 +190,11 @@ def _speaks_of(parameter: str, name: str) -> bool:
 
 def _twins(package: Package, config: ClassModel) -> Hits:
     """Look at twins of which one is built with a field of the configuration and the other with a number."""
-    for cls in {part.owner for part in package.module_tree}:
-        suffix = twin_suffix(cls) if cls.file in package.files else None
-        built = {part.name: part for part in submodules(cls)} if suffix is not None else {}
-        for name, part in built.items():
-            twin = built.get(f"{name}{suffix}")
+    suffixes = twin_suffixes(package)
+    for cls in dict.fromkeys(part.owner for part in package.module_tree):
+        built = {part.name: part for part in submodules(cls)} if suffixes and cls.file in package.files else {}
+        pairs = ((part, built.get(f"{name}{suffix}")) for name, part in built.items() for suffix in suffixes)
+        for part, twin in pairs:
             if twin is None or len(part.call.args) != len(twin.call.args):
                 continue
             one = {item.arg: item.value for item in part.call.keywords} | dict(enumerate(part.call.args))
@@ -227,6 +227,7 @@ _USE = (
     "        latents = latents * cos + torch.cat((-second, first), dim=-1) * sin\n"
 )
 _EPS = "1e-6)"
+_TIMES = "        self.time_embedder = TimestepEmbedder(config.hidden_size)\n"
 
 
 def _example(
@@ -276,6 +277,11 @@ FAILING = (
     ),
     _example("a width", ("nn.Embedding(config.vocab_size,", "nn.Embedding(«128»,")),
     _example("an epsilon, of one of two twins", first="«1e-5»"),
+    _example(
+        "an epsilon, of twins that stand alone in their class",
+        (_TIMES, "        self.norm_gen = RMSNorm(config.hidden_size, «1e-5»)\n" + _TIMES),
+        ("self.llm2vae(self.norm(latents))", "self.llm2vae(self.norm_gen(latents))"),
+    ),
 )
 PASSING = (
     _example("fields"),

@@ -35,10 +35,10 @@ def check(package: Package) -> Hits:
     written = written_files(package)
     if package.mentions("set_default_device") or package.mentions("DeviceContext"):
         return
-    steps = side_of(package, "training").functions
-    for function in dict.fromkeys([*package.forward_functions, *steps]):
-        if function.file in written and "torch" in function.file.text:
-            placed = Placed(function)
+    functions = list(dict.fromkeys([*package.forward_functions, *side_of(package, "training").functions]))
+    for function in functions:
+        if function.file in written:
+            placed = Placed(function, functions)
             if placed.made:
                 for parts in _together(function):
                     yield from _mixed(function, placed, parts)

@@ -155,13 +155,19 @@ class Search:
     For values that do not change any more, so not while a pipeline is executed.
     """
 
-    def __init__(self, wanted: Callable[[Value], bool], stop: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        wanted: Callable[[Value], bool],
+        stop: Iterable[int] = (),
+        closed: Callable[[Value], bool] | None = None,
+    ) -> None:
         self._wanted = wanted
+        self._closed = closed
         self._stop = frozenset(stop)
         self._vain: dict[int, Value] = {}
 
     def __call__(self, value: Value) -> bool:
-        """Tell whether there is such a node; nodes in ``stop`` are not entered."""
+        """Tell whether there is such a node; nodes in ``stop`` and those that are ``closed`` are not entered."""
         seen: dict[int, Value] = {}
         stack = [value]
         while stack:
@@ -172,7 +178,7 @@ class Search:
             seen[key] = node
             if self._wanted(node):
                 return True
-            if type(node) not in LEAVES and key not in self._stop:
+            if type(node) not in LEAVES and key not in self._stop and not (self._closed and self._closed(node)):
                 stack += node.parts()[::-1]
         self._vain.update(seen)
         return False

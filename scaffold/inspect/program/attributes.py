@@ -89,6 +89,9 @@ class Attributes(Core):
             return ClassRef(obj.cls)
         if name == "__dict__":
             return Map(dict(obj.attrs))
+        delegate = obj.cls.delegate
+        if delegate is not None and delegate in obj.attrs and name != delegate and not name.startswith("__"):
+            return self.get_attr(obj.attrs[delegate], name, at)
         return self.symbol_attr(obj, name, at)
 
     def _json_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
@@ -253,7 +256,19 @@ class Attributes(Core):
             self.ensure_ready(target)
             old = target.attrs.get(name)
             weak = self.depth > target.depth or isinstance(base, Choice)
-            target.attrs[name] = join([value, old]) if weak and old is not None else value
+            if weak and old is not None:
+                value = join([value, old]) if isinstance(base, Choice) else self._in_branch(target, value, old)
+            target.attrs[name] = value
+
+    def _in_branch(self, target: Obj, value: Value, old: Value) -> Value:
+        """What an attribute holds that a constructor sets in one branch; a second branch completes the first."""
+        depth, cond, truth = self.branches[-1] if self.branches else (0, None, True)
+        if not self.constructing or cond is None or depth != self.depth or depth != target.depth + 1:
+            return join([value, old])
+        other = old
+        if isinstance(old, Choice) and old.cond is cond and len(old.options) == 2:
+            other = old.options[1 if truth else 0]
+        return join([value, other] if truth else [other, value], cond)
 
     def _overwrites(self, target: Obj, name: str, value: Value) -> bool:
         """Whether a field of the request gets what has nothing to do with any request, set or not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from scaffold.inspect.program.modules import ModuleInfo
@@ -36,6 +37,18 @@ class ClassInfo:
             ):
                 return True
         return False
+
+    @cached_property
+    def delegate(self) -> str | None:
+        """The attribute that is asked for whatever the object lacks: ``return getattr(self.NAME, name)``."""
+        found = self.find_method("__getattr__")
+        last = found[1].body[-1] if found is not None and len(found[1].body) == 1 else None
+        call = last.value if isinstance(last, ast.Return) else None
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "getattr"):
+            return None
+        holder = call.args[0] if call.args else None
+        own = isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == "self"
+        return holder.attr if own and isinstance(holder, ast.Attribute) else None
 
     def find_method(self, name: str, after: ClassInfo | None = None) -> tuple[ClassInfo, Method] | None:
         """Look a method up along the method resolution order, behind ``after`` if given."""

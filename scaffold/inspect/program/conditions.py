@@ -10,6 +10,7 @@ from typing import Any
 
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
+from scaffold.inspect.program.signatures import parameters_of
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -176,17 +177,23 @@ def absent_param(cond: Value) -> Param | None:
 
 def rests_on_options(cond: Value) -> bool:
     """Whether a condition asks for an option of the engine, such as where the model is."""
+    return any(p.root == "od_config" for p in params_of(cond))
+
+
+def params_of(cond: Value) -> list[Param]:
+    """What a condition asks of the user or the engine, through operators and choices."""
+    found: list[Param] = []
     stack, seen = [cond], set[int]()
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, Param) and node.root == "od_config":
-            return True
+        if isinstance(node, Param):
+            found.append(node)
         if isinstance(node, Op | Choice):
             stack.extend(node.parts())
-    return False
+    return found
 
 
 def makes_object(value: Call) -> bool:
@@ -221,6 +228,8 @@ def _contains(needle: Value, stack: Value) -> bool | None:
                 return None
         if known is None and isinstance(stack, Param) and stack.root != "prompt":
             return False
+    if isinstance(needle, Const) and isinstance(stack, Attr | Call) and (names := parameters_of(stack)) is not None:
+        return needle.value in names
     if isinstance(needle, Const) and isinstance(stack, Item) and isinstance(stack.base, Param):
         return False if stack.base.key.startswith(MEDIA_KEY) else None
     return None

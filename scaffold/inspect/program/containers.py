@@ -119,7 +119,7 @@ class Containers(Loops):
             result = self.param_item(receiver, key.value, default, at)
             return result if isinstance(result, Param) else None
         if isinstance(receiver, Conf):
-            return Conf(receiver.file, (*receiver.path, key.value), default, at=at)
+            return self.conf_item(receiver, key.value, default, at)
         if not isinstance(receiver, Choice):
             return None
         found = [

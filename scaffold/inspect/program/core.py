@@ -66,6 +66,10 @@ class Core:
         self.graph = ModuleGraph(source)
         self.with_media = False
         self.with_everything = False
+        self.model_name: str | None = None
+        """What the index beside the weights says that the pipeline is: the registry's key that leads to it."""
+        self.demanded: set[str] = set()
+        """Keys of the prompt without which the pipeline refuses a request."""
         self.constructing = False
         self.broken = 0
         """How many functions that the entry calls itself always raise."""
@@ -77,6 +81,8 @@ class Core:
         self.loop_stack: list[int] = []
         self.rows: list[Value] = []
         self.branch_marks: list[int] = []
+        self.branches: list[tuple[int, Value, bool]] = []
+        """The branches of undecided conditions around: how deep they stand, the condition, and its truth there."""
         self.filling: list[str] = []
         """The request's fields for whose absence the statements around were tested."""
         self.stack: list[Frame] = []
@@ -100,6 +106,11 @@ class Core:
         raise NotImplementedError
 
     def call(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
+        raise NotImplementedError
+
+    def call_method(
+        self, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
+    ) -> Value:
         raise NotImplementedError
 
     def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:

@@ -44,7 +44,10 @@ class Denoising:
 
 
 def find_denoising(trace: Trace) -> list[Denoising]:
-    """Return the denoising loops, the one that the default path takes first."""
+    """Return the denoising loops, the one that the default path takes first.
+
+    Of a loop that is run several times, stage after stage, the first run stands before the others.
+    """
     records = {id(r.result): r for r in trace.calls}
     steps: dict[int, list[CallRecord]] = {}
     for record in trace.calls:
@@ -59,7 +62,13 @@ def find_denoising(trace: Trace) -> list[Denoising]:
         if best is not None:
             best.streams = tuple(candidates)
             found.append(best)
-    return sorted(found, key=lambda loop: (*_is_beside_default(loop, found), *_preference(loop)))
+    latest = {id(loop.loop.node): loop.number for loop in found}
+    return sorted(
+        found,
+        key=lambda loop: (
+            *_is_beside_default(loop, found), *_preference(loop), -latest[id(loop.loop.node)], loop.number,
+        ),
+    )  # fmt: skip
 
 
 def _is_beside_default(one: Denoising, loops: list[Denoising]) -> tuple[bool, bool]:
@@ -72,10 +81,8 @@ def _is_beside_default(one: Denoising, loops: list[Denoising]) -> tuple[bool, bo
     )
 
 
-def _preference(found: Denoising) -> tuple[bool, bool, bool, int, int]:
-    return (
-        found.step is None, found.sample is None, found.inline is None, len(found.loop.conditions), -found.number,
-    )  # fmt: skip
+def _preference(found: Denoising) -> tuple[bool, bool, bool, int]:
+    return found.step is None, found.sample is None, found.inline is None, len(found.loop.conditions)
 
 
 def _rank(found: Denoising) -> tuple[bool, bool]:

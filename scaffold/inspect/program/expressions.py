@@ -144,6 +144,7 @@ class Expressions(Items):
                 result.items[name.value] = value
             else:
                 result.exact = False
+                result.unkeyed.append(value)
         return result
 
     def _spread(self, into: Map, value: Value) -> None:

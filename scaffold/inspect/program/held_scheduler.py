@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from scaffold.inspect.known_schedulers import KnownScheduler, find
 from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.by_default import by_default, taken_by_default
 from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.program import Program
@@ -74,7 +75,7 @@ def _held(program: Program, receiver: Value) -> list[Value]:
     """What the receiver may be: a step that is followed names one object of those that its attribute may hold."""
     name = program.attribute_of(receiver)
     whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
-    return [o for o in options(whole) if not isinstance(o, Slot)] or options(receiver)
+    return [o for o in taken_by_default(whole) if not isinstance(o, Slot)] or options(receiver)
 
 
 def _constructions(program: Program, held: Value) -> list[Value]:
@@ -187,6 +188,8 @@ def _default_path(record: CallRecord, loop: tuple[tuple[Value, bool], ...]) -> b
         known = default_of(cond)
         if known is MISSING:
             known = _never_none(cond)
+        if known is MISSING and (decided := by_default(cond)) is not None:
+            known = decided
         if known is not MISSING and bool(known) is not truth:
             return False
     return True

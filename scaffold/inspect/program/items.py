@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.attributes import Attributes
-from scaffold.inspect.program.conditions import MEDIA_KEY
+from scaffold.inspect.program.conditions import MEDIA_KEY, params_of
 from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import (
     NONE,
@@ -26,6 +26,9 @@ from scaffold.inspect.program.values import (
     Value,
 )
 
+MODEL_INDEX = "model_index.json"
+"""The file beside the weights that says which pipeline they are for."""
+
 
 def _hashable(value: object) -> bool:
     return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
@@ -43,7 +46,7 @@ class Items(Attributes):
         if isinstance(base, Param) and isinstance(key, Const) and isinstance(key.value, str):
             return self.param_item(base, key.value, None, at)
         if isinstance(base, Conf) and isinstance(key, Const) and isinstance(key.value, str):
-            return Conf(base.file, (*base.path, key.value), at=at)
+            return self.conf_item(base, key.value, None, at)
         if isinstance(base, Choice):
             real = [o for o in options(base) if not is_none(o)]
             if real and len(real) <= 6 and all(isinstance(o, Seq | Map) for o in real):
@@ -93,9 +96,23 @@ class Items(Attributes):
             return self.symbol_item(base, Const(key), at)
         self.trace.reads.setdefault((root, name), at)
         default = self.put_in.get((root, name), default)
-        if self.with_everything and (default is None or is_none(default)):
+        given = root == "prompt" and any(name == key or name.startswith(f"{key}.") for key in self.demanded)
+        if given or (self.with_everything and (default is None or is_none(default))):
             return Param(root, name, at=at)
         return Param(root, name, default if default is not None else NONE, at=at)
+
+    def conf_item(self, base: Conf, key: str, default: Value | None, at: Evidence | None) -> Value:
+        """A value of a JSON file; the pipeline's own name is what its class is registered under."""
+        if (base.file, base.path, key) == (MODEL_INDEX, (), "_class_name") and self.model_name is not None:
+            return Const(self.model_name, at=at)
+        return Conf(base.file, (*base.path, key), default, at=at)
+
+    def demands(self, cond: Value) -> bool:
+        """Whether a condition that leads to a refusal asks for what a prompt brings; it is there from now on."""
+        wanted = {p.key for p in params_of(cond) if p.root == "prompt" and p.key not in ("", "prompt")}
+        if self.with_media:
+            self.demanded |= wanted
+        return self.with_media and bool(wanted)
 
     def put_param(self, base: Param, key: Value, value: Value) -> None:
         """Remember what the pipeline itself puts under a key of the extra arguments, as that key's default."""

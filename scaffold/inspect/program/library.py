@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.containers import Containers
 from scaffold.inspect.program.core import Frame
+from scaffold.inspect.program.items import MODEL_INDEX
+from scaffold.inspect.program.retrieval import is_retrieval, retrieve_timesteps
 from scaffold.inspect.program.values import (
     NONE,
     Attr,
@@ -48,6 +51,8 @@ class Library(Containers):
         if isinstance(value, Op) and value.op in ("/", "format", "+") and value.args:
             last = self.file_name(value.args[-1])
             return last.lstrip("/") if last else None
+        if isinstance(value, Call) and "filename" in value.kwargs:
+            return self.file_name(value.kwargs["filename"])
         if isinstance(value, Call) and value.args:
             return self.file_name(value.args[-1])
         return None
@@ -58,12 +63,21 @@ class Library(Containers):
         """The result of a call outside the source, where it is known."""
         if path in _COPIES and args:
             return self._copy(args[0], path == "copy.deepcopy", {})
+        if path == "typing.cast" and len(args) == 2:
+            return args[1]
+        if path == "dataclasses.replace" and args and isinstance(args[0], Obj) and "**" not in kwargs:
+            return self._replaced(args[0], kwargs)
         if path == "json.load" and args:
             handle = args[0]
             name = self.file_name(handle.args[0]) if isinstance(handle, Call) and handle.args else None
             return Conf(name, (), at=at) if name else None
         if path in ("dataclasses.asdict", "vars") and args:
             return None
+        if path == "os.path.exists" and args and self.model_name is not None:
+            # Where one class has several names, the index tells them apart: it is there.
+            return Const(True, at=at) if self.file_name(args[0]) == MODEL_INDEX else None
+        if is_retrieval(path):
+            return retrieve_timesteps(self, args, kwargs, at)
         if not path.startswith("builtins."):
             return None
         handler = getattr(self, "_builtin_" + path.removeprefix("builtins."), None)
@@ -96,6 +110,13 @@ class Library(Containers):
             copied.items.extend(self._copy(i, deep, done) if deep else i for i in value.items)
             return copied
         return value
+
+    def _replaced(self, obj: Obj, changes: dict[str, Value]) -> Obj:
+        """A copy of a dataclass's object with other values; what it was given for an option is its new default."""
+        self.ensure_ready(obj)
+        rooted = obj.root is not None
+        given = {k: Param(obj.root or "", k, v, at=v.at) if rooted else v for k, v in changes.items()}
+        return replace(obj, attrs={**obj.attrs, **given}, ready=True, depth=self.depth)
 
     def _builtin_getattr(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         if len(args) < 2 or not isinstance(args[1], Const) or not isinstance(args[1].value, str):

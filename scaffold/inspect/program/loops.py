@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from scaffold.inspect.program.branches import replace_env
 from scaffold.inspect.program.core import Frame, LoopContext
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.statements import Statements, replace_env
+from scaffold.inspect.program.statements import Statements
 from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import LoopRecord
 from scaffold.inspect.program.values import (

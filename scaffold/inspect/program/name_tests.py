@@ -39,7 +39,14 @@ def prefix_of(cond: Value) -> str | None:
 
 
 def tested(cond: Value) -> list[str]:
-    """The texts that a test of a checkpoint's name looks for."""
+    """The texts any of which in a checkpoint's name makes a test true, where no other test of the name does."""
+    if isinstance(cond, Op) and cond.op == "or":
+        return [text for part in cond.args for text in tested(part)]
+    if isinstance(cond, Op) and cond.op == "and":
+        sides = [tested(part) for part in cond.args]
+        named = [side for side in sides if side]
+        others = [part for part, side in zip(cond.args, sides, strict=True) if not side]
+        return named[0] if len(named) == 1 and not any(map(from_checkpoint, others)) else []
     found: list[str] = []
     for part in alternatives(cond):
         if isinstance(part, Call) and part.name in _NAME_TESTS and part.args and from_checkpoint(part.func):

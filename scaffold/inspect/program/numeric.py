@@ -134,7 +134,9 @@ def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
 
 
 def _default(symbol: Param | Conf) -> Value | None:
-    return symbol.default
+    # The one thing that every request brings, whatever stands behind its absence.
+    is_text = isinstance(symbol, Param) and symbol.root == "prompt" and symbol.key in ("", "prompt")
+    return None if is_text else symbol.default
 
 
 def _engine_default(symbol: Param | Conf) -> Value | None:

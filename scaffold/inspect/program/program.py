@@ -47,8 +47,11 @@ class Program(Requests):
         *,
         with_media: bool = False,
         with_everything: bool = False,
+        key: str | None = None,
     ) -> None:
         super().__init__(source)
+        # A class with one name needs no file that tells it which it is.
+        self.model_name = key if len(target.registry_keys) > 1 else None
         self.with_media = with_media or with_everything
         self.with_everything = with_everything
         self.target = target

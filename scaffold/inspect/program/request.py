@@ -18,6 +18,9 @@ BATCH_MODULE = "vllm_omni.diffusion.worker.request_batch"
 class Requests(Calls):
     """Makes requests and engine options from the annotations of the pipeline's parameters."""
 
+    sampling_class: ClassInfo | None = None
+    """The class of the request's sampling parameters."""
+
     def annotated_class(self, annotation: ast.expr | None, module: ModuleInfo) -> ClassInfo | None:
         """The class of the source that an annotation names, inside unions and lists too."""
         if annotation is None:
@@ -87,6 +90,7 @@ class Requests(Calls):
             inner = self.annotated_class(annotated[1], annotated[0].module) if annotated else None
             if name == SAMPLING_FIELD and inner is not None:
                 obj.attrs[name] = Obj(inner, root="sampling_params", ready=True, at=at)
+                self.sampling_class = inner
             elif name == "requests" and inner is not None:
                 obj.attrs[name] = Seq("list", [self._request(inner, at)], at=at)
             elif name == "prompts":

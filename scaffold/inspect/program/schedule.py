@@ -25,8 +25,16 @@ from scaffold.inspect.program.values import (
 )
 
 STEPS_KEY = "num_inference_steps"
+REQUEST_ROOTS = frozenset(("sampling_params", "extra_args", "request", "prompt"))
 _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "reversed", "list", "tensor", "as_tensor", "from_numpy", "array"))
+_KEEPING = frozenset(("flip", "sort", "unsqueeze", "squeeze", "flatten", "view", "astype", "copy", "round"))
+"""Methods whose result has as many entries."""
 SCHEDULE_ATTRIBUTES = ("timesteps", "sigmas")
+
+
+def is_asked_for(value: Value) -> bool:
+    """Whether a value is the number of steps that a request asks for, and no setting of the same name."""
+    return isinstance(value, Param) and value.key.rpartition(".")[2] == STEPS_KEY and value.root in REQUEST_ROOTS
 
 
 @dataclass
@@ -59,7 +67,7 @@ class Counter:
         if isinstance(value, Const):
             return Linear(0, value.value, (value.at,)) if type(value.value) is int else None
         if isinstance(value, Param):
-            if value.key == STEPS_KEY:
+            if is_asked_for(value):
                 return Linear(1, 0, (value.at,))
             known = default_of(value)
             return Linear(0, known, (value.at,)) if type(known) is int else None
@@ -168,7 +176,7 @@ class Counter:
             return None
         if name in ("new_zeros", "zeros", "ones") and value.args:
             return self.scalar(value.args[0], depth + 1)
-        if isinstance(value.func, Attr) and name in ("flip", "sort", "unsqueeze", "squeeze", "flatten", "view"):
+        if isinstance(value.func, Attr) and name in _KEEPING:
             return self.length(value.func.base, depth + 1)
         for argument in value.args[:1]:
             # An elementwise function keeps the length.

@@ -1,12 +1,10 @@
-"""Execution of statements: branches that cannot be decided are both followed and merged."""
+"""Execution of statements."""
 
 from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.program.algebra import join
-from scaffold.inspect.program.comprehensions import Comprehensions
-from scaffold.inspect.program.conditions import absent_param, rests_on_options
+from scaffold.inspect.program.branches import Branches, Env, replace_env
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.inspect.program.trace import Skip
@@ -19,15 +17,12 @@ from scaffold.inspect.program.values import (
     Elem,
     External,
     Func,
-    Param,
     Seq,
     Value,
 )
 
-Env = dict[str, Value]
 
-
-class Statements(Comprehensions):
+class Statements(Branches):
     """One method for each kind of statement; each tells whether execution goes on behind it."""
 
     def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:
@@ -144,61 +139,6 @@ class Statements(Comprehensions):
             calls = len(self.trace.calls) - (self.branch_marks[-1] if self.branch_marks else 0)
             self.trace.skips.append(Skip(tuple(self.conditions), self.at(node, frame), calls))
 
-    def _run_If(self, node: ast.If, frame: Frame) -> bool:
-        cond = self.evaluate(node.test, frame)
-        truth = self.decide(cond)
-        if truth is not None and _raises(node.body if truth else node.orelse):
-            if self.constructing or rests_on_options(cond):
-                # No engine runs with options and files that its pipeline refuses.
-                truth = not truth
-        if truth is not None:
-            param = absent_param(cond)
-            kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
-            alive = self.run_filling(param, *((node.body, node.orelse) if truth else (node.orelse, node.body)), frame)
-            for name in kept:
-                value = frame.env.get(name)
-                if param is not None and value is not None and value is not param:
-                    # A default put in place of an absent value is that value's default.
-                    frame.env[name] = Param(param.root, param.key, value, at=value.at or param.at)
-            return alive
-        self.note_test(cond, node, frame)
-        before = dict(frame.env)
-        exits = _exits(frame)
-        alive_then = self._branch(node.body, cond, True, frame)
-        after_then = dict(frame.env)
-        replace_env(frame.env, before)
-        alive_else = self._branch(node.orelse, cond, False, frame)
-        if alive_then and alive_else:
-            replace_env(frame.env, self._merge([after_then, frame.env], cond))
-        elif alive_then:
-            replace_env(frame.env, after_then)
-        if alive_then is not alive_else:
-            # What follows in this block runs only where the branch that left was not taken.
-            self.conditions.append((cond, alive_then))
-            if _exits(frame) > exits:
-                # The turn may be over: what it puts into a list from here on may not be there.
-                self.depth += 1
-        return alive_then or alive_else
-
-    def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
-        self.conditions.append((cond, polarity))
-        self.branch_marks.append(len(self.trace.calls))
-        self.depth += 1
-        try:
-            return self.run_block(body, frame)
-        finally:
-            self.depth -= 1
-            self.branch_marks.pop()
-            self.conditions.pop()
-
-    @staticmethod
-    def _merge(envs: list[Env], cond: Value | None = None) -> Env:
-        merged: Env = {}
-        for name in dict.fromkeys(n for env in envs for n in env):
-            values = [env[name] for env in envs if name in env]
-            merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
-        return merged
-
     def _run_With(self, node: ast.With, frame: Frame) -> bool:
         for item in node.items:
             value = self.evaluate(item.context_expr, frame)
@@ -263,23 +203,6 @@ class _Chain(dict[str, Value]):
 
     def __getitem__(self, key: str) -> Value:
         return self._inner[key] if key in self._inner else self._outer[key]
-
-
-def replace_env(env: Env, other: Env) -> None:
-    """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
-    if env is not other:
-        values = dict(other)
-        env.clear()
-        env.update(values)
-
-
-def _exits(frame: Frame) -> int:
-    """How often the turn of the innermost loop has been left early."""
-    return len(frame.loops[-1].continues) + len(frame.loops[-1].breaks) if frame.loops else 0
-
-
-def _raises(body: list[ast.stmt]) -> bool:
-    return bool(body) and isinstance(body[-1], ast.Raise)
 
 
 def _is_carried(value: Value) -> bool:

@@ -35,7 +35,9 @@ SHAPE_METHODS = frozenset(
         "unbind",
     ]
 )
-_JOINS = frozenset(("cat", "stack", "concat", "concatenate"))
+_SCALARS = frozenset(("atan", "arctan", "log", "log2", "exp"))
+"""Functions under which a time is still the time of its turn."""
+JOINS = frozenset(("cat", "stack", "concat", "concatenate"))
 
 
 def is_entry(value: Value, loop: int) -> bool:
@@ -67,13 +69,16 @@ def is_sample(value: Value, variable: Value) -> bool:
                 node = inner
             elif isinstance(node, Call) and node.name == "scale_model_input" and node.args:
                 node = node.args[0]
-            elif isinstance(node, Call) and node.name in _JOINS and node.args:
-                parts = node.args[0].parts() or [node.args[0]]
+            elif isinstance(node, Call) and node.name in JOINS and node.args:
+                joined = _repeated(node.args[0])
+                parts = joined.parts() or [joined]
                 if any(is_sample(p, variable) for p in parts[:4]):
                     return True
                 break
             elif isinstance(node, Item):
                 node = node.base
+            elif isinstance(node, Seq) and len(node.items) == 1:
+                node = node.items[0]
             elif isinstance(node, Op) and node.op in ("*", "/") and len(node.args) == 2:
                 if node.op == "*" and is_sample(node.args[1], variable):
                     return True
@@ -83,6 +88,13 @@ def is_sample(value: Value, variable: Value) -> bool:
             else:
                 break
     return False
+
+
+def _repeated(value: Value) -> Value:
+    """The list in ``[x] * count``."""
+    if isinstance(value, Op) and value.op == "*":
+        return next((a for a in value.args if isinstance(a, Seq)), value)
+    return value
 
 
 def is_turn(value: Value, loop: int) -> bool:
@@ -96,6 +108,11 @@ def is_turn(value: Value, loop: int) -> bool:
                 return True
             if isinstance(node, Call) and isinstance(node.func, Attr) and node.name in SHAPE_METHODS:
                 node = node.func.base
+            elif isinstance(node, Call) and node.name in _SCALARS:
+                inner_call = node.func.base if isinstance(node.func, Attr) else node.args[0] if node.args else None
+                if inner_call is None:
+                    break
+                node = inner_call
             elif isinstance(node, Call) and node.args and node.name in ("tensor", "full", "full_like", "as_tensor"):
                 filled = node.kwargs.get("fill_value", node.args[-1])
                 node = filled if node.name.startswith("full") else node.args[0]

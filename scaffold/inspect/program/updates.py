@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.trace import LoopRecord
-from scaffold.inspect.program.turns import SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
+from scaffold.inspect.program.turns import JOINS, SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -95,12 +95,21 @@ def unwrap(value: Value) -> Value:
             if len(kept) != 1:
                 break
             value = kept[0]
+        elif isinstance(value, Call) and value.name in JOINS and (stepped := _stepped_part(value)) is not None:
+            value = stepped
         elif isinstance(value, Choice):
             calls = [unwrap(o) for o in value.options]
             value = next((c for c in calls if isinstance(c, Call | Op)), value.options[0])
         else:
             break
     return value
+
+
+def _stepped_part(joined: Call) -> Value | None:
+    """The one part of a joined tensor that a step made; the others, as a conditioning frame, stay what they were."""
+    parts = [unwrap(p) for p in (joined.args[0].parts() if joined.args else [])[:4]]
+    steps = [p for p in parts if isinstance(p, Call) and p.name == STEP_METHOD]
+    return steps[0] if len(steps) == 1 else None
 
 
 def through_model(value: Value, variable: Carried) -> bool:

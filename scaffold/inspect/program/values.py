@@ -143,12 +143,13 @@ class Seq(Value):
 
 @dataclass(eq=False)
 class Map(Value):
-    """A dictionary; ``maybe`` are keys that a condition may have left out."""
+    """A dictionary; ``maybe`` are keys that a condition may have left out, ``unkeyed`` what other keys hold."""
 
     items: dict[Any, Value]
     exact: bool = True
     depth: int = 0
     maybe: set[Any] = field(default_factory=set)
+    unkeyed: list[Value] = field(default_factory=list)
 
     def parts(self) -> list[Value]:
         return list(self.items.values())

@@ -24,7 +24,7 @@ def refusal(program: Program) -> Refusal | None:
         return None
     if loop.step is None and loop.renoised is not None and not _leads_on(loop):
         return Refusal(REASON, [loop.renoised.at, loop.loop.at])
-    if loop.step is not None and (flag := _stochastic(loop.step)) is not None:
+    if loop.step is not None and (flag := _stochastic(program, loop.step)) is not None:
         return Refusal(REASON, [loop.step.at, flag.at])
     return None
 
@@ -38,14 +38,17 @@ def _leads_on(loop: Denoising) -> bool:
     return any(is_difference(part, loop.number) for part in parts)
 
 
-def _stochastic(step: Call) -> Value | None:
+def _stochastic(program: Program, step: Call) -> Value | None:
     """A scheduler that is always constructed to renoise."""
     receiver: Value | None = None
     if isinstance(step.func, Attr):
         receiver = step.func.base
     elif isinstance(step.func, Func):
         receiver = step.func.bound
-    held = [o for o in (options(receiver) if receiver is not None else []) if isinstance(o, Obj | Call)]
+    name = program.attribute_of(receiver) if receiver is not None else None
+    whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
+    # A step that is followed names one of the objects that its attribute may hold.
+    held = [o for o in (options(whole) if whole is not None else []) if isinstance(o, Obj | Call)]
     flags = [o.kwargs.get("stochastic_sampling") for o in held]
     on = [f for f in flags if isinstance(f, Const) and f.value is True]
     return on[0] if on and len(on) == len(flags) else None

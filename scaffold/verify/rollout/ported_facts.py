@@ -7,7 +7,7 @@ from typing import Any
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.rollout.facts import NotEstablishedError
 
-# Pixels of one of the image's four parts a side: every autoencoder and patch size so far divides them.
+# Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
 PIXELS = 16
 FRAMES = 5
 

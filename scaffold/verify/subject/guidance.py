@@ -64,9 +64,7 @@ def guidance(subject: Any) -> Guidance:
 
 def _defaults(subject: Any, names: dict[str, str]) -> dict[str, Any]:
     """The recipe's values: what upstream sees when a request gives none."""
-    from scaffold.verify.subject.rollout import RolloutDriver
-
-    seen = RolloutDriver(subject).roll_out().extra_args
+    seen = subject.passed_on()
     missing = [name for name in names.values() if name not in seen]
     if missing:
         raise NotDrivableError(

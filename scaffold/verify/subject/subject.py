@@ -90,7 +90,7 @@ class Subject:
         return set()
 
     def may_lack(self, target: str) -> bool:
-        """Whether a LoRA target names a layer that only other configurations of the module have."""
+        """Whether a LoRA target or a prefix names a layer that only other configurations of the module have."""
         return False
 
     def declared(self, name: str) -> list[str]:
@@ -247,6 +247,17 @@ class Subject:
         """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""
         timesteps = self.scheduler(settings).timesteps.clone()
         return self.latents(batch, len(timesteps) + 1, seed), timesteps.repeat(batch, 1)
+
+    def passed_on(self) -> dict[str, Any]:
+        """``extra_args`` as upstream sees them of a request that gives none.
+
+        Raises:
+            NotDrivableError: the rollout adapter cannot be driven.
+        """
+        from scaffold.verify.subject.rollout import RolloutDriver
+
+        seen: dict[str, Any] = RolloutDriver(self).roll_out().extra_args
+        return seen
 
     @staticmethod
     def velocity(module: Any, inputs: dict[str, Any]) -> Tensor:

@@ -54,16 +54,17 @@ class Bench:
         self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"])
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
-            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"))
+            fit = None if checkpoint is None else checkpoint.fit
+            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit)
             self.prompts = _prompt_form(task, self.engine.pipeline)
             if checkpoint is not None:
                 self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)
         column = task.facts["prompt"]["column"]
         self.training = Training.load(self.adapters, task.checkpoint, dtype, column, self.recipe)
-        # The checkpoint's own tokens may be smaller than those that the spec was made for.
-        unit = self.training.pixels_per_token or unit
-        self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
-        self.unit = unit
+        if not ported:
+            # The checkpoint's own tokens may be smaller than those that the spec was made for.
+            unit = self.training.pixels_per_token or unit
+            self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
         self.patched += sizes.allow(
             self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)]

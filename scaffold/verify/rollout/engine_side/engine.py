@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import socket
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_traj
 from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
 
 TINY = 5_000_000  # parameters
+TRIALS = 5  # of loading a checkpoint that is fitted
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
 
 
@@ -27,6 +29,7 @@ class Engine:
     Args:
         registered: the pipeline's key in the engine's registry; with it the engine also reads the checkpoint's
             configuration files and prepares each request, as its entry points do.
+        fit: changes a checkpoint of which the pipeline cannot be built, and says whether it did.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Engine:
         dtype: torch.dtype,
         transport: Transport,
         registered: str | None = None,
+        fit: Callable[[Exception], bool] | None = None,
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
@@ -50,6 +54,7 @@ class Engine:
         self.media: tuple[str, ...] = ()
         self.prepare: Any = None
         self._registered = registered
+        self._fit = fit
         worker_class: Any = transport.worker_class()
         with contextlib.ExitStack() as stack:
             # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
@@ -66,11 +71,17 @@ class Engine:
 
     def load(self) -> None:
         """Build the pipeline and load its checkpoint, again if it was loaded before."""
-        if self._registered is not None:
-            self.config.enrich_config()
         # Loading again, the worker frees memory of an accelerator, of which there is none.
         with mock.patch("torch.accelerator.empty_cache", create=True):
-            self.worker.re_init_pipeline({"pipeline_class": self._path})
+            for trial in range(TRIALS):
+                if self._registered is not None:
+                    self.config.enrich_config()
+                try:
+                    self.worker.re_init_pipeline({"pipeline_class": self._path})
+                    break
+                except Exception as error:
+                    if self._fit is None or trial + 1 == TRIALS or not self._fit(error):
+                        raise
         dtype, autoencoder = self.config.dtype, getattr(self.pipeline, "vae", None)
         if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
             # Convolutions in half precision take minutes on a CPU. A tiny one stays: some pipelines take its dtype.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import inspect
 import pkgutil
 import sys
 import types
@@ -32,21 +33,24 @@ def match(adapters: Adapters, dtype: str) -> list[str]:
     """Apply what a run in ``dtype`` needs; returns the modules changed.
 
     float32: a literal ``torch.bfloat16`` means float32 in the model and in the package, for both round around
-    attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs.
+    attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs or opens it
+    under the name of another device.
     """
     _import_all(adapters.upstream_package)
     if dtype == "float32":
         packages = [adapters.upstream_package, *adapters.packages]
         return list(_replace(packages, "torch.bfloat16", _without_bfloat16()))
+    _let_cpus_through(adapters.upstream_package)
     return list(_replace([adapters.upstream_package], "torch.autocast", _with_autocast(), _asks_the_device))
 
 
 @contextlib.contextmanager
 def exact(adapters: Adapters) -> Iterator[None]:
-    """Make a literal ``torch.bfloat16`` mean float32 in the package, inside the block only."""
+    """Make a literal ``torch.bfloat16`` mean float32 in the package, and autocast nothing, inside the block only."""
     import torch
 
-    changed = _replace(adapters.packages, "torch.bfloat16", _without_bfloat16())
+    stand_in = TorchWith(bfloat16=torch.float32, autocast=lambda *_, **__: contextlib.nullcontext())
+    changed = _replace(adapters.packages, "torch.", stand_in, _is_inexact)
     try:
         yield
     finally:
@@ -65,10 +69,33 @@ def _with_autocast() -> TorchWith:
 
     original: Callable[..., Any] = torch.autocast
 
-    def autocast(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **{**kwargs, "enabled": True})
+    def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        return original("cpu" if device_type == "cuda" else device_type, *args, **{**kwargs, "enabled": True})
 
     return TorchWith(autocast=autocast)
+
+
+def _let_cpus_through(package: str) -> None:
+    """In functions that open autocast, let a literal device ``cuda`` mean a CPU: they ask for it before they do."""
+    for module in loaded_modules([package]):
+        classes = [value for value in vars(module).values() if inspect.isclass(value)]
+        for owner in (module, *classes):
+            if (owner if owner is module else sys.modules.get(owner.__module__)) is not module:
+                continue
+            for value in list(vars(owner).values()):
+                function = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
+                if isinstance(function, types.FunctionType) and "autocast" in function.__code__.co_names:
+                    function.__code__ = function.__code__.replace(co_consts=_on_a_cpu(function.__code__.co_consts))
+
+
+def _on_a_cpu(constant: Any) -> Any:
+    if isinstance(constant, tuple | frozenset):
+        return type(constant)(_on_a_cpu(item) for item in constant)
+    return "cpu" if constant == "cuda" else constant
+
+
+def _is_inexact(source: str) -> bool:
+    return "torch.bfloat16" in source or "torch.autocast" in source
 
 
 def _asks_the_device(source: str) -> bool:

@@ -91,6 +91,14 @@ class PortedSubject(Subject):
         self.training.set_timesteps(scheduler, settings, "cpu", **size)
         return scheduler
 
+    def passed_on(self) -> dict[str, Any]:
+        """Nothing that a contract could vary.
+
+        Raises:
+            NotDrivableError: always: recorded calls are those of one guidance, and training refuses another.
+        """
+        raise NotDrivableError("recorded calls have one guidance")
+
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""
         from scaffold.verify.contracts import batch_equals_singles
@@ -154,10 +162,13 @@ class PortedSubject(Subject):
         return rows
 
     def may_lack(self, target: str) -> bool:
-        """The ported text serves several configurations: whether it sets a layer of that name in some of them."""
-        name = target.rpartition(".")[2]
+        """The ported text serves several configurations: whether it sets layers of those names in some of them."""
+        names = [name for name in target.split(".") if not name.isdigit()]
         text = (self.folder / f"{self.spec['names']['model']}_denoiser.py").read_text(encoding="utf-8")
-        return name.isidentifier() and f"self.{name} = " in text
+        numbered = "nn.Sequential(" if target.rpartition(".")[2].isdigit() else ""
+        return all(name.isidentifier() and f"self.{name} = " in text for name in names) and (
+            f"self.{names[-1]} = {numbered}" in text if names else False
+        )
 
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
         """Those of some parameters that no recorded call leads to: large changes of them change no velocity."""

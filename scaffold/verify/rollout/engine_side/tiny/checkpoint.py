@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from scaffold.verify.rollout.engine_side.sources import Adapters
-from scaffold.verify.rollout.engine_side.tiny.components import Components
+from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 
+_CHANNELS = ("out_channels", "in_channels", "out_dim", "in_dim", "latent_channels", "latent_dim")
 _SUBFOLDER = re.compile(r"""subfolder=["'](\w+)["']""")
 
 
@@ -41,15 +42,17 @@ class Growing:
     def write_denoiser(self) -> None:
         """Write the denoiser's configuration and weights; its channels are those of the latents."""
         settings = self.module.write(self.folder, self.given, self.dtype)
-        named = (settings.get(name) for name in ("out_channels", "in_channels", "out_dim", "in_dim"))
+        named = (settings.get(name) for name in _CHANNELS)
         self.components.channels = next((value for value in named if isinstance(value, int)), None)
 
     def fit(self, error: Exception) -> bool:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
+        if hold_places(self.folder, error) or self.components.fit(error):
+            return True
         if self.module.fit(error, self.components.channels):
             self.write_denoiser()
             return True
-        return self.components.fit(error)
+        return False
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ import torch
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk
 
-MOST_STATES = 64
+MOST_STATES, WIDEST = 64, 4096
+EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 TOKENIZER = "tokenizer.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
@@ -65,17 +66,19 @@ class Components:
         self.written: dict[Path, str] = {}
 
     def fit(self, error: Exception) -> bool:
-        """Make encoders of as many layers as a pipeline wants hidden states, where that is what failed.
+        """Make encoders as wide, or of as many layers, as a pipeline wants hidden states, where that is what failed.
 
         Returns:
             Whether anything was changed: encoders that were written are gone, and are written anew when asked for.
         """
-        sizes = re.search(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", str(error))
-        states = self.scale.layers + 1  # those between the layers, and the first
-        wanted = {int(size) for size in sizes.groups()} - {states} if sizes and str(states) in sizes.groups() else set()
-        if len(wanted) != 1 or not 1 < max(wanted) <= MOST_STATES:
+        layers, width = self.scale.layers + 1, self.scale.hidden  # states between the layers, and the first
+        states, wide = _wanted(error, layers), _wanted(error, width)
+        if states is not None and 1 < states <= MOST_STATES:
+            self.scale = replace(self.scale, layers=states - 1)
+        elif wide is not None and 1 < wide <= WIDEST:
+            self.scale = replace(self.scale, hidden=wide)
+        else:
             return False
-        self.scale = replace(self.scale, layers=wanted.pop() - 1)
         for folder in [folder for folder, kind in self.written.items() if kind == "encoder"]:
             shutil.rmtree(folder)
             del self.written[folder]
@@ -99,7 +102,7 @@ class Components:
             folder = self._place(path, kwargs.get("subfolder"))
             if folder is None:
                 return original(cls, path, *args, **kwargs)
-            if not (folder / file).is_file():
+            if not _is_there(folder / file):
                 self._write(cls, folder)
             if file == TOKENIZER and "ProcessorMixin" not in _kinds(cls):
                 # Classes of tokenizers build their own from a vocabulary; this one brings all that it does.
@@ -196,6 +199,49 @@ def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(found.get(name), dict):
             found[name] = {SECTIONS: [1, 1, 1], **found[name]}
     return found
+
+
+# How torch says that a size is another than a layer has: an operation, a linear layer, a norm.
+_MISMATCHES = (
+    r"tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+    r"shapes cannot be multiplied \(\d+x(?P<a>\d+) and (?P<b>\d+)x",
+    r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
+)
+
+
+def _wanted(error: Exception, size: int) -> int | None:
+    """The size that an operation wants in place of the given one; None where the error is about none or another."""
+    for pattern in _MISMATCHES:
+        found = re.search(pattern, str(error))
+        pair = {int(value) for value in found.groups()} if found else set()
+        if size in pair and len(pair) == 2:
+            return (pair - {size}).pop()
+    return None
+
+
+def hold_places(folder: Path, error: Exception) -> bool:
+    """Put empty files where a pipeline misses some below ``folder``: it looks for them before it loads any.
+
+    Returns:
+        Whether any was put there.
+    """
+    found = False
+    for name in re.findall(rf"{re.escape(str(folder))}/[\w./-]+", str(error)) if _is_about_files(error) else ():
+        path = Path(name.rstrip("."))
+        if path.suffix and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(EMPTY if path.suffix == ".json" else "", encoding="utf-8")
+            found = True
+    return found
+
+
+def _is_about_files(error: Exception) -> bool:
+    return isinstance(error, OSError) or "FileNotFoundError" in str(error)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file has content: an empty one holds its place."""
+    return path.is_file() and path.stat().st_size > len(EMPTY)
 
 
 def _kinds(cls: Any) -> set[str]:

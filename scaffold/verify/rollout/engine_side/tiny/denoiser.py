@@ -8,14 +8,18 @@ import inspect
 import json
 import re
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, randomised
+from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
+from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, hold_places, randomised
+from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, shrunk
 
+LARGEST = 30_000_000  # parameters of a tiny denoiser
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
@@ -34,19 +38,27 @@ class PortedModule:
         self.entry: Any = getattr(denoiser, facts["entry"])
         self.build: Any = denoiser.build_denoiser
         self.fitted: dict[str, Any] = {}
+        self.class_name: str = self.entry.__name__
 
     def fit(self, error: Exception, channels: int | None) -> bool:
-        """Switch on a part of the denoiser that a pipeline uses and the constructor's defaults leave out.
+        """Give the class's name that a pipeline wants, or switch a part of the denoiser on or off.
 
-        The constructor says under which condition it makes the part: a flag, or a width that is not nothing.
+        A part that the pipeline uses and the defaults leave out: the constructor says under which condition it makes
+        it, a flag, or a width that is not nothing. A part that fails: under which flag it runs, see ``flags``.
 
         Returns:
             Whether a setting was changed.
         """
+        named = re.search(r"_class_name\W+(\w+)", str(error))
+        if named is not None and self.class_name in str(error) and named[1] != self.class_name:
+            self.class_name = named[1]
+            return True
         missing = re.search(rf"'{self.entry.__name__}' object has no attribute '(\w+)'", str(error))
+        defaults = taken_by(self.entry)
         if missing is None:
-            return False
-        defaults = {n: p.default for n, p in inspect.signature(self.entry.__init__).parameters.items()}
+            turned = other_branch(error, {name: value for name, value in defaults.items() if name not in self.fitted})
+            self.fitted |= turned
+            return bool(turned)
         found: dict[str, Any] = {}
         for name in _conditions(self.entry, missing[1]) & defaults.keys() - self.fitted.keys():
             if defaults[name] is False:
@@ -56,43 +68,40 @@ class PortedModule:
         self.fitted |= found
         return bool(found)
 
-    def settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """A tiny configuration under the names of the constructor's arguments.
+    def settings(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+        """A tiny configuration: what the constructor takes, and what the builder asks of the configuration.
 
         Args:
+            folder: the checkpoint.
             given: values from ``scaffold.toml``, which stand as they are.
-
-        Raises:
-            NotGrownError: an argument has neither a default nor a value.
+            dtype: of the weights.
         """
-        found: dict[str, Any] = {}
-        for name, parameter in list(inspect.signature(self.entry.__init__).parameters.items())[1:]:
-            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or name in given:
-                continue
-            if parameter.default is not parameter.empty:
-                found[name] = parameter.default
-            else:
-                raise NotGrownError(f"{self.entry.__name__}({name}=…) has no default: [verify.denoiser] {name} = …")
+        config = partial(self.weights.EngineConfig, str(folder), dtype)
+        asked = asked_by(self.build, config, self.entry, partial(hold_places, folder))
+        found = {**taken_by(self.entry), **asked}
         # What is nothing by default is no setting of a configuration: the engine's own arguments are of that kind.
         stated = {name: value for name, value in found.items() if value not in (None, "") and _plain(value)}
+        stated = {name: value for name, value in stated.items() if name not in given}
         return {**shrunk(stated, DENOISER), **given}
 
     def write(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-        """Write configuration and weights where the package's loader looks for them; returns the configuration."""
+        """Write configuration and weights where the package's loader looks for them; returns what it is built of."""
         from safetensors.torch import save_file
 
-        settings = self.settings({**self.fitted, **given})
         (folder / "model_index.json").write_text(json.dumps({"_class_name": self.facts["pipeline"]}), encoding="utf-8")
         place = folder / "transformer"
         place.mkdir(parents=True, exist_ok=True)
-        named = {"_class_name": self.entry.__name__, **settings}
-        (place / "config.json").write_text(json.dumps(named), encoding="utf-8")
         try:
-            module, sources = self.build(self.weights.EngineConfig(str(folder), dtype))
+            settings = self._small_settings(folder, given, dtype)
+            with seen_by(self.entry) as seen:
+                module, sources = self.build(self.weights.EngineConfig(str(folder), dtype))
+        except NotGrownError:
+            raise
         except Exception as error:
             line = " ".join(str(error).split())[:300]
+            config = (place / "config.json").read_text(encoding="utf-8")
             raise NotGrownError(
-                f"{self.entry.__name__} cannot be built of {json.dumps(settings)}: {type(error).__name__}: {line};"
+                f"{self.entry.__name__} cannot be built of {config}: {type(error).__name__}: {line};"
                 " set values in [verify.denoiser] of scaffold.toml"
             ) from error
         randomised(module)
@@ -102,7 +111,30 @@ class PortedModule:
             {keys[name]: value.detach().to(dtype, copy=True).contiguous() for name, value in module.named_parameters()},
             (folder / subfolder if subfolder else folder) / WEIGHTS,
         )
-        return settings
+        return {**settings, **seen}
+
+    def _small_settings(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+        """Write the configuration; parts whose size no setting says are switched off, where a flag does that.
+
+        Raises:
+            NotGrownError: the module stays large.
+        """
+        while True:
+            settings = self.settings(folder, {**self.fitted, **given}, dtype)
+            named = {"_class_name": self.class_name, **settings}
+            (folder / "transformer" / "config.json").write_text(json.dumps(named), encoding="utf-8")
+            with self.weights.parameters_on_meta():
+                module, _ = self.build(self.weights.EngineConfig(str(folder), dtype))
+            total = _count(module)
+            if total <= LARGEST:
+                return settings
+            most = next((name for name, child in module.named_children() if _count(child) > total / 2), "")
+            flags = [name for name in _conditions(self.entry, most) if settings.get(name) is True and name not in given]
+            if not flags:
+                raise NotGrownError(
+                    f"{self.entry.__name__} has {total:,} parameters, whose sizes are constants of its source"
+                )
+            self.fitted |= dict.fromkeys(flags, False)
 
     def _keys(self, module: Any, sources: Any) -> dict[str, str]:
         """A key for each parameter that the loader takes to it."""
@@ -130,6 +162,10 @@ class PortedModule:
         except Exception:
             return set()
         return set(checkpoint.keys)
+
+
+def _count(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _plain(value: Any) -> bool:

@@ -13,7 +13,7 @@ _CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"
     "{% else %}{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
-    "{% elif part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% endif %}{% endfor %}{% endif %}"
+    "{% elif part['type'] == 'image' %}IMAGE{% endif %}{% endfor %}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -24,6 +24,17 @@ def special_tokens(sources: Iterable[str]) -> list[str]:
     for source in sources:
         found |= dict.fromkeys(_SPECIAL.findall(source))
     return list(found)
+
+
+def image_text(names: Iterable[str]) -> str:
+    """What stands for an image in a chat: the image's token, between a begin and an end where tokens are named so."""
+    known = list(names)
+    image = next((name for name in known if "image" in name and not re.search(r"start|end|^</", name)), "")
+    for name in known:
+        end = name.replace("start", "end")
+        if image and "start" in name and name != "<|im_start|>" and end in known:
+            return f"{name}{image}{end}"
+    return image
 
 
 def tokenizer(special: Iterable[str]) -> Any:
@@ -44,5 +55,5 @@ def tokenizer(special: Iterable[str]) -> Any:
         model_max_length=1024,
         additional_special_tokens=names,
     )
-    made.chat_template = _CHAT
+    made.chat_template = _CHAT.replace("IMAGE", image_text(names))
     return made

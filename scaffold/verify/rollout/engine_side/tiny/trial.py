@@ -12,13 +12,14 @@ from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.tiny.checkpoint import Growing
 from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
 
-TRIALS = 5
+TRIALS = 8
+LARGEST = 256  # pixels a side
 
 
 def first_request(
     engine: Engine, checkpoint: Growing, recipe: Recipe, facts: dict[str, Any], prompts: PromptForm
 ) -> Recipe:
-    """Send requests until one goes through: bare, then with what the pipeline takes beside a prompt.
+    """Send requests until one goes through: bare, then with what the pipeline takes beside a prompt, then larger.
 
     Args:
         engine: its ``media`` are set where a request needs them.
@@ -28,16 +29,17 @@ def first_request(
         prompts: make the ids of a text.
 
     Returns:
-        The recipe with the frames of a video and what ``scaffold.toml`` gives.
+        The recipe with the frames of a video, what ``scaffold.toml`` gives, and the size that went through.
 
     Raises:
         NotGrownError: none goes through; the text has the last reason.
     """
-    recipe = replace(recipe, **{"num_frames": facts["frames"], **facts["given"]["request"]})
-    sampling = {**recipe.sampling(7), "num_inference_steps": 2}
+    given = facts["given"]["request"]
+    recipe = replace(recipe, **{"num_frames": facts["frames"], **given})
     ids, kinds = prompts.chat(TEXTS[0]), facts["media"]
     for _ in range(TRIALS):
         errors: list[Exception] = []
+        sampling = {**recipe.sampling(7), "num_inference_steps": 2}
         for brought in dict.fromkeys([(), tuple(kinds)]):
             engine.media = brought
             try:
@@ -45,9 +47,12 @@ def first_request(
                 return recipe
             except Exception as error:
                 errors.append(error)
-        if not checkpoint.fit(errors[-1]):
+        if checkpoint.fit(errors[-1]):
+            engine.load()
+        elif not given.keys() & {"height", "width"} and recipe.height < LARGEST:
+            recipe = replace(recipe, height=2 * recipe.height, width=2 * recipe.width)
+        else:
             break
-        engine.load()
     for earlier in errors[:-1]:
         traceback.print_exception(earlier)
     told = [" ".join(f"{type(found).__name__}: {found}".split())[:300] for found in errors]

@@ -1,0 +1,169 @@
+"""What a loader does to a checkpoint's key beside prefixes and parts: whole names, endings, pieces put together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.name_tests import WEIGHTS, alternatives, from_checkpoint, prefix_of
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.trace import CallRecord, Conditions, StringEdit
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Carried,
+    Choice,
+    Const,
+    Elem,
+    Func,
+    Item,
+    Map,
+    Op,
+    Param,
+    Seq,
+    Slice,
+    Value,
+)
+from scaffold.inspect.weight_sources import text_of
+
+Rename = tuple[str, str, Evidence | None]
+_PIECES = frozenset(["split", "rsplit", "partition", "rpartition", "findall", "join"])
+"""Methods of a string that take it apart, or make it of many."""
+_MATCHES = frozenset(["match", "fullmatch", "search", "group", "groups", "groupby"])
+_LOGS = ("debug", "info", "warning", "error", "exception", "critical", "log", "print")
+
+
+def is_key(value: Value) -> bool:
+    """Whether a value is a checkpoint's key, perhaps with its beginning or parts of it replaced; no piece of one."""
+    return any(isinstance(node, Param) and node.root == WEIGHTS for node in _made_from(value))
+
+
+def _is_piece(value: Value) -> bool:
+    return any(isinstance(node, Call) and _cuts(node) and from_checkpoint(node) for node in _made_from(value))
+
+
+def _cuts(node: Call) -> bool:
+    return node.name in _MATCHES or (node.name in _PIECES and isinstance(node.func, Attr))
+
+
+def _made_from(value: Value) -> Iterator[Value]:
+    """Yield a text and the texts that it was made from by edits; a call that takes a text apart is not entered."""
+    pending, seen = [value], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, Choice | Op | Carried | Seq | Map):
+            pending += node.parts()
+        elif isinstance(node, Item | Attr):
+            pending.append(node.base)
+        elif isinstance(node, Elem):
+            pending.append(node.source)
+        elif isinstance(node, Call) and not _cuts(node):
+            pending += [node.func.base] if isinstance(node.func, Attr) else []
+            pending += node.args
+
+
+def ending(value: Op, conditions: Conditions) -> tuple[str, str] | None:
+    """``name[:-len(old)] + new`` under a test that the name ends with the old text."""
+    first, second = value.args
+    if not (isinstance(first, Item) and isinstance(first.key, Slice) and first.key.lower is None):
+        return None
+    cut, target = default_of(first.key.upper) if first.key.upper is not None else None, text_of(second)
+    if type(cut) is not int or cut >= 0 or target is None or not is_key(first.base):
+        return None
+    for cond, truth in conditions:
+        if truth and isinstance(cond, Call) and cond.name == "endswith" and cond.args and from_checkpoint(cond.func):
+            source = text_of(cond.args[0])
+            if source is not None and len(source) == -cut:
+                return source, target
+    return None
+
+
+def cut_of(value: Item) -> int | None:
+    """How many leading characters a slice drops."""
+    if not isinstance(value.key, Slice):
+        return 0
+    lower = default_of(value.key.lower) if value.key.lower is not None else 0
+    return lower if type(lower) is int and value.key.upper is None else None
+
+
+def known_prefixes(conditions: Conditions) -> list[str]:
+    """The prefixes that the name has here, by the innermost test."""
+    for cond, truth in reversed(conditions):
+        if isinstance(cond, Op) and cond.op == "not":
+            cond, truth = cond.args[0], not truth
+        if not truth:
+            continue
+        found = [t for c in alternatives(cond) if (t := prefix_of(c)) is not None]
+        if found:
+            return found
+    return []
+
+
+def cut_before(value: Value, conditions: Conditions) -> str:
+    """The beginning that was cut off a key before, as a test has it; empty where none was."""
+    size = cut_of(value) if isinstance(value, Item) else 0
+    if not size:
+        return ""
+    texts = [prefix for i in range(len(conditions)) for prefix in known_prefixes(conditions[: i + 1])]
+    return next((text for text in texts if len(text) == size), "")
+
+
+def whole_names(program: Program, calls: list[CallRecord]) -> Iterator[Rename]:
+    """Renames of whole keys: ``table.get(name, name)``, and ``if name == old: name = new``."""
+    functions: dict[int, Func] = {}
+    for record in calls:
+        if isinstance(record.func, Func):
+            functions.setdefault(id(record.func.node), record.func)
+        table = record.receiver
+        if (
+            record.method == "get"
+            and isinstance(table, Map)
+            and len(record.args) == 2
+            and all(map(is_key, record.args))
+        ):
+            for source, held in table.items.items():
+                target = text_of(held)
+                if isinstance(source, str) and target is not None:
+                    yield source, target, held.at
+    for func in functions.values():
+        if isinstance(func.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for source, target, line in _written_out(func.node):
+                yield source, target, Evidence(func.module.file, line)
+
+
+def _written_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str, int]]:
+    given = {a.arg for a in node.args.args}
+    loops = [n.target for n in ast.walk(node) if isinstance(n, ast.For) and isinstance(n.target, ast.Tuple)]
+    keys = given | {t.elts[0].id for t in loops if t.elts and isinstance(t.elts[0], ast.Name)}
+    for test in ast.walk(node):
+        if not (isinstance(test, ast.If) and isinstance(test.test, ast.Compare) and len(test.body) == 1):
+            continue
+        left, other = test.test.left, test.test.comparators[0]
+        if not (isinstance(left, ast.Name) and left.id in keys and isinstance(test.test.ops[0], ast.Eq)):
+            continue
+        done = test.body[0]
+        renamed = isinstance(done, ast.Assign) and isinstance(t := done.targets[0], ast.Name) and t.id == left.id
+        told = isinstance(done, ast.Return) and left.id in given
+        new = done.value if isinstance(done, ast.Assign | ast.Return) and (renamed or told) else None
+        if isinstance(other, ast.Constant) and isinstance(new, ast.Constant):
+            if isinstance(other.value, str) and isinstance(new.value, str) and other.value != new.value:
+                yield other.value, new.value, done.lineno
+
+
+def pieced_together(program: Program, edits: list[StringEdit], calls: list[CallRecord]) -> Evidence | None:
+    """Where a name is made of pieces that a key was taken apart into, messages left out."""
+    said = {id(a) for r in calls if (r.method or "").startswith(_LOGS) for a in r.args}
+    for edit in edits:
+        value = edit.value
+        if not (isinstance(value, Op) and value.op in ("+", "format")) or id(value) in said:
+            continue
+        texts = [part for part in value.args if isinstance(part, Const)]
+        if texts and any(not isinstance(part, Const) and _is_piece(part) for part in value.args):
+            return value.at
+    return None

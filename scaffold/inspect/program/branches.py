@@ -1,0 +1,105 @@
+"""Branches: where a condition is decided, one is followed, else both, and what they leave is merged."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.program.algebra import join
+from scaffold.inspect.program.comprehensions import Comprehensions
+from scaffold.inspect.program.conditions import absent_param, rests_on_options
+from scaffold.inspect.program.core import Frame
+from scaffold.inspect.program.values import Param, Value
+
+Env = dict[str, Value]
+
+
+class Branches(Comprehensions):
+    """Execution of ``if``; it tells whether execution goes on behind it."""
+
+    def _run_If(self, node: ast.If, frame: Frame) -> bool:
+        cond = self.evaluate(node.test, frame)
+        truth = self.decide(cond)
+        if truth is not None and _raises(node.body if truth else node.orelse):
+            if self.constructing or rests_on_options(cond) or self.demands(cond):
+                # No engine runs with options, files and inputs that its pipeline refuses.
+                truth = not truth
+        if truth is not None:
+            before, left = dict(frame.env) if self.with_media else {}, _left(frame)
+            alive = self._decided(node, cond, truth, frame)
+            if not alive and _left(frame) == left and self.demands(cond):
+                # Whatever way there is on this side, it ends in a refusal.
+                replace_env(frame.env, before)
+                alive = self._decided(node, cond, not truth, frame)
+            return alive
+        self.note_test(cond, node, frame)
+        before = dict(frame.env)
+        exits = _exits(frame)
+        alive_then = self._branch(node.body, cond, True, frame)
+        after_then = dict(frame.env)
+        replace_env(frame.env, before)
+        alive_else = self._branch(node.orelse, cond, False, frame)
+        if alive_then and alive_else:
+            replace_env(frame.env, self._merge([after_then, frame.env], cond))
+        elif alive_then:
+            replace_env(frame.env, after_then)
+        if alive_then is not alive_else:
+            # What follows in this block runs only where the branch that left was not taken.
+            self.conditions.append((cond, alive_then))
+            if _exits(frame) > exits:
+                # The turn may be over: what it puts into a list from here on may not be there.
+                self.depth += 1
+        return alive_then or alive_else
+
+    def _decided(self, node: ast.If, cond: Value, truth: bool, frame: Frame) -> bool:
+        param = absent_param(cond)
+        kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
+        alive = self.run_filling(param, *((node.body, node.orelse) if truth else (node.orelse, node.body)), frame)
+        for name in kept:
+            value = frame.env.get(name)
+            if param is not None and value is not None and value is not param:
+                # A default put in place of an absent value is that value's default.
+                frame.env[name] = Param(param.root, param.key, value, at=value.at or param.at)
+        return alive
+
+    def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
+        self.conditions.append((cond, polarity))
+        self.branch_marks.append(len(self.trace.calls))
+        self.depth += 1
+        self.branches.append((self.depth, cond, polarity))
+        try:
+            return self.run_block(body, frame)
+        finally:
+            self.branches.pop()
+            self.depth -= 1
+            self.branch_marks.pop()
+            self.conditions.pop()
+
+    @staticmethod
+    def _merge(envs: list[Env], cond: Value | None = None) -> Env:
+        merged: Env = {}
+        for name in dict.fromkeys(n for env in envs for n in env):
+            values = [env[name] for env in envs if name in env]
+            merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
+        return merged
+
+
+def replace_env(env: Env, other: Env) -> None:
+    """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
+    if env is not other:
+        values = dict(other)
+        env.clear()
+        env.update(values)
+
+
+def _exits(frame: Frame) -> int:
+    """How often the turn of the innermost loop has been left early."""
+    return len(frame.loops[-1].continues) + len(frame.loops[-1].breaks) if frame.loops else 0
+
+
+def _left(frame: Frame) -> tuple[int, int]:
+    """How often the function, and the turn of its innermost loop, have been left."""
+    return len(frame.returns), _exits(frame)
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Raise)
