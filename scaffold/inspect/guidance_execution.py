@@ -35,6 +35,8 @@ def _agreed(program: Program, loop: Denoising, found: list[Guidance]) -> Fact:
 
 def _groups(found: list[Guidance]) -> list[list[Guidance]]:
     """The combinations that feed one another, innermost first; alternatives stand in different groups."""
+    if len(found) < 2:
+        return [found] if found else []
     nodes = {id(g): {id(n) for n in combine_region(g.node)} for g in found}
     outer = [g for g in found if not any(id(g.node) in nodes[id(o)] for o in found if o is not g)]
     return [[g for g in found if g is o or id(g.node) in nodes[id(o)]] for o in outer]

@@ -8,11 +8,11 @@ from scaffold.inspect.cfg import answers as guidance_answers
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.negative_branch import needs_words
 from scaffold.inspect.negative_counterpart import find_counterpart
-from scaffold.inspect.negative_text import Forms, find_words
+from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Op, Param, Seq, Value
+from scaffold.inspect.program.values import Param, Value
 from scaffold.inspect.prompt import encode_calls
 from scaffold.inspect.prompt_template import fixed_words
 
@@ -31,6 +31,7 @@ def answers(program: Program) -> dict[str, Fact]:
     branches = guidance_answers(program).get("answers.cfg.branches")
     if branches is not None and branches.value == 1:
         facts["detail.negative.kind"] = Fact("none", branches.evidence, branches.confidence)
+        facts.pop("detail.negative.keys", None)
     elif guarded is not None:
         facts["detail.negative.kind"] = fact("empty", guarded)
     else:
@@ -59,7 +60,7 @@ def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | 
     """The keys that a negative prompt is read under, and the places where nothing at all is encoded without one."""
     for record in encode_calls(program):
         text = record.args[0] if record.args else next(iter(record.kwargs.values()), None)
-        params = [n for n in _spoken(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
+        params = [n for n in spoken_parts(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
         if text is None or not params or not all(_NEGATIVE.search(p.key) for p in params):
             continue
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
@@ -68,20 +69,6 @@ def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | 
         skipped = guarded and _default_text(text) in ("", None)
         return {"detail.negative.keys": fact(keys, places)}, places if skipped else None
     return {}, None
-
-
-def _spoken(text: Value | None) -> list[Value]:
-    """What a text is made of; how often it is repeated is not."""
-    found, stack, seen = [], [text] if text is not None else [], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        found.append(node)
-        repeated = [a for a in node.args if isinstance(a, Seq)] if isinstance(node, Op) and node.op == "*" else []
-        stack.extend(reversed(repeated or node.parts()))
-    return found
 
 
 def _default_text(text: Value) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.negative_text import Forms
+from scaffold.inspect.negative_text import Forms, other_words
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import is_none
 from scaffold.inspect.program.numeric import default_of
@@ -40,7 +40,7 @@ _OTHER = re.compile(r"mask|pos|rope|rotary|len")
 def find_counterpart(program: Program, forms: Forms) -> tuple[str, list[Evidence | None]] | None:
     """``empty``, ``zeros`` or ``special_tokens``, if everything that was made of the prompt agrees."""
     loop, denoiser = program.denoising, find_denoiser(program)
-    if loop is None or denoiser is None or not denoiser.record.bound:
+    if loop is None or denoiser is None or not denoiser.record.bound or other_words(program, forms):
         return None
     calls = [
         r

@@ -10,11 +10,11 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Call, Func, Param, Value
+from scaffold.inspect.program.values import Call, Func, Op, Param, Seq, Value
 from scaffold.inspect.prompt import is_tokenizer_call
 from scaffold.inspect.spoken_items import chat_words
 from scaffold.inspect.spoken_text import Spoken
-from scaffold.inspect.spoken_values import CHAT, NEGATIVE, PROMPT
+from scaffold.inspect.spoken_values import CHAT, NEGATIVE, PROMPT, is_negative
 
 _USER = ("prompt", "extra_args", "sampling_params", "request")
 _KINDS = {"": "empty_string", " ": "space"}
@@ -138,8 +138,34 @@ def _said(record: CallRecord, text: Value, spoken: Spoken) -> str | None:
     return chat_words(spoken.of(text)) if record.method == CHAT else spoken.text(text)
 
 
+def spoken_parts(text: Value | None) -> list[Value]:
+    """What a text is made of; how often it is repeated is not."""
+    found, stack, seen = [], [text] if text is not None else [], set[int]()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        found.append(node)
+        repeated = [a for a in node.args if isinstance(a, Seq)] if isinstance(node, Op) and node.op == "*" else []
+        stack.extend(reversed(repeated or node.parts()))
+    return found
+
+
 def _is_of_user(text: Value) -> bool:
-    return any(isinstance(n, Param) and n.root in _USER for n in walk(text))
+    return any(isinstance(n, Param) and n.root in _USER for n in spoken_parts(text))
+
+
+def other_words(program: Program, forms: Forms) -> bool:
+    """Whether words may be encoded that are none of the request's, whatever they are."""
+    for record in program.trace.calls:
+        text = _text_of(record)
+        if text is None or not any(forms.reached(record, spoken) for spoken in forms.silent):
+            continue
+        given = [n for n in spoken_parts(text) if isinstance(n, Param) and n.root in _USER]
+        if not given or any(is_negative(n) for n in given):
+            return True
+    return False
 
 
 def _is_chat(record: CallRecord, text: Value) -> bool:

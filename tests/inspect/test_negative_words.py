@@ -138,8 +138,10 @@ def test_no_branch_without_a_negative_prompt(tmp_path: Path) -> None:
 
 
 def test_no_branch_at_all(tmp_path: Path) -> None:
-    report = found(tmp_path, "", "v = self.net(x, sigmas[i], cond)").fact(KIND)
-    assert (report.value, report.confidence) == ("none", "likely")
+    said = GIVEN + 'none = self.encode(words or "")'
+    report = found(tmp_path, said, "v = self.net(x, sigmas[i], cond)")
+    assert (report.value(KIND), report.fact(KIND).confidence) == ("none", "likely")
+    assert report.value(KEYS) is None
 
 
 @pytest.mark.parametrize(
@@ -164,3 +166,14 @@ def test_a_join_along_the_tokens_is_no_batch(tmp_path: Path) -> None:
     body = "c = self.net(x, sigmas[i], torch.cat([cond, torch.zeros_like(cond)], dim=1))\n"
     body += "u = self.net(x, sigmas[i], self.learned)\nv = u + scale * (c - u)"
     assert found(tmp_path, "", body, init="self.learned = nn.Parameter(torch.ones(8))").value(KIND) is None
+
+
+def test_zeros_beside_words_that_were_not_read(tmp_path: Path) -> None:
+    pair = "class Pair(nn.Module):\n    def forward(self, x, t, cond, hint):\n        return x + t + cond + hint\n\n\n"
+    body = "c = self.pair(x, sigmas[i], cond, cond)\nu = self.pair(x, sigmas[i], none, torch.zeros_like(cond))\n"
+    body += "v = u + scale * (c - u)"
+    init = "self.pair = Pair()\nself.words = AutoTokenizer.from_pretrained('x').unk_token"
+    unread = found(tmp_path, "none = self.encode(self.words)", body, before=pair, init=init)
+    assert unread.value(KIND) is None
+    read = found(tmp_path / "read", "none = torch.zeros_like(cond)", body, before=pair, init=init)
+    assert read.value(KIND) == "zeros"

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from scaffold.verify.rollout.engine_side.tiny.asked import seen_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
 from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule
 from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
@@ -36,6 +37,7 @@ def build_denoiser(od_config):
     return Toy(hidden_size=od_config.tf_model_config.get("hidden_size", 2048)), [("transformer", "transformer.", None)]
 """
 WEIGHTS = """
+from contextlib import nullcontext as parameters_on_meta
 from types import SimpleNamespace
 
 
@@ -45,6 +47,9 @@ class Settings:
 
     def get(self, name, default=None):
         return self.params.get(name, default)
+
+
+Checkpoint = SimpleNamespace
 
 
 def EngineConfig(model, dtype):
@@ -125,10 +130,76 @@ def test_what_the_builder_asks_for_is_a_setting(tmp_path: Path, monkeypatch: pyt
     assert (checkpoint / "vae" / "config.json").is_file()  # it holds a place
 
 
+LIBRARY = """
+import inspect
+
+import torch
+
+
+class Toy(torch.nn.Module):
+    def __init__(self, hidden_size: int = 2048):
+        super().__init__()
+        self.body = torch.nn.Linear(hidden_size, 1)
+
+
+def build_denoiser(od_config):
+    known = inspect.signature(Toy.__init__).parameters
+    settings = {name: value for name, value in od_config.tf_model_config.params.items() if name in known}
+    return Toy(**settings), [("transformer", "transformer.", None)]
+"""
+
+
+def test_watching_the_constructor_leaves_its_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = toy(tmp_path, monkeypatch, LIBRARY)
+    with seen_by(found.entry) as seen:
+        found.build(SimpleNamespace(tf_model_config=SimpleNamespace(params={"hidden_size": 8, "other": 1})))
+    assert seen == {"hidden_size": 8}
+
+
 def test_a_denoiser_that_cannot_be_built_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = toy(tmp_path, monkeypatch, DENOISER.replace("prefix: str", "*, depth: int, prefix: str"))
     with pytest.raises(NotGrownError, match=r"argument: 'depth'; set values in \[verify.denoiser\]"):
         found.write(tmp_path, {}, torch.float32)
+
+
+TOWER = """
+import torch
+
+
+class Toy(torch.nn.Module):
+    def __init__(self, hidden_size: int = 2048, tower: bool = True):
+        super().__init__()
+        self.body = torch.nn.Linear(hidden_size, 1)
+        if tower:
+            self.tower = torch.nn.Linear(500, 500)
+
+
+def build_denoiser(od_config):
+    import json
+    from pathlib import Path
+
+    settings = json.loads(Path(od_config.model, "transformer", "config.json").read_text())
+    settings.pop("_class_name")
+    return Toy(**settings), [("transformer", "transformer.", None)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "fitted"),
+    [
+        # Written far enough to ask the loader, which the toy has none of, for the key of a parameter.
+        (TOWER, "under which key the loader finds 'body.weight'", {"tower": False}),
+        (TOWER.replace("if tower:", "if hidden_size:"), "constants of its source", {}),
+    ],
+)
+def test_a_part_of_fixed_size_is_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str, fitted: dict[str, bool]
+) -> None:
+    monkeypatch.setattr("scaffold.verify.rollout.engine_side.tiny.denoiser.LARGEST", 10_000)
+    found = toy(tmp_path, monkeypatch, source)
+    with pytest.raises(NotGrownError, match=reason):
+        found.write(tmp_path, {}, torch.float32)
+    assert found.fitted == fitted
 
 
 BRANCHES = """

@@ -15,7 +15,13 @@ def lists_of_layers(package: Package) -> dict[str, Submodule]:
     """Return the attributes of the training module that hold layers one by one, with what they hold."""
     module = package.training_module
     parts = [part for part in package.module_tree if part.repeated and not part.of_sequence] if module else []
+    # A list of plain operations, an activation and a projection, holds no layers.
+    parts = [part for part in parts if not (part.qualified or "").startswith("torch.nn.") or _is_layer(part)]
     return {part.name: part for part in parts if module is not None and part.owner in module.mro}
+
+
+def _is_layer(part: Submodule) -> bool:
+    return (part.qualified or "").endswith("Layer")
 
 
 def is_element(function: FunctionModel, value: ast.expr, lists: dict[str, Submodule], hops: int = 5) -> bool:

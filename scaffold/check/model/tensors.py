@@ -15,7 +15,7 @@ TENSOR = "torch.Tensor"
 # Methods that give a new tensor and leave their own as it is; nothing but tensors has most of them.
 ARITHMETIC = {
     *("mul", "sub", "div", "neg", "matmul", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp", "clamp", "clip"),
-    *("masked_fill", "masked_scatter", "index_add", "index_fill", "index_copy", "scatter", "scatter_add", "where"),
+    *("masked_fill", "masked_scatter", "index_add", "index_fill", "index_copy", "scatter_add"),
     *("unsqueeze", "squeeze", "permute", "unflatten", "contiguous", "repeat_interleave", "cumsum", "softmax"),
     *("rsqrt", "sigmoid", "tanh", "movedim", "swapaxes", "tril", "triu", "view_as", "expand_as", "type_as"),
 }
@@ -23,7 +23,7 @@ ARITHMETIC = {
 SHARED = {
     *("add", "to", "float", "half", "double", "bfloat16", "long", "int", "bool", "type", "view", "reshape", "flatten"),
     *("expand", "repeat", "transpose", "clone", "detach", "pow", "exp", "log", "sqrt", "abs", "cos", "sin", "roll"),
-    *("flip", "sum", "mean", "cpu", "cuda", "round", "square", "t"),
+    *("flip", "sum", "mean", "cpu", "cuda", "round", "square", "t", "scatter", "where"),
 }
 PURE = ARITHMETIC | SHARED
 _PARTS = {"aminmax", "chunk", "split", "unbind", "tensor_split", "max", "min", "topk", "sort"}

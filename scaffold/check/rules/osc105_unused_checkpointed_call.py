@@ -19,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.layer_lists import lists_of_layers
 from scaffold.check.model.modes import in_training, taken
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
@@ -80,8 +81,7 @@ def _checkpoints(own: FunctionModel, module: ClassModel) -> bool:
 
 def _bypassed(package: Package, module: ClassModel) -> Hits:
     """Look for layers that are called by themselves beside others that are checkpointed, or in their place."""
-    repeated = [part for part in package.module_tree if part.repeated and part.owner in module.mro]
-    lists = {part.name for part in repeated if not part.of_sequence}
+    lists = set(lists_of_layers(package))
     for function in package.forward_functions:
         if function.file not in package.files or function.cls not in module.mro:
             continue

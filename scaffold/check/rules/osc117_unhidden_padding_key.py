@@ -16,8 +16,8 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.attention_masks import MaskPaths, Step
 from scaffold.check.model.calls import argument, attribute_name, resolve
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.extended_masks import extended_in_front
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.held_masks import HeldMasks, held_masks, is_count
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable

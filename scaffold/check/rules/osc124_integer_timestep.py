@@ -116,7 +116,9 @@ FAILING = (
         {"training": [(_LINE, '"timestep": «torch.trunc(1000 * timesteps[:, step])» / 1000,')]},
     ),
     Example(
-        "int()", {"model": [("self.mlp(timestep[:, None])", "self.mlp(timestep[:, None] * 0 + «int(timestep[0])»)")]}
+        "int()",
+        {"model": [("self.mlp(timestep[:, None])", "self.mlp(timestep[:, None] * 0 + «int(timestep[0])»)")]},
+        also=("OSC116",),
     ),
     Example(
         "in the schedule",

@@ -28,8 +28,9 @@ SEVERITY = "error"
 CHECKLIST = ("M7", "M8", "R5")
 APPLIES = Applies()
 HELP = "assign the result, or leave the line out"
-_TEXT = {"removeprefix", "removesuffix", "strip", "lstrip", "rstrip", "lower", "upper", "rpartition", "partition"}
-_COPYING = {"clone", "detach_copy", "new_tensor"}
+_TEXT = {"removeprefix", "removesuffix", "strip", "lstrip", "rstrip", "lower", "upper"}
+_COPYING = {"clone", "new_tensor"}
+_WAITING = {"cpu"}  # a way to wait for the device, the result aside
 
 
 def check(package: Package) -> Hits:
@@ -67,7 +68,7 @@ def _lost(function: FunctionModel, value: ast.expr) -> str | None:
     name = target.attr
     if name in _TEXT and not own:
         return f"{name}() returns a new text"
-    if (name in ARITHMETIC and not own) or (name in SHARED and is_tensor(function, target.value)):
+    if (name in ARITHMETIC and not own) or (name in SHARED - _WAITING and is_tensor(function, target.value)):
         return f"{name}() returns a new tensor and does not change its own"
     if name.endswith("_") and name.rstrip("_") in ARITHMETIC | SHARED and _is_copy(function, target.value):
         return f"{name}() changes a copy"

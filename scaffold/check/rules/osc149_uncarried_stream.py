@@ -56,7 +56,8 @@ def _layer(function: FunctionModel, loop: ast.For, call: ast.Call, lists: dict[s
         return
     built = _list_of(function, layer, lists)
     forward = built.cls.method("forward") if built is not None and built.cls is not None else None
-    if forward is None:
+    # A result that is dropped as a whole is value-never-used.
+    if forward is None or isinstance(index.parent(call), ast.Expr):
         return
     bound = {name.id for name in index.nodes(ast.Name, loop) if isinstance(name.ctx, ast.Store)}
     given = dict(zip(forward.positional, call.args[1 if handed else 0 :], strict=False))

@@ -19,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.classes import Attribute, ClassModel
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.package import Package
+from scaffold.check.model.ported_code import written_files
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.twins import twin_suffixes
 from scaffold.check.rule import Applies, Hit, Hits
@@ -34,9 +35,9 @@ _LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential")
 
 def check(package: Package) -> Hits:
     """Look at twins that are one object, and at lists of which all elements are."""
-    suffixes = twin_suffixes(package)
+    suffixes, written = twin_suffixes(package), written_files(package)
     for cls in dict.fromkeys(part.owner for part in package.module_tree):
-        if cls.file not in package.files:
+        if cls.file not in written:
             continue
         attributes = cls.own_instance_attributes
         for suffix in suffixes:

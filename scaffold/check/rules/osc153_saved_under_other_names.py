@@ -17,7 +17,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.always_built import always_runs
 from scaffold.check.model.calls import attribute_name, resolve
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.key_tables import KeyTable, key_tables, loading_functions, renaming_functions
+from scaffold.check.model.key_tables import KeyTable, back_tables, key_tables, loading_functions, renaming_functions
 from scaffold.check.model.module_parameters import built_parameters
 from scaffold.check.model.module_paths import INDEX
 from scaffold.check.model.name_functions import NotPlainError, RefusedNameError, answer
@@ -43,11 +43,12 @@ def check(package: Package) -> Hits:
         return
     tables = [table for table in key_tables(package) if not table.ignores]
     renaming = renaming_functions(tables)
+    every = [*tables, *back_tables(package)]
     functions = reachable(save, module)
     written = [call for f in functions for call in f.calls if f.file.qualified(call.func) in _WRITERS]
     state = any(attribute_name(call) in ("state_dict", "named_parameters") for f in functions for call in f.calls)
     loader = _loader(package, renaming)
-    if len(written) != 1 or not written[0].args or not state or loader is None or _names(functions, tables):
+    if len(written) != 1 or not written[0].args or not state or loader is None or _names(functions, loader, every):
         return
     # Only what loading does to a name; giving it back is another function.
     if any(f.qualname in renaming and f != loader for f in functions):
@@ -90,11 +91,15 @@ def _of_weights(function: FunctionModel, call: ast.Call) -> bool:
     return (function.file.qualified(call.func) or "").startswith(("safetensors.", "torch."))
 
 
-def _names(functions: list[FunctionModel], tables: list[KeyTable]) -> bool:
-    """Whether functions speak of a table, or of a prefix of the checkpoint's, themselves."""
+def _names(functions: list[FunctionModel], loader: FunctionModel, tables: list[KeyTable]) -> bool:
+    """Whether functions speak of a table, or of a prefix of the checkpoint's, themselves, or work on beginnings."""
     prefixes = {row.source for table in tables for row in table.rows if row.source and row.source != row.target}
     names = {table.name for table in tables}
     for function in functions:
+        if function == loader:
+            continue
+        if any(attribute_name(call) in ("startswith", "removeprefix") for call in function.calls):
+            return True
         if any(isinstance(node, ast.Constant) and node.value in prefixes for node in function.nodes(ast.Constant)):
             return True
         if function.cls is not None and any(
@@ -137,7 +142,35 @@ FAILING = (
         f"save_file(«state», {_FILE})",
     ),
 )
+_TABLE = """
+BACK = {"time_embedder.": "time_embedder.", "": "language_model.model."}
+
+
+def restored(name: str) -> str:
+    best = max((prefix for prefix in BACK if name.startswith(prefix)), key=len)
+    return BACK[best] + name[len(best) :]
+
+
+@dataclass
+"""
 PASSING = (
+    Example(
+        "given back through a table of its own",
+        {
+            "model": [
+                (
+                    _LOAD,
+                    _SAVE.format(
+                        f"state = {{restored(n): t for n, t in {_BASE}.items()}}\n        save_file(state, {_FILE})"
+                    )
+                    + _LOAD,
+                ),
+                _IMPORT,
+                ("\n@dataclass\n", _TABLE),
+            ]
+        },
+        also=("OSC402",),
+    ),
     _saved(
         "given back",
         f"state = {{to_checkpoint_key(name): tensor for name, tensor in {_BASE}.items()}}",

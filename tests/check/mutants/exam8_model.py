@@ -131,8 +131,7 @@ MUTANTS = [
         (_OUT, "return _projected(self.llm2vae, self.norm_moe_gen(latents))"),
         (
             f"{_CLASS}\n",
-            "def _projected(head: nn.Module, latents: Tensor) -> Tensor:\n    return head(latents)\n\n\n"
-             f"{_CLASS}\n",
+            f"def _projected(head: nn.Module, latents: Tensor) -> Tensor:\n    return head(latents)\n\n\n{_CLASS}\n",
         ),
     ),
     # Weights under the names of training

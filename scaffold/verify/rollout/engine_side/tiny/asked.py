@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import json
 import types
@@ -46,6 +47,7 @@ def seen_by(entry: type) -> Iterator[dict[str, Any]]:
     signature = inspect.signature(original)
     found: dict[str, Any] = {}
 
+    @functools.wraps(original)  # a library may look at the signature to choose what it passes
     def seen(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()

@@ -27,15 +27,11 @@ def other_branch(error: BaseException, settings: Mapping[str, Any]) -> dict[str,
         except SyntaxError:
             continue
         for node, taken in reversed(list(_around(tree, frame.lineno))):
-            named = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if _names(n)]
-            for name in named:
+            for part in ast.walk(node):
+                name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
                 if settings.get(name) is taken:
                     return {name: not taken}
     return {}
-
-
-def _names(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute | ast.Name)
 
 
 def _around(tree: ast.AST, line: int) -> Iterator[tuple[ast.expr, bool]]:
