@@ -1,7 +1,7 @@
 """The names of a method's parameters, where a pipeline asks ``inspect.signature`` which ones a scheduler takes.
 
 For the schedulers of diffusers they stand in ``known_schedulers/signatures.json``: those of ``step`` and
-``set_timesteps`` that are the same in diffusers 0.38.0 and 0.40.0.
+``set_timesteps`` that are the same in the releases that `scaffold.inspect.scheduler_signatures` read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _of_diffusers(made: Value, method: str) -> frozenset[str] | None:
         return None
     name = next((part for part in reversed(func.path.split(".")) if part[:1].isupper()), "")
     names = _signatures().get(name, {}).get(method)
-    return frozenset(names) if names is not None and "**" not in names else None
+    return frozenset(names) if names is not None else None
 
 
 @cache
