@@ -23,7 +23,7 @@ Signatures = dict[str, dict[str, list[str]]]
 def read_signatures(source: UpstreamSource) -> Signatures:
     """Return class -> method -> names of parameters without ``self``; methods that take any keyword are left out."""
     found: Signatures = {}
-    for path in (name for name in source.files(FOLDER) if name.endswith(".py")):
+    for path in source.files(FOLDER):
         for node in source.tree(path).body:
             if isinstance(node, ast.ClassDef) and node.name.endswith("Scheduler"):
                 methods = {item.name: item.args for item in node.body if isinstance(item, ast.FunctionDef)}

@@ -91,7 +91,8 @@ class FolderSource(UpstreamSource):
         return (self._root / self._checked(path)).is_file()
 
     def files(self, prefix: str = "") -> list[str]:
-        found = (p.relative_to(self._root).as_posix() for p in (self._root / PACKAGE).rglob("*.py"))
+        folder = self._root / (prefix.rpartition("/")[0] or PACKAGE)
+        found = (p.relative_to(self._root).as_posix() for p in folder.rglob("*.py"))
         return sorted(path for path in found if path.startswith(prefix))
 
     def _bytes(self, path: str) -> bytes:
