@@ -115,7 +115,10 @@ class Bench:
         before = self.upstream.__init__
         self.upstream.__init__ = init
         try:
-            return cls(od_config=None)
+            weights = getattr(self.case, "WEIGHTS", None)
+            if weights is not None:
+                (Path(self.folder) / weights).touch()
+            return cls(od_config=SimpleNamespace(model=self.folder))
         finally:
             self.upstream.__init__ = before
 

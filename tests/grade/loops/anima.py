@@ -6,6 +6,7 @@ import torch
 
 PIPELINE = "AnimaPipeline"
 DENOISER = "anima"
+WEIGHTS = "anima.safetensors"  # the one file that the adapter looks for
 SAMPLING = {"height": 32, "width": 32, "guidance_scale": 4.0, "guidance_scale_provided": True}
 WIDTH, CHANNELS = 20, 16
 DTYPE = torch.float32  # the worker sets another

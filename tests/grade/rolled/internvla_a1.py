@@ -16,6 +16,14 @@ def velocity(latents, sigma):
     return 0.5 * latents + sigma.reshape(-1, 1, 1).sin()
 
 
+def sigmas(count, latent_size=None, model_path=None):
+    return [1 - i / count for i in range(count)]
+
+
+# The number of steps is a setting of the checkpoint, no request's.
+OPEN = {"schedule": ("MODEL_sigmas", sigmas)}
+
+
 def attach(pipeline):
     from vllm_omni.diffusion.models.internvla_a1.model_internvla_a1 import InternVLAA1
 
