@@ -160,14 +160,6 @@ def pi0(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
     return [torch.full((1,), 1.0 + step * dt, dtype=torch.float32).item() for step in range(n)]
 
 
-def internvla(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
-    dt, time, levels = torch.tensor(-1.0 / n, dtype=torch.float32), torch.tensor(1.0, dtype=torch.float32), []
-    while time >= -dt / 2:
-        levels.append(time.item())
-        time += dt
-    return levels
-
-
 def lance(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
     schedule = torch.linspace(1, 0, n + 1)
     return (3.0 * schedule / (1 + (3.0 - 1) * schedule))[:-1].tolist()
@@ -188,7 +180,6 @@ REAL: dict[str, Callable[[str, int, tuple[int, int]], list[float]]] = {
     "AuKPipeline": auk,
     "Pi0Pipeline": pi0,
     "Pi05Pipeline": pi0,
-    "InternVLAA1Pipeline": internvla,
     "LancePipeline": lance,
 }
 

@@ -62,7 +62,7 @@ ESTABLISHED = {
     "0.30.0": [
         "OmniGen2Pipeline", "BooguImagePipeline", "MammothModa2DiTPipeline", "WanS2VPipeline", "LingBotVideoPipeline",
         "SanaWmPipeline", "AnimaPipeline", "HunyuanImage3ForCausalMM", "MingImageDiffusionPipeline", "AuKPipeline",
-        "Pi0Pipeline", "Pi05Pipeline", "InternVLAA1Pipeline", "LancePipeline", "MingImagePipeline",
+        "Pi0Pipeline", "Pi05Pipeline", "LancePipeline", "MingImagePipeline",
         "LongCatVideoAvatarPipeline",
     ],
     "0.27.0rc1": ["OmniGen2Pipeline", "BooguImagePipeline", "WanS2VPipeline", "LingBotVideoPipeline"],
