@@ -43,7 +43,10 @@ def check(package: Package) -> Hits:
         if len(runs) != 1 or len(wrappers) != 1:
             continue
         calls = [(call, name) for call in method.calls if (name := _method(method, call, attribute)) is not None]
-        filling = [(call, name) for call, name in calls if name in _setups(wrappers[0])]
+        setups = _setups(wrappers[0])
+        filling = [(call, name) for call, name in calls if name in setups]
+        if any(function != method for function, _ in side.calls(*setups)):
+            continue  # a helper may have set it up before
         if filling and all(call.lineno > (runs[0].end_lineno or 0) for call, _ in filling):
             call, name = filling[0]
             text = f"{name}() fills what step() reads, and the pipeline has taken its steps by then"

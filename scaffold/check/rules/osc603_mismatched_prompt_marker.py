@@ -26,6 +26,7 @@ from scaffold.check.model.prompt_markers import MARKER, own_tokens, rollout_mark
 from scaffold.check.model.prompt_padding import filled_up
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.streams import root_name
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC603"
@@ -33,6 +34,7 @@ NAME = "mismatched-prompt-marker"
 SEVERITY = "error"
 CHECKLIST = ("D2", "pitfall 31")
 APPLIES = Applies(non_diffusers=True)
+_CUTTING = {"partition", "rpartition", "split", "rsplit", "replace", "strip", "rstrip", "lstrip"}
 
 
 def check(package: Package) -> Hits:
@@ -70,10 +72,25 @@ def _one_end(package: Package) -> Hits:
         where = "end" if other == "removesuffix" else "beginning"
         for call in adapter.file.index.nodes(ast.Call):
             given = call.args[0] if attribute_name(call) == method and len(call.args) == 1 else None
-            if given is not None and MARKER.fullmatch(str(adapter.file.value(given))):
+            if given is None or not MARKER.fullmatch(str(adapter.file.value(given))):
+                continue
+            if not _cut_otherwise(adapter.file, call):
                 text = f"only this marker is taken off; the data has one at the {where} of the ids as well"
                 yield Hit(adapter.file, call, text, f"take the other off with {other}()")
                 break
+
+
+def _cut_otherwise(file: PythonFile, removal: ast.Call) -> bool:
+    """Whether the text loses more by another method, or the ids an end before they become text."""
+    name = root_name(removal)
+    for call in file.index.nodes(ast.Call):
+        method = attribute_name(call)
+        if method in ("decode", "batch_decode") and call.args and isinstance(call.args[0], ast.Subscript):
+            return True
+        if method in _CUTTING and call.args and isinstance(call.func, ast.Attribute) and root_name(call.func) == name:
+            if MARKER.fullmatch(str(file.value(call.args[0]))):
+                return True
+    return False
 
 
 def _both_ends(file: PythonFile) -> bool:
@@ -301,6 +318,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "the other end is cut in another way",
+        {"rollout": [(_STRIPPED, 'decoded.removeprefix("<|im_start|>").replace("<|im_end|>", "").strip()')]},
+    ),
     Example(
         "filled up, which the package knows",
         {
