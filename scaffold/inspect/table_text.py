@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.text import Text
 
 PATHS = ("non_diffusers", "diffusers", "refused", None)
 _MEANS = {
@@ -15,6 +16,10 @@ _MEANS = {
     None: "not established",
 }
 UNKNOWN = "?"
+# Shares of what the columns leave that are as wide as their longest line.
+COLUMNS = {"Pipeline": None, "Denoiser": None, "Step": 8, "Turns": 3, "Guidance": 6, "Why and where": 11}
+# Below this, names of classes would be cut in a table; a paragraph a pipeline keeps them whole.
+TABLE_WIDTH = 180
 
 
 def print_table(table: dict[str, Any], label: str, console: Console | None = None) -> None:
@@ -25,26 +30,49 @@ def print_table(table: dict[str, Any], label: str, console: Console | None = Non
         label: the version as the user named it.
         console: where to print; standard output by default.
     """
+    from rich.text import Text
+
+    if console is None:
+        from scaffold.inspect.report_console import report_console
+
+        console = report_console()
+    counts = table["upstream"]
+    console.print(Text(f"vllm-omni {label}: {counts['registry_keys']} keys, {counts['classes']} classes", "bold"))
+    show = _table if console.width >= TABLE_WIDTH else _paragraphs
+    for path in PATHS:
+        rows = [cells(row) for row in table["pipelines"] if row["verdict"]["path"] == path]
+        if rows:
+            title = Text.assemble((f"{path or 'unknown'} ({len(rows)})", "bold"), f"  {_MEANS[path]}")
+            console.print(show(title, rows))
+
+
+def _table(title: Text, rows: list[list[str]]) -> RenderableType:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = console or Console(highlight=False, emoji=False)
-    counts = table["upstream"]
-    console.print(Text(f"vllm-omni {label}: {counts['registry_keys']} keys, {counts['classes']} classes", "bold"))
-    for path in PATHS:
-        rows = [r for r in table["pipelines"] if r["verdict"]["path"] == path]
-        if not rows:
-            continue
-        title = Text.assemble((f"{path or 'unknown'} ({len(rows)})", "bold"), f"  {_MEANS[path]}")
-        shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        names = ("Pipeline", "Denoiser", "Step", "Turns", "Guidance", "Why and where")
-        for name, ratio in zip(names, (7, 7, 8, 3, 6, 11), strict=True):
-            shown.add_column(name, ratio=ratio, overflow="fold")
-        for row in rows:
-            shown.add_row(*(Text(cell) for cell in cells(row)))
-        console.print(shown)
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    longest = [max(len(line) for cell in column for line in cell.splitlines()) for column in zip(*rows, strict=True)]
+    for (name, ratio), width in zip(COLUMNS.items(), longest, strict=True):
+        shown.add_column(name, ratio=ratio, overflow="fold", width=None if ratio else width)
+    for row in rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    return shown
+
+
+def _paragraphs(title: Text, rows: list[list[str]]) -> RenderableType:
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text("\n").append_text(title)]
+    for first, *others in rows:
+        parts.append(Text("\n" + ", ".join(first.splitlines()), "bold"))
+        for name, cell in zip(list(COLUMNS)[1:], others, strict=True):
+            parts.append(
+                Padding(Text.assemble((f"{name.lower()}: ", "dim"), ", ".join(cell.splitlines())), (0, 0, 0, 2))
+            )
+    return Group(*parts)
 
 
 def cells(row: dict[str, Any]) -> list[str]:

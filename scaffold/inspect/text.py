@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.facts import Fact
+from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console, RenderableType
     from rich.text import Text
 
 UNKNOWN_MARK = "? unknown"
 LIKELY_MARK = "~"
-SHOWN_PLACES = 2
+GAP = 2
+# An answer that has less room than this is followed by its places; else they stand in a column of their own.
+ANSWER_ROOM = 36
 _QUESTIONS = {
     "prompt": "What does it read of a request?",
     "denoiser": "What predicts, and from what?",
@@ -38,18 +44,18 @@ def print_report(report: Report, svg: Path | None = None, console: Console | Non
         svg: file to write the same text to as an SVG.
         console: where to print; standard output by default.
     """
-    from rich.console import Console
-
     if console is None:
-        console = Console(record=svg is not None, width=110 if svg is not None else None, highlight=False, emoji=False)
-    for part in render(report):
+        from scaffold.inspect.report_console import report_console
+
+        console = report_console(picture=svg is not None)
+    for part in render(report, console.width):
         console.print(part)
     if svg is not None:
         console.save_svg(str(svg), title=f"omni-scaffold inspect {report.upstream.pipeline}")
 
 
-def render(report: Report) -> list[RenderableType]:
-    """The parts of the text report, in order."""
+def render(report: Report, width: int) -> list[RenderableType]:
+    """The parts of the text report, in order, for a page of ``width`` columns."""
     from rich.text import Text
 
     upstream = report.upstream
@@ -62,34 +68,46 @@ def render(report: Report) -> list[RenderableType]:
             "\nverdict ", (path, f"bold {_VERDICT_STYLE.get(path, 'red')}"), f"  {report.verdict['reason'] or ''}"
         )
     )
-    _add_places(head, report.fact("verdict.path"))
-    parts: list[RenderableType] = [head, _table(report)]
+    for place in report.fact("verdict.path").evidence[:1]:
+        head.append(f"\n{place.file}:{place.line}", style="cyan")
+    parts: list[RenderableType] = [head, *_questions(report, width)]
     if report.headers is not None:
         parts.append(_headers(report.headers))
     parts.append(_summary(report))
     return parts
 
 
-def _table(report: Report) -> RenderableType:
-    from rich import box
+def _questions(report: Report, width: int) -> Iterator[RenderableType]:
+    """A heading and a grid a question; last the files that the places are in, where a name is not the whole path."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    table.add_column("Question", style="bold", ratio=4, overflow="fold")
-    table.add_column("Answer", ratio=7, overflow="fold")
-    table.add_column("Where", ratio=5, overflow="fold", style="cyan")
-    last = None
-    for key, fact in report.facts.items():
-        if not key.startswith(ANSWERS):
-            continue
-        question, _, name = key.removeprefix(ANSWERS).partition(".")
-        if question != last:
-            if last is not None:
-                table.add_section()
-            table.add_row(_QUESTIONS.get(question, question), "", "")
-            last = question
-        table.add_row(f"  {name or question}", _answer(fact), _places(fact))
-    return table
+    facts = [(key.removeprefix(ANSWERS), fact) for key, fact in report.facts.items() if key.startswith(ANSWERS)]
+    names = short_names(place.file for _, fact in facts for place in fact.evidence)
+    rows = [(*key.partition(".")[::2], _answer(fact), places(fact.evidence, names)) for key, fact in facts]
+    label_width = max(len(name or question) for question, name, _, _ in rows) + GAP
+    place_width = max((len(text) for *_, texts in rows for text in texts), default=0)
+    apart = width - label_width - place_width - 2 * GAP >= ANSWER_ROOM
+    for question, group in groupby(rows, key=lambda row: row[0]):
+        yield Text(f"\n{_QUESTIONS.get(question, question)}", "bold")
+        grid = Table.grid(padding=(0, GAP, 0, 0), expand=True)
+        grid.add_column(width=label_width)
+        grid.add_column(ratio=1, overflow="fold")
+        if apart:
+            grid.add_column(width=place_width, no_wrap=True, style="cyan")
+        for _, name, answer, texts in group:
+            label = Text(f"  {name or question}")
+            if apart:
+                grid.add_row(label, answer, Text("\n".join(texts)))
+            else:
+                between = "\n" if "\n" in answer.plain else "  "
+                grid.add_row(label, answer.append(f"{between}{'  '.join(texts)}", "cyan") if texts else answer)
+        yield grid
+    listed = [path for path, name in names.items() if path != name]
+    if listed:
+        yield Text("\nFiles", "bold")
+        yield Text("\n".join(f"  {path}" for path in listed), "cyan")
+    yield Text()
 
 
 def _answer(fact: Fact) -> Text:
@@ -129,23 +147,6 @@ def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {_spell(v)}" for k, v in value.items() if v is not None)
     return _spell(value)
-
-
-def _places(fact: Fact) -> Text:
-    from rich.text import Text
-
-    text = Text()
-    for place in fact.evidence[:SHOWN_PLACES]:
-        text.append(f"{place.file.rpartition('/')[2]}:{place.line}\n")
-    if len(fact.evidence) > SHOWN_PLACES:
-        text.append(f"and {len(fact.evidence) - SHOWN_PLACES} more", style="dim")
-    text.rstrip()
-    return text
-
-
-def _add_places(text: Text, fact: Fact) -> None:
-    for place in fact.evidence[:1]:
-        text.append(f"  {place.file}:{place.line}", style="cyan")
 
 
 def _headers(headers: Any) -> RenderableType:

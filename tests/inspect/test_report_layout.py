@@ -1,0 +1,77 @@
+"""Names and places stay whole, however narrow the page."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from scaffold.inspect import inspect_pipeline
+from scaffold.inspect.facts import Evidence
+from scaffold.inspect.place_text import places, short_names
+from scaffold.inspect.report import ANSWERS
+from scaffold.inspect.table_text import print_table
+from scaffold.inspect.text import print_report
+from scaffold.upstream import locate
+
+VERSION = "0.22.0"
+
+
+def page(width: int) -> Console:
+    return Console(file=io.StringIO(), width=width, record=True)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_place_is_never_cut(width: int) -> None:
+    report = inspect_pipeline(locate(VERSION), "BagelPipeline")
+    console = page(width)
+    print_report(report, console=console)
+    words = {word.rstrip(",") for word in console.export_text().split()}
+    answers = [fact for key, fact in report.facts.items() if key.startswith(ANSWERS) and fact.evidence]
+    places_of = {f"{place.file.rpartition('/')[2]}:{place.line}" for fact in answers for place in fact.evidence[:1]}
+    assert places_of
+    assert places_of <= words
+
+
+def test_files_are_listed_with_their_whole_path() -> None:
+    console = page(80)
+    print_report(inspect_pipeline(locate(VERSION), "BagelPipeline"), console=console)
+    assert "  vllm_omni/diffusion/models/bagel/pipeline_bagel.py" in console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_table_keeps_a_long_class_name(width: int) -> None:
+    name = "AnExtraordinarilyLongImageToVideoPipeline"
+    row = {
+        "pipeline": name,
+        "registry_keys": [name, "Short"],
+        "denoiser": {"class": "Denoiser", "method": "denoise"},
+        "scheduler": {"inline": False, "call": None, "steps": "n", "direction": "descending"},
+        "cfg": {"branches": 2, "execution": "sequential", "scales": {"scale": 4.0}},
+        "verdict": {"path": "refused", "reason": "no steps", "file": "m/a.py", "line": 7, "confidence": "likely"},
+    }
+    console = page(width)
+    print_table({"upstream": {"registry_keys": 2, "classes": 1}, "pipelines": [row]}, "1.2", console)
+    words = set(console.export_text().replace(",", " ").split())
+    assert {name, "Short", "Denoiser.denoise", "sequential", "a.py:7"} <= words
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    assert short_names(["m/a/transformer.py", "m/b/transformer.py", "m/a/pipeline.py"]) == {
+        "m/a/transformer.py": "a/transformer.py",
+        "m/b/transformer.py": "b/transformer.py",
+        "m/a/pipeline.py": "pipeline.py",
+    }
+
+
+def test_a_path_that_ends_another() -> None:
+    assert short_names(["request.py", "m/request.py"]) == {"request.py": "request.py", "m/request.py": "m/request.py"}
+
+
+def test_lines_of_a_file_stand_together() -> None:
+    names = {"m/a.py": "a.py", "m/b.py": "b.py"}
+    evidence = [Evidence("m/a.py", 3), Evidence("m/a.py", 9), Evidence("m/b.py", 1)]
+    assert places(evidence, names) == ["a.py:3, 9 (+1)"]
+    assert places(evidence[1:], names) == ["a.py:9", "b.py:1"]
+    assert places([], names) == []
