@@ -21,6 +21,9 @@ from scaffold.render import render
 from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec
 
+# Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
 
