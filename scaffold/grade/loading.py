@@ -9,9 +9,11 @@ from typing import Any
 
 from scaffold.grade.established import Established
 from scaffold.inspect.program.modules import ModuleGraph
+from scaffold.port import Port
 from scaffold.upstream import UpstreamSource
 
 LOADER = "load_weights"
+_PLACING = frozenset({"weight_loader", "default_weight_loader", "copy_"})
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,17 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
         return Loading()
     known = bool(port.builder)
     if known and port.streamed:
-        known = _names_pass(facts, port.kept.attribute, port.loader_lines) and _tensors_pass(facts, source)
+        known = _names_pass(facts, port) and _tensors_pass(facts, source)
     return Loading(port.kept.attribute, known)
 
 
-def _names_pass(facts: Established, attribute: str, lines: tuple[tuple[str, int, int], ...]) -> bool:
-    """Tell whether nothing renames or skips the denoiser's weights before its own loader does."""
+def _names_pass(facts: Established, port: Port) -> bool:
+    """Tell whether nothing renames or skips the denoiser's weights before its own loader does.
+
+    Rows of a table of stacked parameters rename nothing in the port, whose layers have the names of the parts.
+    """
+    assert port.kept is not None
+    attribute, lines = port.kept.attribute, port.loader_lines
     if facts.value("detail.checkpoint.loader_location") is None or facts.value("answers.checkpoint.renames") is None:
         return False
     prefix = f"{attribute}."
@@ -57,10 +64,20 @@ def _names_pass(facts: Established, attribute: str, lines: tuple[tuple[str, int,
         place = str(rule["file"]), int(rule["line"] or 0)
         if place[0] in own or any(place[0] == file and first <= place[1] <= last for file, first, last in lines):
             continue
+        if rule["op"] == "stacked" and not port.loader and _is_apart(port, str(rule["to"]), str(rule["from"])):
+            continue
         start = str(rule["from"])
         if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
             return False
     return True
+
+
+def _is_apart(port: Port, stacked: str, part: str) -> bool:
+    """Tell whether wherever a stacked parameter has a layer in the port, the part is a layer of its own."""
+    where, _, name = stacked.strip(".").rpartition(".")
+    at, _, own = part.strip(".").rpartition(".")
+    layers = [fused for fused in port.fused if fused.name == name]
+    return where == at and all(own in fused.parts for fused in layers)
 
 
 def _tensors_pass(facts: Established, source: UpstreamSource) -> bool:
@@ -108,8 +125,38 @@ def _hands_on(node: ast.FunctionDef) -> bool:
             return False
         if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
             names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
+            stacked = {id(target) for target in _stacked_names(inner)}
             for changed in ast.walk(inner):
                 if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
-                    if changed not in inner.target.elts:
+                    if changed not in inner.target.elts and id(changed) not in stacked:
                         return False
+            weight = ast.unparse(inner.target.elts[-1])
+            if any(_changes(call, weight) for call in ast.walk(inner) if isinstance(call, ast.Call)):
+                return False
     return True
+
+
+def _changes(call: ast.Call, weight: str) -> bool:
+    """Tell whether a call that places a weight is given something that is made of it."""
+    if ast.unparse(call.func).rpartition(".")[2] not in _PLACING:
+        return False
+    return any(
+        not isinstance(given, ast.Name) and any(isinstance(n, ast.Name) and n.id == weight for n in ast.walk(given))
+        for given in call.args
+    )
+
+
+def _stacked_names(loop: ast.For) -> Iterator[ast.Name]:
+    """Yield ``name`` of ``for whole, part, shard in rows: name = name.replace(part, whole)`` inside of a loop.
+
+    What it makes of the name is the row, which the rules of the checkpoint hold.
+    """
+    for rows in ast.walk(loop):
+        if not isinstance(rows, ast.For) or not isinstance(rows.target, ast.Tuple) or len(rows.target.elts) != 3:
+            continue
+        whole, part, _ = (ast.unparse(element) for element in rows.target.elts)
+        for node in rows.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                if ast.unparse(node.value) == f"{name}.replace({part}, {whole})":
+                    yield node.targets[0]

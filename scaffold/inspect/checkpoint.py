@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.key_edits import cut_before, cut_of, ending, is_key, known_prefixes, pieced_together, whole_names
+from scaffold.inspect.key_edits import (
+    cut_before,
+    cut_of,
+    ending,
+    is_cut_off,
+    is_key,
+    joins_cut_off,
+    known_prefixes,
+    pieced_together,
+    put_on,
+    said,
+    whole_names,
+)
 from scaffold.inspect.loading_rules import Rules
 from scaffold.inspect.passed_over import filters, handed_on, held_names, leaves_out
 from scaffold.inspect.program import Program
@@ -16,7 +28,7 @@ from scaffold.inspect.program.name_tests import (
 )
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Func, Item, Map, Obj, Op, Param, Seq, Value
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
 
@@ -36,9 +48,9 @@ _HOW = {"prefix": "prefix", "suffix": "suffix"}
 
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    files = weight_files(program)
+    files, sure = weight_files(program)
     if files:
-        facts["answers.checkpoint.files"] = fact(list(files), list(files.values()))
+        facts["answers.checkpoint.files"] = fact(list(files), list(files.values()), sure)
     rules = Rules()
     _follow_loader(program, program.pipeline, rules, set(), _filled(program))
     if not weight_sources(program):
@@ -56,7 +68,7 @@ def answers(program: Program) -> dict[str, Fact]:
             # Where names go both ways, what the model has decides.
             "likely" if any((new, old) in rules.renames for old, new in rules.renames) else "certain",
         )
-    if rules.stacked or not rules.unread:
+    if not rules.divided and (rules.stacked or not rules.unread):
         facts["answers.checkpoint.stacked"] = fact(
             [list(r) for r in rules.stacked], list(rules.stacked.values()) or list(rules.loaders)
         )
@@ -122,8 +134,9 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
         edits, calls, skips = len(program.trace.edits), len(program.trace.calls), len(program.trace.skips)
         names = [a.arg for a in found[1].args.args[1:2]] or [WEIGHTS]
         program.invoke(obj, LOADER, {names[0]: Param(WEIGHTS, "")})
-        _collect(program, rules, edits, skips, own=obj is program.pipeline)
         made = program.trace.calls[calls:]
+        rules.handed |= {id(a) for r in made if not isinstance(r.func, Func) for a in (*r.args, *r.kwargs.values())}
+        _collect(program, rules, edits, skips, obj is program.pipeline, said(made))
         for source, target, place in whole_names(program, made):
             rules.rename(source, target, place, "equal")
         rules.unread = rules.unread or pieced_together(program, program.trace.edits[edits:], made) is not None
@@ -172,17 +185,25 @@ def _skipped(loader: Call, rules: Rules) -> None:
                     rules.skipped.setdefault(("prefix" if name == "skip_prefixes" else "contains", text), item.at)
 
 
-def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool) -> None:
+def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool, messages: set[int]) -> None:
     made = program.trace.edits[edits:]
     consumed = {id(a) for e in made if isinstance(e.value, Op) for a in e.value.args}
+    joined = {id(a) for e in made if isinstance(e.value, Op) and id(e.value) not in messages for a in e.value.args}
     for edit in made:
         value = edit.value
         if not from_checkpoint(value):
             continue
         if isinstance(value, Call):
-            _from_method(value, edit.row, rules)
+            if not (id(value) in joined and is_cut_off(value)):
+                _from_method(value, edit.row, rules)
         elif isinstance(value, Op) and value.op in ("+", "format"):
-            _from_concatenation(value, edit.conditions, rules)
+            if joins_cut_off(value):
+                found = put_on(value, edit.conditions)
+                if found is not None:
+                    rules.rename(found[1], found[2], value.at, found[0])
+                rules.unread = rules.unread or (found is None and id(value) not in messages)
+            else:
+                _from_concatenation(value, edit.conditions, rules)
         elif isinstance(value, Item) and id(value) not in consumed:
             cut = cut_of(value)
             for prefix in known_prefixes(edit.conditions):
@@ -217,6 +238,11 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
             if all(name in names for name in pair):
                 rest = cells[2:] if names[:2] == list(pair) else [c for c in cells if c not in (source, target)]
                 shard = next((c for c in rest if isinstance(c, str | int)), None)
+                told = all(isinstance(i, Const) for i in row.items) or any(id(i) in rules.handed for i in row.items[2:])
+                if shard is not None and not told:
+                    # Beside a list or a function, what no loader is told is no shard.
+                    rules.divided = True
+                    return
                 if shard is not None:
                     rules.stacked.setdefault((target, source, shard), row.items[0].at or value.at)
                     return

@@ -194,6 +194,7 @@ def most_negatives(output: Value, found: list[Guidance]) -> int:
     """How many unconditional predictions one way through the combination takes at most; alternatives exclude."""
     kept = distinct([g.uncond for g in found])
     number = {id(g.node): next(i for i, k in enumerate(kept) if _meet(k, g.uncond)) for g in found}
+    again = {id(g.node) for g in found if _guides_again(g, found)}
     known: dict[tuple[int, frozenset[tuple[int, bool]]], frozenset[int]] = {}
 
     def negatives(node: Value, facts: dict[int, bool]) -> frozenset[int]:
@@ -206,11 +207,32 @@ def most_negatives(output: Value, found: list[Guidance]) -> int:
             taken = max((negatives(option, given) for option, given in ways), key=len, default=frozenset())
         else:
             inner = [negatives(part, facts) for part in region_parts(node)]
-            taken = frozenset().union(*inner, {number[id(node)]} if id(node) in number else ())
+            own = frozenset({number[id(node)]} if id(node) in number else ())
+            taken = frozenset().union(*inner)
+            # Of what is guided already on both sides, guidance makes nothing new.
+            taken = max(taken, own, key=len) if id(node) in again else taken | own
         known[key] = taken
         return taken
 
     return len(negatives(output, {}))
+
+
+def _guides_again(guidance: Guidance, found: list[Guidance]) -> bool:
+    """Whether both predictions are the same one, guided before, on some way."""
+    nodes = {id(g.node) for g in found if g is not guidance}
+    sides = [[id(n) for n in _plainly(side)] for side in (guidance.cond, guidance.uncond)]
+    return bool(nodes.intersection(*sides))
+
+
+def _plainly(value: Value) -> list[Value]:
+    """What a prediction may be, without any arithmetic."""
+    stack, seen = [value], dict[int, Value]()
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen[id(node)] = node
+            stack += node.parts() if isinstance(node, Choice | Seq) else [node.base] if isinstance(node, Item) else []
+    return list(seen.values())
 
 
 def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, dict[int, bool]]]:

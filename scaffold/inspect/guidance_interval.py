@@ -12,7 +12,7 @@ from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_entry, is_turn
-from scaffold.inspect.program.values import Call, Choice, Const, Index, Item, Op, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Op, Seq, Slice, Value
 
 
 def find_interval(program: Program, loop: Denoising, region: list[Value], guided: set[int]) -> dict[str, Fact]:
@@ -68,7 +68,8 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
 def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
     """What a condition is made of, each with the loop whose turn it speaks of, and whether it counts by default.
 
-    An entry of a list by the number of the turn was decided before, in the loop that filled the list. What is only
+    An entry of a list by the number of the turn was decided before, in the loop that filled the list, or for all turns
+    at once. What is only
     asked where something is given counts where it is given by default.
     """
     stack, seen = [(cond, loop, True)], set[int]()
@@ -86,8 +87,22 @@ def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
             truth = by_default(node.cond) if node.cond is not None else None
             taken = node.options if truth is None else [node.options[0 if truth else 1]]
             stack += [(option, number, sure and truth is not None) for option in reversed(taken)]
+        elif isinstance(node, Item) and isinstance(node.base, Op) and is_entry(node, number):
+            stack.append((_entrywise(node.base, node.key), number, sure))
         elif isinstance(node, Op | Choice | Item):
             stack += [(part, number, sure) for part in reversed(node.parts())]
+
+
+def _entrywise(value: Value, key: Value) -> Value:
+    """One entry of what was computed from a whole schedule at once, as in ``((t >= lo) & (t <= hi))[i]``."""
+    if isinstance(value, Op):
+        return Op(value.op, [_entrywise(a, key) for a in value.args], at=value.at)
+    if isinstance(value, Item) and isinstance(value.key, Slice) and value.key.step is None:
+        if value.key.lower is None or default_of(value.key.lower) == 0:
+            return Item(value.base, key, at=value.at)
+    if isinstance(value, Call | Attr):
+        return Item(value, key, at=value.at)
+    return value
 
 
 def _asks_for(cond: Value, bound: Value) -> bool:

@@ -39,7 +39,8 @@ def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[
         facts["answers.cfg.renorm"] = UNKNOWN
     if parameter is not None:
         facts["detail.cfg.renorm_parameter"] = fact(parameter.key, [parameter.at])
-    for node in region:
+    # What a flag that nobody sets would divide by is no part of the answer.
+    for node in region if kinds or loop.model_output is None else _guided_way(loop.model_output):
         if isinstance(node, Op) and node.op == "/" and isinstance(node.args[1], Op) and node.args[1].op == "+":
             for term in node.args[1].args:
                 if isinstance(term, Const) and isinstance(term.value, float) and 0 < term.value < 1e-3:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.reached_functions import reached_functions
 from scaffold.upstream import PipelineTarget, UpstreamSource
+from scaffold.upstream.registry import read_registry
 
 _SCHEDULE_WORDS = ("timestep", "sigma", "denois", "num_steps", "inference_steps", "diffusion_steps", "schedule")
 _LOADS = ("load_weights", "__init__")
@@ -30,21 +32,27 @@ class HiddenLoop:
 def hidden_loops(source: UpstreamSource, target: PipelineTarget) -> list[HiddenLoop]:
     """Loops over a schedule, loops that take a scheduler's step, and loops that add to a variable what a call gave.
 
-    The pipeline's own module comes first.
+    Only those count to which the pipeline's own methods may lead. The pipeline's own module comes first.
     """
     folder = target.file.rpartition("/")[0] + "/"
     files = [target.file, *(f for f in source.files(folder) if f != target.file)]
     found: list[HiddenLoop] = []
+    trees: list[ast.Module] = []
     for file in files:
         try:
             tree = source.tree(file)
         except ScaffoldError:
             continue
+        trees.append(tree)
         for function, owner in _functions(tree):
             at = next((n.lineno for n in _own_nodes(function) if _may_denoise(n)), None)
             if at is not None and function.name not in _LOADS:
                 found.append(HiddenLoop(function, owner, Evidence(file, at)))
-    return found[:MAX_LOOPS]
+    if not found:
+        return []
+    pipelines = {name for _, _, name in read_registry(source).values()}
+    reached = reached_functions(trees, target.class_name, pipelines)
+    return [loop for loop in found if id(loop.function) in reached][:MAX_LOOPS]
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, ast.ClassDef | None]]:

@@ -31,6 +31,7 @@ from scaffold.inspect.weight_sources import text_of
 Rename = tuple[str, str, Evidence | None]
 _PIECES = frozenset(["split", "rsplit", "partition", "rpartition", "findall", "join"])
 """Methods of a string that take it apart, or make it of many."""
+CUTS = frozenset(["removeprefix", "removesuffix"])
 _MATCHES = frozenset(["match", "fullmatch", "search", "group", "groups", "groupby"])
 _LOGS = ("debug", "info", "warning", "error", "exception", "critical", "log", "print")
 
@@ -82,6 +83,43 @@ def ending(value: Op, conditions: Conditions) -> tuple[str, str] | None:
             if source is not None and len(source) == -cut:
                 return source, target
     return None
+
+
+def is_cut_off(value: Value) -> bool:
+    """Whether a value is a key whose beginning or end was taken away by name."""
+    return isinstance(value, Call) and value.name in CUTS and isinstance(value.func, Attr) and is_key(value.func.base)
+
+
+def joins_cut_off(value: Op) -> bool:
+    """Whether a text is put together with a key that was cut, right here or before."""
+    parts = (p for a in value.args for p in ([a, *a.args] if isinstance(a, Op) else [a]))
+    return any(is_cut_off(part) for part in parts)
+
+
+def put_on(value: Op, conditions: Conditions) -> tuple[str, str, str] | None:
+    """How, from and to: ``name.removesuffix(old) + new`` and ``new + name.removeprefix(old)`` under a test for it."""
+    cut = next((part for part in value.args if is_cut_off(part)), None)
+    if not isinstance(cut, Call) or len(value.args) != 2 or not cut.args:
+        return None
+    first = cut is value.args[0]
+    source, target = text_of(cut.args[0]), text_of(value.args[1 if first else 0])
+    if not source or target is None or (cut.name == "removesuffix") is not first:
+        return None
+    test = "endswith" if first else "startswith"
+    for cond, truth in conditions:
+        if truth and isinstance(cond, Call) and cond.name == test and cond.args and from_checkpoint(cond.func):
+            if text_of(cond.args[0]) == source:
+                return ("suffix" if first else "prefix"), source, target
+    return None
+
+
+def said(calls: list[CallRecord]) -> set[int]:
+    """Ids of what is logged, or is the message of an error."""
+    found = set()
+    for record in calls:
+        if (record.method or "").startswith(_LOGS) or (record.method or "").endswith(("Error", "Exception")):
+            found |= {id(a) for a in record.args}
+    return found
 
 
 def cut_of(value: Item) -> int | None:
@@ -158,10 +196,10 @@ def _written_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple
 
 def pieced_together(program: Program, edits: list[StringEdit], calls: list[CallRecord]) -> Evidence | None:
     """Where a name is made of pieces that a key was taken apart into, messages left out."""
-    said = {id(a) for r in calls if (r.method or "").startswith(_LOGS) for a in r.args}
+    messages = said(calls)
     for edit in edits:
         value = edit.value
-        if not (isinstance(value, Op) and value.op in ("+", "format")) or id(value) in said:
+        if not (isinstance(value, Op) and value.op in ("+", "format")) or id(value) in messages:
             continue
         texts = [part for part in value.args if isinstance(part, Const)]
         if texts and any(not isinstance(part, Const) and _is_piece(part) for part in value.args):

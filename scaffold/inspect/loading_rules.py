@@ -20,6 +20,10 @@ class Rules:
     loaders: list[Evidence] = field(default_factory=list)
     filtered: Evidence | None = None
     unread: bool = False
+    handed: set[int] = field(default_factory=set)
+    """Ids of what calls that are not followed are given, such as the shard's name a parameter's loader."""
+    divided: bool = False
+    """Whether one tensor fills several parts of a parameter, by code that no rule tells."""
 
     @property
     def none(self) -> bool:

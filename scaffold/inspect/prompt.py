@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
@@ -29,10 +30,12 @@ _STRIPS = ("removeprefix", "removesuffix")
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    reads = program.trace.reads
     facts: dict[str, Fact] = {}
     if program.entry is None:
         return facts
+    before = pre_process(program)
+    reads = {k: at for k, at in program.trace.reads.items() if k not in before.own or k in before.reads}
+    reads |= {k: at for k, at in before.reads.items() if k not in reads}
     keys = [(key, at) for (root, key), at in reads.items() if root == "prompt" and "." not in key]
     facts["answers.prompt.prompt_keys"] = _listed(keys)
     extra: list[tuple[str, Evidence | None]] = [(k, at) for (root, k), at in reads.items() if root == "extra_args"]
@@ -43,6 +46,9 @@ def answers(program: Program) -> dict[str, Fact]:
     facts["answers.prompt.sampling_params"] = _listed(
         [(k, at) for (root, k), at in reads.items() if root == "sampling_params"]
     )
+    if not before.followed:
+        # What is read of a request before was not found out.
+        facts = {k: Fact(f.value, f.evidence, "likely") for k, f in facts.items()}
     encoders = encode_calls(program)
     given = {key: at for (root, key), at in reads.items() if root == "prompt"}
     facts["answers.prompt.kind"] = _kind(given, encoders)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.facts import UNKNOWN, Fact
+from scaffold.inspect.shown_details import DETAILS, shown_details
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
@@ -32,7 +33,7 @@ class Report:
     """All facts of one pipeline.
 
     ``facts`` is keyed ``"answers.scheduler.steps"``, ``"verdict.path"``, ``"detail.…"``; details are for the tool's
-    other parts and are not in the JSON.
+    other parts, and few of them are in the JSON.
     """
 
     upstream: Upstream
@@ -55,8 +56,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The JSON of the design page: every key always present, unknown values null."""
         answers: dict[str, Any] = {}
-        evidence: dict[str, list[dict[str, Any]]] = {}
-        confidence: dict[str, str] = {}
+        details: dict[str, dict[str, Any]] = {}
+        shown: dict[str, Fact] = {}
         for key, fact in self.facts.items():
             if key.startswith(ANSWERS):
                 question, _, name = key.removeprefix(ANSWERS).partition(".")
@@ -66,8 +67,11 @@ class Report:
                     answers[question] = fact.value
             elif not key.startswith("verdict."):
                 continue
-            evidence[key] = [{"file": place.file, "line": place.line} for place in fact.evidence]
-            confidence[key] = fact.confidence
+            shown[key] = fact
+        for key, fact in shown_details(self.facts):
+            question, _, name = key.partition(".")
+            details.setdefault(question, {})[name] = fact.value
+            shown[DETAILS + key] = fact
         return {
             "schema": SCHEMA,
             "upstream": {
@@ -78,6 +82,10 @@ class Report:
             },
             "verdict": self.verdict,
             "answers": answers,
-            "evidence": evidence,
-            "confidence": confidence,
+            "details": details,
+            "evidence": {
+                key: [{"file": place.file, "line": place.line} for place in fact.evidence]
+                for key, fact in shown.items()
+            },
+            "confidence": {key: fact.confidence for key, fact in shown.items()},
         }

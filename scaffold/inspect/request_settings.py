@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import LEAVES, options, walk
-from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Const, Param, Value
+from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.values import Conf, Const, Param, Value
 
 ORDER = 15
 KEYS = ("detail.request.settings", "detail.request.default_seed")
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``settings``: extra arguments with a plain default, by name; ``default_seed``: the constant used without one."""
+    """``settings``: extra arguments with one plain default, by name; ``default_seed``: the constant used without one.
+
+    An argument whose default a file beside the weights decides has none, nor has one that is read with several.
+    """
     facts: dict[str, Fact] = {}
     found: dict[str, tuple[object, Evidence | None]] = {}
+    unsettled: set[str] = set()
     for node in parameters(program):
         if node.root == "extra_args" and "." not in node.key and node.default is not None:
             known = default_of(node.default)
-            if isinstance(known, bool | int | float | str):
-                found.setdefault(node.key, (known, node.at))
+            if known is MISSING:
+                unsettled.add(node.key)
+            if not isinstance(known, bool | int | float | str):
+                continue
+            first = found.setdefault(node.key, (known, node.at))[0]
+            if first != known or any(isinstance(part, Conf) for part in plain_parts(node.default)):
+                unsettled.add(node.key)
     if found:
-        values = {name: value for name, (value, _) in sorted(found.items())}
+        values = {name: value for name, (value, _) in sorted(found.items()) if name not in unsettled}
         facts[KEYS[0]] = fact(values, [at for _, at in found.values()])
     for record in program.trace.calls:
         if record.method != "manual_seed" or not record.args:

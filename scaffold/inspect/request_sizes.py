@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from scaffold.inspect import schedule
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.schedule import STEPS_KEY
 from scaffold.inspect.program.values import Param
 from scaffold.inspect.request_settings import parameters
 
 ORDER = 15
+_COUNTS = {"answers.scheduler.steps", "detail.scheduler.default_steps"}
 KEYS = ("detail.request.sizes",)
-SIZES = ("height", "width", "num_frames", "num_inference_steps")
+SIZES = ("height", "width", "num_frames", STEPS_KEY)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -32,6 +35,8 @@ def answers(program: Program) -> dict[str, Fact]:
             found.setdefault(given.key, set()).add(known if type(known) is int and known is not MISSING else None)
         places.setdefault(given.key, given.at)
     sizes = {name: next(iter(values)) if len(values) == 1 else None for name, values in sorted(found.items())}
+    if program.denoising is not None and STEPS_KEY in sizes and not _COUNTS & set(schedule.answers(program)):
+        sizes[STEPS_KEY] = None  # asked for, but not what the loop is walked by
     return {KEYS[0]: fact(sizes, places.values())} if sizes else {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffold.inspect.asked_shift import shift_of
-from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.by_default import taken_by_default
@@ -44,7 +44,8 @@ def answers(program: Program) -> dict[str, Fact]:
     if count is None and found.step is not None:
         count = _count_from_arguments(program, found)
     if count is not None and count.factor == 1:
-        facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places])
+        sure: Confidence = "certain" if count.sure else "likely"
+        facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places], sure)
     facts.update(_default_steps(program, found))
     vector = schedule_vector(found)
     if vector is None:

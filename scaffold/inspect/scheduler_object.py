@@ -79,7 +79,9 @@ def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | N
     count = _count(program, held)
     if count is not None and count.factor == 1:
         steps = "n" if count.offset == 0 else f"n{count.offset:+d}"
-        facts["answers.scheduler.steps"] = fact(steps, [*places, *count.places])
+        # A class of the source may walk through another number of times than it is asked for.
+        certainty: Confidence = "certain" if held.known is not None and count.sure else "likely"
+        facts["answers.scheduler.steps"] = fact(steps, [*places, *count.places], certainty)
     from_file = any(_is_loaded(m) for m in held.made)
     sure: Confidence = "likely" if from_file else "certain"
     if held.known is not None:

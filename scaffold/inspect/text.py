@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
+from scaffold.inspect.shown_details import shown_details
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +84,9 @@ def _questions(report: Report, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     facts = [(key.removeprefix(ANSWERS), fact) for key, fact in report.facts.items() if key.startswith(ANSWERS)]
+    order = {key.partition(".")[0]: i for i, (key, _) in enumerate(facts)}
+    facts += [row for row in shown_details(report.facts) if row[1].confidence != "unknown"]
+    facts.sort(key=lambda row: order[row[0].partition(".")[0]])
     names = short_names(place.file for _, fact in facts for place in fact.evidence)
     rows = [(*key.partition(".")[::2], _answer(fact), places(fact.evidence, names)) for key, fact in facts]
     label_width = max(len(name or question) for question, name, _, _ in rows) + GAP
@@ -115,7 +119,8 @@ def _answer(fact: Fact) -> Text:
 
     if fact.confidence == "unknown":
         return Text(UNKNOWN_MARK, style="bold yellow")
-    text = Text(_spell(fact.value))
+    at_itself = any(fact.value == f"{place.file}:{place.line}" for place in fact.evidence)
+    text = Text("" if at_itself else _spell(fact.value))
     if fact.confidence == "likely":
         text.append(f"  {LIKELY_MARK} likely", style="yellow")
     return text
@@ -133,13 +138,14 @@ def _spell(value: Any) -> str:
             return "\n".join(_arrow(v) for v in value)
         return ", ".join(_spell(v) for v in value)
     if isinstance(value, dict):
-        return "\n".join(f"{k}: {_inline(v)}" for k, v in value.items()) if value else "none"
-    return str(value)
+        return "\n".join(f"{k}: {'?' if v is None else _inline(v)}" for k, v in value.items()) if value else "none"
+    plain = not isinstance(value, str) or (value.isprintable() and value.strip() == value != "")
+    return str(value) if plain else repr(value)
 
 
 def _arrow(rule: list[Any]) -> str:
     if len(rule) == 2:
-        return f"{rule[0]!s} → {rule[1] or '(dropped)'}"
+        return f"{rule[0]!s} → {rule[1] or '(cut)'}"
     return f"{rule[1]} → {rule[0]} [{rule[2]}]"
 
 

@@ -6,6 +6,7 @@ from scaffold.inspect.diffusers_path import Loaded, handed_over, later_release, 
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.values import ClassRef, Obj
 from scaffold.inspect.refusals import find_refusal
 from scaffold.inspect.weight_sources import weight_sources
 
@@ -29,7 +30,7 @@ def answers(program: Program) -> dict[str, Fact]:
     assert loop is not None
     place = loop.step.at if loop.step is not None else loop.loop.at
     sources = [o.at for _, o in weight_sources(program)]
-    reason = "the weights do not load through diffusers, and each denoising step can be replaced"
+    reason = "diffusers has neither this pipeline nor the class that is filled, and each denoising step can be replaced"
     later = later_release(program)
     if later is not None:
         reason, sources = f"{reason}; {later[0]}", [*sources, later[1]]
@@ -45,10 +46,30 @@ def _unfollowed(program: Program) -> dict[str, Fact]:
     if hidden:
         reason = "a loop over a schedule is there, but what it does to a sample was not established"
         return _verdict("non_diffusers", reason, [loop.at for loop in hidden[:1]], "likely")
+    called = _called_in_a_helper(program)
+    if called is not None:
+        reason = "a loop that calls a model is there, but what it does to a sample was not established"
+        return _verdict("non_diffusers", reason, [called], "likely")
     place = program.place(*program.entry) if program.entry else program.place(program.cls)
     return _verdict(
         "refused", "no denoising loop: nothing the pipeline runs updates a sample from a model's output", [place]
     )
+
+
+def _called_in_a_helper(program: Program) -> Evidence | None:
+    """Where a loop of a function or of an object that is no module calls a module that it was handed."""
+    for record in program.trace.calls:
+        held = record.receiver if record.receiver is not None else record.func
+        if not (record.loops and record.at is not None and isinstance(held, Obj) and held.cls.is_module):
+            continue
+        loop = program.trace.loops.get(record.loops[-1])
+        if loop is None or held is program.pipeline:
+            continue
+        module = program.graph.find(loop.at.file.removesuffix(".py").replace("/", "."))
+        owner = program.lookup_global(module, loop.owner) if module is not None and loop.owner is not None else None
+        if not (isinstance(owner, ClassRef) and owner.cls.is_module):
+            return record.at
+    return None
 
 
 def _verdict(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence
+from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call, External, Obj, Seq
 from scaffold.inspect.weight_sources import text_of, texts_of, weight_sources
@@ -13,17 +14,27 @@ _FILE_LOADERS = ("safetensors.torch.load_file", "safetensors.safe_open", "torch.
 _WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
-def weight_files(program: Program) -> dict[str, Evidence | None]:
-    """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern."""
+def weight_files(program: Program) -> tuple[dict[str, Evidence | None], Confidence]:
+    """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern.
+
+    What is streamed only under an option that nobody set is left out; where that is open, nothing is certain.
+    """
     files: dict[str, Evidence | None] = {}
+    made = {id(r.result): r.conditions for r in program.trace.calls}
+    sure: Confidence = "certain"
     for _, source in weight_sources(program):
+        taken = [(by_default(cond), truth) for cond, truth in made.get(id(source), ())]
+        if any(known is (not truth) for known, truth in taken):
+            continue
+        if any(known is None for known, _ in taken):
+            sure = "likely"
         patterns = source.kwargs.get("allow_patterns_overrides")
         names = [text_of(i) for i in patterns.items] if isinstance(patterns, Seq) else []
         given = source.kwargs.get("subfolder")
         folders = texts_of(given)
         if given is not None and not folders:
             # A folder that is only known when the pipeline runs.
-            return {}
+            return {}, sure
         for folder in folders or [None]:
             for name in [n for n in names if n] or ["*.safetensors"]:
                 files.setdefault(f"{folder}/{name}" if folder else name, source.at)
@@ -33,7 +44,7 @@ def weight_files(program: Program) -> dict[str, Evidence | None]:
         named = [str(getattr(f, "name", f)) for f in program.headers.files]
         place = files.pop("*.safetensors")
         files.update(dict.fromkeys(named, place))
-    return files
+    return files, sure
 
 
 def opens_files(program: Program) -> bool:

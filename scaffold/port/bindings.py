@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.port.files import Files
 from scaffold.port.layers import ENGINES
@@ -42,6 +45,19 @@ class Bindings:
         self.supports: dict[str, set[str]] = {}
         self._order: dict[Defined, str] = {}
         self._pending: list[Defined] = []
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Ask for nothing: what is rewritten inside is looked at, and leaves no trace in the port."""
+        kept = dict(self._order), list(self._pending), dict(self.libraries)
+        supports = {module: set(names) for module, names in self.supports.items()}
+        notes = dict(self.gaps), dict(self.assumptions)
+        try:
+            yield
+        finally:
+            self._order, self._pending, self.libraries = kept
+            self.supports = supports
+            self.gaps, self.assumptions = notes
 
     def followed(self, origin: Defined) -> bool:
         """Tell whether the text of a definition is taken over."""

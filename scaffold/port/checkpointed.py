@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from scaffold.port.layer_functions import GROWS, layer_functions
+from scaffold.port.layer_functions import GROWS, LayerFunction, layer_functions
+from scaffold.port.layer_lists import layer_lists, outermost
 from scaffold.port.supports import support_text
 
 CALL = "_checkpointed_call"
 BASE = "CheckpointedLayers"
+CALLED, CALL_AS_MODULES = "CalledLayer", "call_as_modules"
 _NUMBER = "#"  # what a loop's variable is bound to that counts
 
 
@@ -25,11 +27,13 @@ class Checkpointed:
         layers: classes whose calls are, in the order found, and functions that compute one layer; none where no loop
             calls layers.
         owners: classes that hold such a loop.
+        called: whether layers that functions compute are called as modules, of the class ``CalledLayer``.
     """
 
     text: str
     layers: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
+    called: bool = False
 
 
 @dataclass
@@ -37,6 +41,7 @@ class _Found:
     layers: dict[str, None] = field(default_factory=dict)
     owners: dict[str, None] = field(default_factory=dict)
     partial: bool = False
+    called: dict[tuple[str, str], None] = field(default_factory=dict)  # class, and its list of such layers
 
 
 def checkpoint_layers(text: str) -> Checkpointed:
@@ -47,107 +52,44 @@ def checkpoint_layers(text: str) -> Checkpointed:
     handed a cache which the layer adds to stays as it is.
     """
     tree = ast.parse(text)
-    lists, functions = _lists(tree), layer_functions(tree)
+    lists, functions = layer_lists(tree), layer_functions(tree)
     if not lists and not functions:
         return Checkpointed(text)
     found = _Found()
-    changed = cst.parse_module(text).visit(_Rewriter(lists, functions, found))
+    changed = cst.parse_module(text).visit(_Rewriter(lists, functions, _constructed(tree), found))
     if not found.layers:
         return Checkpointed(text)
-    changed = changed.visit(_Bases(_outermost(tree, set(found.owners))))
-    code = _with_support(changed, found.partial)
-    return Checkpointed(code, tuple(found.layers), tuple(found.owners))
+    changed = changed.visit(_Bases(outermost(tree, set(found.owners)), found.called))
+    code = _with_support(changed, found.partial, bool(found.called))
+    return Checkpointed(code, tuple(found.layers), tuple(found.owners), bool(found.called))
 
 
-def _lists(tree: ast.Module) -> dict[str, tuple[str, ...]]:
-    """Return the classes of a text that it puts into lists of modules, by the list's attribute."""
-    own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-    found: dict[str, dict[str, None]] = {}
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        for statement in ast.walk(function):
-            if not isinstance(statement, ast.Assign) or not _is_module_list(statement.value):
-                continue
-            assert isinstance(statement.value, ast.Call)
-            for target in statement.targets:
-                if isinstance(target, ast.Attribute):
-                    for name in _elements(function, statement.value.args, own):
-                        found.setdefault(target.attr, {})[name] = None
-    inside = _inside(tree, own, {name for names in found.values() for name in names})
-    outer = {attribute: tuple(name for name in names if name not in inside) for attribute, names in found.items()}
-    return {attribute: names for attribute, names in outer.items() if names}
-
-
-def _inside(tree: ast.Module, own: set[str], layers: set[str]) -> set[str]:
-    """Return the classes that layers are made of: those are computed again with the layer around them."""
-    makes = {
-        node.name: {inner.func.id for inner in ast.walk(node) if isinstance(inner, ast.Call)
-                    and isinstance(inner.func, ast.Name) and inner.func.id in own}
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-    }  # fmt: skip
-    found: set[str] = set()
-    pending = list(layers)
-    while pending:
-        for name in makes[pending.pop()] - found:
-            found.add(name)
-            pending.append(name)
+def _constructed(tree: ast.Module) -> dict[str, frozenset[str]]:
+    """Return the attributes that constructors fill at their first level, by class."""
+    found = {}
+    for node in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        made = [inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"]
+        statements = made[0].body if made else []
+        if not any(isinstance(inner, ast.Return) for statement in statements for inner in ast.walk(statement)):
+            targets = [t for line in statements if isinstance(line, ast.Assign) for t in line.targets]
+            found[node.name] = frozenset(ast.unparse(t).removeprefix("self.") for t in targets)
     return found
-
-
-def _outermost(tree: ast.Module, owners: set[str]) -> set[str]:
-    """Return the classes of ``owners`` that inherit from no other of them."""
-    bases = {
-        node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
-    }
-
-    def inherits(name: str) -> bool:
-        return any(base in owners or inherits(base) for base in bases.get(name, ()))
-
-    return {name for name in owners if not inherits(name)}
-
-
-def _is_module_list(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "ModuleList"
-
-
-def _elements(function: ast.FunctionDef, given: list[ast.expr], own: set[str]) -> Iterator[str]:
-    """Yield the classes of the text that a list is made of, where it is given as a local name too."""
-    for node in given:
-        if isinstance(node, ast.Name):
-            for inner in ast.walk(function):
-                if isinstance(inner, ast.Assign | ast.AugAssign):
-                    target = inner.targets[0] if isinstance(inner, ast.Assign) else inner.target
-                    yield from _made(inner.value, own) if ast.unparse(target) == node.id else ()
-                elif isinstance(inner, ast.Call) and ast.unparse(inner.func) == f"{node.id}.append":
-                    yield from _made(inner.args[0], own)
-        else:
-            yield from _made(node, own)
-
-
-def _made(node: ast.expr, own: set[str]) -> Iterator[str]:
-    """Yield the classes whose instances a list holds; arguments of constructors are not looked into."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id in own:
-            yield node.func.id
-    elif isinstance(node, ast.List | ast.Tuple):
-        for element in node.elts:
-            yield from _made(element, own)
-    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-        yield from _made(node.elt, own)
-    elif isinstance(node, ast.IfExp):
-        yield from _made(node.body, own)
-        yield from _made(node.orelse, own)
 
 
 class _Rewriter(cst.CSTTransformer):
     """Rewrites calls of loops' variables."""
 
     def __init__(
-        self, lists: dict[str, tuple[str, ...]], functions: dict[str, tuple[tuple[str, ...], str]], found: _Found
+        self,
+        lists: dict[str, tuple[str, ...]],
+        functions: dict[str, LayerFunction],
+        constructed: dict[str, frozenset[str]],
+        found: _Found,
     ) -> None:
         super().__init__()
         self.lists = lists
         self.functions = functions
+        self.constructed = constructed
         self.found = found
         self.owners: list[str] = []
         self.bound: list[dict[str, str]] = [{}]
@@ -186,9 +128,9 @@ class _Rewriter(cst.CSTTransformer):
         if not isinstance(original_node.func, cst.Name):
             return updated_node
         called = original_node.func.value
-        if called in self.functions and self._is_numbered(original_node, *self.functions[called], known):
+        if called in self.functions and self._is_numbered(original_node, self.functions[called], known):
             self.found.layers[called] = None
-            return self._checkpointed(updated_node)
+            return self._checkpointed(updated_node, self._called(original_node, self.functions[called]))
         if known.get(called, _NUMBER) == _NUMBER:
             return updated_node
         names = [ast.unparse(ast.parse(cst.Module([]).code_for_node(arg.value))) for arg in original_node.args]
@@ -199,18 +141,33 @@ class _Rewriter(cst.CSTTransformer):
         return self._checkpointed(updated_node)
 
     @staticmethod
-    def _is_numbered(call: cst.Call, parameters: tuple[str, ...], number: str, known: dict[str, str]) -> bool:
+    def _is_numbered(call: cst.Call, function: LayerFunction, known: dict[str, str]) -> bool:
         """Tell whether a function is told the number of the layer that the loop is at."""
-        for index, argument in enumerate(call.args):
-            if argument.star:
-                return False
-            name = argument.keyword.value if argument.keyword is not None else parameters[index]
-            if name == number:
-                return isinstance(argument.value, cst.Name) and known.get(argument.value.value) == _NUMBER
-        return False
+        given = _given(call, function)
+        number = given.get(function.number)
+        return isinstance(number, cst.Name) and known.get(number.value) == _NUMBER
 
-    def _checkpointed(self, updated_node: cst.Call) -> cst.BaseExpression:
-        """Return the call through ``_checkpointed_call``; arguments by name go into a ``partial``."""
+    def _called(self, call: cst.Call, function: LayerFunction) -> str:
+        """Return the layer that a function is to compute, where its list is an attribute that the class makes."""
+        given = _given(call, function)
+        holder = given.get(function.holder)
+        if holder is None:
+            return ""
+        text = cst.Module([]).code_for_node(holder)
+        start, _, rest = text.partition(".")
+        if start != "self" or not all(part.isidentifier() for part in rest.split(".")):
+            return ""
+        if rest.partition(".")[0] not in self.constructed.get(self.owners[-1], ()):
+            return ""
+        layers = f"{text}.{function.path}"
+        self.found.called[self.owners[-1], layers] = None
+        return f"{layers}[{cst.Module([]).code_for_node(given[function.number])}]"
+
+    def _checkpointed(self, updated_node: cst.Call, called: str = "") -> cst.BaseExpression:
+        """Return the call through ``_checkpointed_call``; arguments by name go into a ``partial``.
+
+        With ``called``, the layer that is called as a module with the function that computes it.
+        """
         self.found.owners[self.owners[-1]] = None
         plain = [arg for arg in updated_node.args if arg.keyword is None and arg.star != "**"]
         named = [arg for arg in updated_node.args if arg.keyword is not None or arg.star == "**"]
@@ -218,9 +175,22 @@ class _Rewriter(cst.CSTTransformer):
         if named:
             self.found.partial = True
             layer = cst.Call(cst.Name("partial"), [cst.Arg(layer), *(_bare(arg) for arg in named)])
+        if called:
+            self.found.partial = True
+            layer = cst.Call(cst.Name("partial"), [cst.Arg(cst.parse_expression(called)), cst.Arg(layer)])
         return updated_node.with_changes(
             func=cst.Attribute(cst.Name("self"), cst.Name(CALL)), args=[cst.Arg(layer), *(_bare(arg) for arg in plain)]
         )
+
+
+def _given(call: cst.Call, function: LayerFunction) -> dict[str, cst.BaseExpression]:
+    """Return the arguments of a call by the names of the parameters; none where some are unpacked."""
+    if any(argument.star for argument in call.args):
+        return {}
+    return {
+        argument.keyword.value if argument.keyword is not None else function.parameters[index]: argument.value
+        for index, argument in enumerate(call.args)
+    }
 
 
 def _is_range(node: cst.BaseExpression) -> bool:
@@ -246,24 +216,41 @@ def _variable(target: cst.BaseAssignTargetExpression, given: cst.BaseExpression)
 
 
 class _Bases(cst.CSTTransformer):
-    """Gives classes the base that has ``_checkpointed_call``."""
+    """Gives classes the base that has ``_checkpointed_call``, and prepares layers that functions compute."""
 
-    def __init__(self, owners: set[str]) -> None:
+    def __init__(self, owners: set[str], called: Iterable[tuple[str, str]]) -> None:
         super().__init__()
-        self.owners = owners
+        self.owners, self.called = owners, list(called)
+        self._inside: list[str] = []
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._inside.append(node.name.value)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        if original_node.name.value != "__init__" or not self._inside:
+            return updated_node
+        layers = [layers for owner, layers in self.called if owner == self._inside[-1]]
+        lines = [cst.parse_statement(f"{CALL_AS_MODULES}({text})") for text in layers]
+        body = cst.ensure_type(updated_node.body, cst.IndentedBlock)
+        return updated_node.with_changes(body=body.with_changes(body=[*body.body, *lines]))
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        self._inside.pop()
         if original_node.name.value not in self.owners:
             return updated_node
         bases = [cst.Arg(cst.Name(BASE)), *(_bare(base) for base in updated_node.bases)]
         return updated_node.with_changes(bases=bases, lpar=cst.MaybeSentinel.DEFAULT, rpar=cst.MaybeSentinel.DEFAULT)
 
 
-def _with_support(module: cst.Module, partial: bool) -> str:
+def _with_support(module: cst.Module, partial: bool, called: bool) -> str:
     """Return the text with the base class behind its imports."""
-    lines = ["from collections.abc import Callable", "from typing import Any", "import torch"]
+    lines = ["from collections.abc import Callable, Iterable", "from typing import Any", "import torch"]
     lines += ["from torch.utils.checkpoint import checkpoint"] + (["from functools import partial"] if partial else [])
-    text = "\n".join(lines) + "\n\n\n" + support_text("checkpointed", {BASE}) + "\n"
+    supports = [support_text("checkpointed", {BASE})]
+    if called:
+        lines.append("from torch import nn")
+        supports.append(support_text("called_layer", {CALLED, CALL_AS_MODULES}))
+    text = "\n\n\n".join(["\n".join(lines), *supports]) + "\n"
     added = cst.parse_module(text).body
     last = max(index for index, node in enumerate(module.body) if _is_import(node))
     return module.with_changes(body=[*module.body[: last + 1], *added, *module.body[last + 1 :]]).code

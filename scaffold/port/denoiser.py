@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.building import Building, building_of
-from scaffold.port.checkpointed import checkpoint_layers
+from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
@@ -78,7 +78,7 @@ def port_denoiser(
         source=text,
         entry=entry,
         classes=classes,
-        layer_classes=layer_classes(tree),
+        layer_classes=(*layer_classes(tree), *([CALLED] if checkpointed.called else [])),
         gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
         derived_from=files,
         fused=tuple(engine.fused[key] for key in sorted(engine.fused)),

@@ -15,6 +15,7 @@ from scaffold.port.context_arguments import ContextArguments, with_context_argum
 from scaffold.port.expressions import Expressions
 from scaffold.port.files import Definition
 from scaffold.port.held_layers import HeldLayers
+from scaffold.port.layers import ENGINES, kind_of
 from scaffold.port.names import Defined, Scope
 from scaffold.port.one_device import names
 from scaffold.port.stacked import Row
@@ -43,6 +44,7 @@ class Engine(HeldLayers):
         self.predicts: tuple[Defined, str] | None = None
         self.context: ContextArguments | None = None
         self._decided: dict[Defined, str | None] = {}
+        self._without: dict[Defined, str] = {}
 
     # Values
 
@@ -66,6 +68,27 @@ class Engine(HeldLayers):
                 self._decided[origin] = self._evaluated(origin, found)
         return self._decided[origin]
 
+    def without(self, origin: Defined) -> str | None:
+        """Return what a definition of the source needs and has no counterpart; None where it can be made.
+
+        That is something in the value of a module's global, or the layer of the engine's that a class derives from.
+        """
+        found = self.files.definition(origin.module, origin.name)
+        if found is not None and isinstance(found.node, cst.ClassDef):
+            layer = self.engine_layer(self.enter_class(origin, found))
+            return f"{layer} as a base of {origin.name}" if layer is not None else None
+        self.decided(origin)
+        return self._without.get(origin)
+
+    def engine_layer(self, entry: ClassEntry) -> str | None:
+        """Return the layer of the engine's that a class derives from, whose text is not carried over."""
+        foreign = [base for owner in self.mro(entry) for base in owner.bases if isinstance(base, str)]
+        engines = [base for base in foreign if base.partition(".")[0] in ENGINES]
+        layers = [base for base in engines if kind_of(base) is not None]
+        if not layers and len(engines) == len(foreign):
+            layers = engines  # nothing else that it could be
+        return layers[0].rpartition(".")[2] if layers else None
+
     def _evaluated(self, origin: Defined, found: Definition) -> str | None:
         assert isinstance(found.node, cst.SimpleStatementLine)
         small = found.node.body[0]
@@ -73,9 +96,10 @@ class Engine(HeldLayers):
             return None
         scope = Scope(self.graph, self.files.info(origin.module), frozenset(), {})
         probe = Expressions(self, scope, None, {})
-        kept = dict(self._order), list(self._pending), dict(self.libraries)
-        expression = probe.rewrite(small.value)
-        self._order, self._pending, self.libraries = kept
+        with self.probing():
+            expression = probe.rewrite(small.value)
+        if probe.problems:
+            self._without[origin] = probe.problems[0]
         known = value(expression, {})
         if not probe.decided or isinstance(known, Unknown) or not isinstance(known, bool | int | None):
             return None

@@ -6,7 +6,7 @@ import libcst as cst
 
 from scaffold.port.blocks import code
 from scaffold.port.layer_expressions import LayerExpressions
-from scaffold.port.layers import ENGINES, kind_of
+from scaffold.port.layers import ENGINES, class_of, kind_of
 from scaffold.port.names import Defined, External
 from scaffold.port.one_device import attributes_of, methods_of, names, table
 
@@ -29,6 +29,12 @@ class Expressions(LayerExpressions):
         if isinstance(origin, External) and origin.path.partition(".")[0] in ENGINES:
             return self._engine_value(origin.path, original_node)
         if isinstance(origin, Defined):
+            if not self.engine.followed(origin):
+                return self._engine_value(".".join((*origin, *rest)), original_node)
+            lacking = self.engine.without(origin)
+            if lacking is not None:
+                self.problems.append(lacking)
+                return original_node
             node: cst.BaseExpression = cst.Name(self.engine.reference(origin))
             for name in rest:
                 node = cst.Attribute(node, cst.Name(name))
@@ -64,6 +70,10 @@ class Expressions(LayerExpressions):
             if literal is not None:
                 self.decided = True
                 return cst.parse_expression(literal)
+            lacking = self.engine.without(origin)
+            if lacking is not None:
+                self.problems.append(lacking)
+                return node
             return node.with_changes(value=self.engine.reference(origin))
         if origin.path.partition(".")[0] in ENGINES:
             return self._engine_value(origin.path, node)
@@ -74,11 +84,19 @@ class Expressions(LayerExpressions):
 
     def _engine_value(self, path: str, node: cst.BaseExpression) -> cst.BaseExpression:
         last = path.rpartition(".")[2]
-        if last in table("VALUES"):
+        member = ".".join(path.split(".")[-2:])
+        literal = table("VALUES").get(last, table("VALUES").get(member))
+        if literal is not None:
             self.decided = True
-            return cst.parse_expression(table("VALUES")[last])
+            return cst.parse_expression(literal)
         if last == "device_type":
             return self._device()
+        made = class_of(path)
+        if made is not None:
+            return cst.Name(self.engine.support(*made))
+        owner = class_of(path.rpartition(".")[0])
+        if owner is not None and last == "__init__":  # its signature
+            return cst.parse_expression(f"{self.engine.support(*owner)}.{last}")
         self.problems.append(path)
         return node
 

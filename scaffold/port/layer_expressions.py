@@ -10,7 +10,7 @@ import libcst as cst
 from scaffold.port.blocks import code
 from scaffold.port.deciding import Deciding
 from scaffold.port.layer import Arguments, Built, UnsupportedError
-from scaffold.port.layers import kind_of
+from scaffold.port.layers import class_of, kind_of
 from scaffold.port.names import Scope
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ class LayerExpressions(Deciding):
         kind = kind_of(path)
         assert kind is not None
         if any(argument.star for argument in node.args):
-            raise UnsupportedError("arguments that are unpacked")
+            made = class_of(path)
+            if made is None:
+                raise UnsupportedError("arguments that are unpacked")
+            whole = [self._argument(argument) for argument in node.args]
+            return Built(((None, code(cst.Call(cst.Name(self.engine.support(*made)), whole))),))
         dropped = ("quant_config", "prefix")
         given: list[str] = []
         keywords: dict[str, str] = {}

@@ -3,27 +3,68 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 # What a layer adds to while it runs must not be given to it twice.
 GROWS = ("past_key_value", "cache_params")
 _CHANGING = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "write"})
 
 
-def layer_functions(tree: ast.Module) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return such functions of a module: the names of their parameters, and the one that is the layer's number."""
+@dataclass(frozen=True)
+class LayerFunction:
+    """A function that computes one layer.
+
+    Attributes:
+        parameters: names of its parameters.
+        number: the one that is the layer's number.
+        holder: the one whose ``path`` is the list of the layers, such as ``model.layers``; both empty where more
+            than plain attributes leads to it.
+        path: attributes from ``holder`` to the list.
+    """
+
+    parameters: tuple[str, ...]
+    number: str
+    holder: str = ""
+    path: str = ""
+
+
+def layer_functions(tree: ast.Module) -> dict[str, LayerFunction]:
+    """Return such functions of a module by name."""
     found = {}
     own = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not (node.args.vararg or node.args.kwarg):
-            number = _number(node)
-            if number is not None and _is_pure(node, own, frozenset()):
+            layer = _layer(node)
+            if layer is not None and _is_pure(node, own, frozenset()):
                 arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-                found[node.name] = tuple(argument.arg for argument in arguments), number
+                names = tuple(argument.arg for argument in arguments)
+                number, layers = layer
+                holder, path = _held(node, layers, names)
+                found[node.name] = LayerFunction(names, number, holder, path)
     return found
 
 
-def _number(function: ast.FunctionDef) -> str | None:
-    """Return the parameter ``i`` of ``layer = model.layers[i]``, where the function calls modules of the layer."""
+def _held(function: ast.FunctionDef, layers: str, parameters: tuple[str, ...]) -> tuple[str, str]:
+    """Return the parameter that holds a list of layers, and the attributes that lead to it."""
+    holder, _, path = layers.partition(".")
+    given = [
+        node.value
+        for node in function.body
+        if isinstance(node, ast.Assign) and any(ast.unparse(target) == holder for target in node.targets)
+    ]
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    stored = sum(name.id == holder and isinstance(name.ctx, ast.Store) for name in names)
+    if len(given) == stored == 1 and _root(given[0]) is not None:  # model = decoder.model
+        holder, _, front = ast.unparse(given[0]).partition(".")
+        path, stored = f"{front}.{path}", 0
+    return (holder, path) if holder in parameters and not stored else ("", "")
+
+
+def _layer(function: ast.FunctionDef) -> tuple[str, str] | None:
+    """Return ``i`` and ``model.layers`` of ``layer = model.layers[i]``, where the function calls the layer's modules.
+
+    The number is a parameter of the function.
+    """
     parameters = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
     called = {_root(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
     for node in ast.walk(function):
@@ -33,7 +74,7 @@ def _number(function: ast.FunctionDef) -> str | None:
             target, index = node.targets[0], value.slice
             if isinstance(target, ast.Name) and isinstance(index, ast.Name) and target.id in called:
                 if index.id in parameters and _root(value.value) is not None:
-                    return index.id
+                    return index.id, ast.unparse(value.value)
     return None
 
 

@@ -39,7 +39,7 @@ class Raising:
     def problem(self, twin: ast.stmt) -> cst.SimpleStatementLine:
         """Return the statement in place of one whose expressions have no counterpart."""
         what = self.expressions.problems[0]
-        return self.raising(what.rpartition(".")[2] if what.partition(".")[0] in ENGINES else what, twin.lineno)
+        return self.raising(_named(what) if what.partition(".")[0] in ENGINES else what, twin.lineno)
 
     def raising(self, what: str, line: int) -> cst.SimpleStatementLine:
         """Return the statement that raises in place of what stands in a line of the file."""
@@ -47,3 +47,9 @@ class Raising:
         return cst.ensure_type(
             cst.parse_statement(f"raise NotImplementedError({gap.message!r})"), cst.SimpleStatementLine
         )
+
+
+def _named(path: str) -> str:
+    """Return the last name of a dotted path, with its class where it is an attribute of one."""
+    *_, owner, last = ["", *path.split(".")]
+    return f"{owner}.{last}" if owner[:1].isupper() else last

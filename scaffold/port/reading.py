@@ -26,7 +26,8 @@ def reads_groups_only(node: ast.AST) -> bool:
     held = {
         target.id
         for found in ast.walk(node)
-        if isinstance(found, ast.Assign) and _is_context(found.value)
+        if isinstance(found, ast.Assign)
+        and _is_context(found.value.body if isinstance(found.value, ast.IfExp) else found.value)
         for target in found.targets
         if isinstance(target, ast.Name)
     }
@@ -34,6 +35,7 @@ def reads_groups_only(node: ast.AST) -> bool:
         found.attr
         for found in ast.walk(node)
         if isinstance(found, ast.Attribute)
+        and isinstance(found.ctx, ast.Load)
         and (_is_context(found.value) or (isinstance(found.value, ast.Name) and found.value.id in held))
     ]
     return bool(read) and all(name.startswith(OF_GROUPS) for name in read)

@@ -77,6 +77,9 @@ def refuse_unsupported(report: Report) -> None:
     kinds = report.fact("answers.prompt.kind")
     if "text" not in (kinds.value or ()):
         _refuse(report, "answers.prompt.kind", kinds)
+    interval = report.fact("answers.cfg.interval")
+    if interval.value is not None and not _known(report, "detail.cfg.interval_rule"):
+        _refuse(report, "answers.cfg.interval", interval, "which steps its guidance interval holds is unknown")
     renorm, epsilon = report.fact("answers.cfg.renorm"), report.fact("detail.cfg.epsilon")
     if renorm.value and epsilon.value is None:
         _refuse(report, "detail.cfg.epsilon", epsilon)

@@ -40,7 +40,9 @@ def verify(
         raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)
     _known(select, level)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
-    with orderly_end():
+    from scaffold.verify.rollout.forking import forking
+
+    with orderly_end(), forking():
         outcome = run_contract_level(opened, request)
         checks: list[CheckResult] = list(outcome.checks)
         environment = outcome.environment

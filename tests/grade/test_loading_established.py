@@ -10,7 +10,7 @@ import pytest
 
 from scaffold.grade.established import Established
 from scaffold.grade.loading import find_loading
-from scaffold.port import Kept, Port
+from scaffold.port import Fused, Kept, Port
 from scaffold.upstream.source import FolderSource
 
 FILE = "vllm_omni/diffusion/models/small/pipeline.py"
@@ -110,3 +110,45 @@ def test_nothing_is_known_without_a_builder_or_a_place(tmp_path: Path) -> None:
 
 def test_names_that_cannot_be_followed_may_be_the_denoisers(tmp_path: Path) -> None:
     assert loading(tmp_path, PLAIN, [], UNKNOWN) == ("transformer", False)
+
+
+PLACES = """
+class Pipeline:
+    def load_weights(self, weights):
+        found = dict(self.named_parameters())
+        for name, weight in weights:
+            for whole, part, shard in self.rows:
+                if part not in name:
+                    continue
+                name = name.replace(part, whole)
+                found[name].weight_loader(found[name], weight, shard)
+                break
+            else:
+                default_weight_loader(found[name], weight)
+"""
+ROW = rule("stacked", "contains", ".mlp.gate", ".mlp.gate_up", FILE, 3)
+
+
+def fused(*parts: str) -> dict[str, Any]:
+    return {"fused": (Fused("Block", "gate_up", parts),)}
+
+
+def test_rows_of_stacked_parameters_are_the_names_of_the_port(tmp_path: Path) -> None:
+    assert loading(tmp_path, PLACES, [ROW], **fused("gate", "up")) == ("transformer", True)
+    assert loading(tmp_path / "none", PLACES, [ROW]) == ("transformer", True)  # another component's, then
+    assert loading(tmp_path / "whole", PLACES, [ROW], **fused("w1", "w2")) == ("transformer", False)
+    moved = rule("stacked", "contains", ".old.gate", ".mlp.gate_up", FILE, 3)
+    assert loading(tmp_path / "moved", PLACES, [moved], **fused("gate", "up")) == ("transformer", False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("name.replace(part, whole)", "name.replace(whole, part)"),
+        ("name.replace(part, whole)", "name.replace('old', whole)"),
+        ("(found[name], weight, shard)", "(found[name], weight.t(), shard)"),
+        ("(found[name], weight)", "(found[name], weight.chunk(2)[0])"),
+    ],
+)
+def test_a_loader_that_places_weights_otherwise(tmp_path: Path, old: str, new: str) -> None:
+    assert loading(tmp_path, PLACES.replace(old, new), [ROW], **fused("gate", "up")) == ("transformer", False)

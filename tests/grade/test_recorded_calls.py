@@ -185,3 +185,26 @@ def test_calls_of_other_trajectories_are_refused(calls: types.ModuleType) -> Non
         calls.DenoiserCalls([content], latents, 3, GUIDANCE)
     with pytest.raises(ValueError, match="was guided with"):
         calls.DenoiserCalls([content], latents, 0, {"guidance_scale": 2.0})
+
+
+def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: types.ModuleType) -> None:
+    class Filling(torch.nn.Module):
+        def forward(self, x: torch.Tensor, cache: dict[str, Any], options: dict[str, float]) -> torch.Tensor:
+            cache.setdefault("text", []).append(torch.ones(3))
+            return x * options.pop("scale")
+
+    recorder, denoiser, latents = calls.CallRecorder(), Filling(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    cache: dict[str, Any] = {}
+    for _ in range(2):
+        velocity = denoiser(latents, cache, {"scale": 2.0})
+        recorder.step(latents, velocity, guide, keep=True)
+    content = recorder.finish(GUIDANCE)
+    seen = []
+    denoiser.register_forward_pre_hook(lambda _, args, kwargs: seen.append(len(kwargs["cache"])), with_kwargs=True)
+    for step in range(2):
+        for _ in range(2):  # what one evaluation fills, the next does not see
+            made = calls.DenoiserCalls([content], latents, step, GUIDANCE, conditional=True)
+            assert torch.equal(made.evaluate(denoiser, torch.float32), 2 * latents)
+    assert seen == [0, 0, 1, 1]

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from scaffold.inspect import Report, inspect_pipeline
+from scaffold.inspect.shown_details import SHOWN
 from scaffold.inspect.text import UNKNOWN_MARK, print_report
 from scaffold.upstream import locate
 
@@ -149,6 +150,18 @@ def test_json_has_every_key_and_null_for_unknown(tmp_path: Path) -> None:
     assert shown["confidence"]["answers.scheduler.steps"] == "unknown"
     assert shown["evidence"]["answers.scheduler.steps"] == []
     assert not [k for k in shown["evidence"] if k.startswith("detail.")]
+    assert shown["details"]["cfg"]["formula"] is None
+    assert shown["confidence"]["details.cfg.formula"] == "unknown"
+
+
+def test_json_details_are_those_of_the_facts(tmp_path: Path) -> None:
+    report = look(tmp_path)
+    shown = report.to_json()
+    for name, fact in SHOWN.items():
+        question, _, key = name.partition(".")
+        assert shown["details"][question][key] == report.value(fact)
+        assert len(shown["evidence"][f"details.{name}"]) == len(report.fact(fact).evidence)
+    assert shown["details"]["scheduler"]["loop"] is not None
 
 
 @pytest.mark.parametrize(

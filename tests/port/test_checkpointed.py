@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 
-from scaffold.port.checkpointed import checkpoint_layers
+from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from tests.port.conftest import HEAD, PortText, execute
 
 MODEL = (
@@ -159,7 +164,25 @@ def test_functions_that_compute_a_layer() -> None:
     done = checkpoint_layers(FUNCTION)
     assert done.layers == ("run_layer",)
     assert done.owners == ("Model",)
-    assert "self._checkpointed_call(partial(run_layer, decoder=self.decoder), number, x)" in done.text
+    assert done.called
+    called = "partial(self.decoder.layers[number], partial(run_layer, decoder=self.decoder))"
+    assert f"self._checkpointed_call({called}, number, x)" in done.text
+    assert "        call_as_modules(self.decoder.layers)\n" in done.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        self.decoder = Decoder(3)", "        self.make()"),
+        ("decoder=self.decoder)", "decoder=decoders[0])"),
+        ("decoder.layers[number]", "decoder.parts().layers[number]"),
+        ("    layer = decoder", "    if mask:\n        decoder = decoder.inner\n    layer = decoder"),
+    ],
+)
+def test_layers_that_are_held_elsewhere_are_called_as_they_were(old: str, new: str) -> None:
+    done = checkpoint_layers(FUNCTION.replace(old, new))
+    assert not done.called
+    assert CALLED not in done.text
 
 
 @pytest.mark.parametrize(
@@ -180,3 +203,89 @@ def test_functions_that_compute_a_layer() -> None:
 def test_functions_that_a_second_run_would_change(old: str, new: str) -> None:
     assert old in FUNCTION
     assert checkpoint_layers(FUNCTION.replace(old, new)).layers == ()
+
+
+SHARDED = """
+import torch
+import torch.nn as nn
+from layers_elsewhere import Layer
+
+
+def run_layer(number, x, decoder):
+    model = decoder.model
+    layer = model.layers[number]
+    return torch.tanh(layer.mlp(x)) + x
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.layers = nn.ModuleList([Layer(), Layer()])
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decoder = Decoder()
+
+    def forward(self, x):
+        for number in range(2):
+            x = run_layer(number, x, self.decoder)
+        return x
+"""
+
+
+class Layer(torch.nn.Module):
+    """One that its own ``forward`` computes otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -self.mlp(x)
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> Iterator[object]:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        yield torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_layer_that_a_function_computes_is_sharded_as_one(
+    port_text: PortText, mesh: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    elsewhere = types.ModuleType("layers_elsewhere")
+    elsewhere.Layer = Layer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "layers_elsewhere", elsewhere)
+    port = port_text(SHARDED)
+    assert port.layer_classes == ("CalledLayer",)
+    module = execute(port)
+    torch.manual_seed(0)
+    model = module.Model()
+    plain = gradients(model)
+    layers = [inner for inner in model.modules() if type(inner).__name__ in port.layer_classes]
+    assert len(layers) == 2
+    assert all(isinstance(layer, Layer) for layer in layers)
+    assert torch.equal(layers[0](torch.ones(1, 4)), -layers[0].mlp(torch.ones(1, 4)))
+    model.gradient_checkpointing = True
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    again = gradients(model)
+    assert len(plain) == 4
+    assert all(torch.equal(plain[name], again[name].to_local()) for name in plain)  # type: ignore[attr-defined]
+
+
+def test_without_such_calls_its_weights_stay_sharded(mesh: object) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    layer = Layer()
+    fully_shard(layer, mesh=mesh)
+    with pytest.raises(RuntimeError, match="DTensor"):
+        layer.mlp(torch.ones(1, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, only_member, options, walk
@@ -168,10 +169,25 @@ class Attributes(Core):
             if name in owner.methods:
                 return self._bind(owner, owner.methods[name], receiver, at)
             if name in owner.assigns:
-                return self.field_default(owner.assigns[name], owner)
+                return self._borrowed(owner.assigns[name], owner, receiver, at)
             if name in owner.nested:
                 return ClassRef(self.classes.get(owner.nested[name], owner.module), at=at)
         return None
+
+    def _borrowed(self, node: ast.expr, owner: ClassInfo, receiver: Value, at: Evidence | None) -> Value:
+        """A class attribute; a function that it holds is a method of whoever is asked for it."""
+        mark = _decorator_name(node) if isinstance(node, ast.Call) and len(node.args) == 1 else ""
+        plain = mark in ("staticmethod", "classmethod")
+        value = self.field_default(node.args[0] if plain and isinstance(node, ast.Call) else node, owner)
+        if not isinstance(value, Func) or value.bound is not None or mark == "staticmethod":
+            return value
+        if mark == "classmethod":
+            return replace(value, bound=ClassRef(receiver.cls) if isinstance(receiver, Obj) else receiver, at=at)
+        if not isinstance(receiver, Obj):
+            return value
+        if not isinstance(value.node, ast.Lambda) and _is_property(value.node):
+            return self.call(replace(value, bound=receiver), [], {}, at)
+        return replace(value, bound=receiver, at=at)
 
     def _bind(self, owner: ClassInfo, node: Method, receiver: Value, at: Evidence | None) -> Value:
         marks = {_decorator_name(d) for d in node.decorator_list}

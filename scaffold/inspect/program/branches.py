@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.comprehensions import Comprehensions
-from scaffold.inspect.program.conditions import absent_param, rests_on_options
+from scaffold.inspect.program.conditions import absent_param, rests_on_options, tested_param
 from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.values import Param, Value
 
@@ -18,11 +18,16 @@ class Branches(Comprehensions):
 
     def _run_If(self, node: ast.If, frame: Frame) -> bool:
         cond = self.evaluate(node.test, frame)
+        tested = tested_param(cond)
+        if tested is not None and any(_erases(statement, tested.key) for statement in (*node.body, *node.orelse)):
+            self.erased.add((tested.root, tested.key))
         truth = self.decide(cond)
         if truth is not None and _raises(node.body if truth else node.orelse):
             if self.constructing or rests_on_options(cond) or self.demands(cond):
                 # No engine runs with options, files and inputs that its pipeline refuses.
                 truth = not truth
+        elif truth is None and self.constructing and _raises(node.body) is not _raises(node.orelse):
+            truth = not _raises(node.body)
         if truth is not None:
             before, left = dict(frame.env) if self.with_media else {}, _left(frame)
             alive = self._decided(node, cond, truth, frame)
@@ -34,10 +39,13 @@ class Branches(Comprehensions):
         self.note_test(cond, node, frame)
         before = dict(frame.env)
         exits = _exits(frame)
+        at_first = _left(frame)
         alive_then = self._branch(node.body, cond, True, frame)
         after_then = dict(frame.env)
+        after_body = _left(frame)
         replace_env(frame.env, before)
         alive_else = self._branch(node.orelse, cond, False, frame)
+        at_last = _left(frame)
         if alive_then and alive_else:
             replace_env(frame.env, self._merge([after_then, frame.env], cond))
         elif alive_then:
@@ -45,6 +53,9 @@ class Branches(Comprehensions):
         if alive_then is not alive_else:
             # What follows in this block runs only where the branch that left was not taken.
             self.conditions.append((cond, alive_then))
+            refused = after_body == at_last if alive_then else at_first == after_body
+            if refused:
+                self.imposed[id(cond)] = cond
             if _exits(frame) > exits:
                 # The turn may be over: what it puts into a list from here on may not be there.
                 self.depth += 1
@@ -53,13 +64,26 @@ class Branches(Comprehensions):
     def _decided(self, node: ast.If, cond: Value, truth: bool, frame: Frame) -> bool:
         param = absent_param(cond)
         kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
-        alive = self.run_filling(param, *((node.body, node.orelse) if truth else (node.orelse, node.body)), frame)
+        taken, skipped = (node.body, node.orelse) if truth else (node.orelse, node.body)
+        alive = self.run_filling(param, taken, frame)
+        if param is not None and alive:
+            self._offer(param, skipped, frame)
         for name in kept:
             value = frame.env.get(name)
             if param is not None and value is not None and value is not param:
                 # A default put in place of an absent value is that value's default.
                 frame.env[name] = Param(param.root, param.key, value, at=value.at or param.at)
         return alive
+
+    def _offer(self, param: Param, skipped: list[ast.stmt], frame: Frame) -> None:
+        """A variable that takes a setting's place where nobody gives the setting is that setting, too."""
+        for statement in skipped:
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            if not (isinstance(statement, ast.Assign) and isinstance(target, ast.Name) and target.id in frame.env):
+                continue
+            held = frame.env[target.id]
+            if len(statement.targets) == 1 and held is not param and self._means(statement.value, param, frame):
+                frame.env[target.id] = Param(param.root, param.key, held, at=param.at)
 
     def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
         self.conditions.append((cond, polarity))
@@ -103,3 +127,10 @@ def _left(frame: Frame) -> tuple[int, int]:
 
 def _raises(body: list[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def _erases(statement: ast.stmt, name: str) -> bool:
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)):
+        return False
+    fields = [target.attr for target in statement.targets if isinstance(target, ast.Attribute)]
+    return statement.value.value is None and name in fields

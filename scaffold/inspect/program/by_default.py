@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.conditions import decide, none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
-from scaffold.inspect.program.values import Choice, Op, Value
+from scaffold.inspect.program.values import Choice, Map, Op, Value
 
 _COMPARISONS = frozenset((">", "<", ">=", "<=", "==", "!="))
 
@@ -15,6 +15,8 @@ def by_default(cond: Value, depth: int = 0) -> bool | None:
     decided = decide(cond)
     if decided is not None or depth > 12:
         return decided
+    if isinstance(cond, Map) and cond.exact and cond.maybe == set(cond.items) == cond.unasked:
+        return False
     if isinstance(cond, Op) and cond.op == "not":
         inner = by_default(cond.args[0], depth + 1)
         return None if inner is None else not inner

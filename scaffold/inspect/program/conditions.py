@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
 from scaffold.inspect.program.signatures import parameters_of
 from scaffold.inspect.program.values import (
@@ -34,6 +34,8 @@ from scaffold.inspect.program.values import (
 MEDIA_KEY = "multi_modal_data"
 MODEL_OPTION = "model"
 """The one option that every engine is given: where the weights are."""
+REQUEST_ID = "request_id"
+"""The name that a request goes by: none that the source writes down, as it does for an engine's trial runs."""
 
 
 def decide(value: Value, depth: int = 0) -> bool | None:
@@ -58,8 +60,22 @@ def decide(value: Value, depth: int = 0) -> bool | None:
     if isinstance(value, Op):
         return _decide_op(value, depth)
     if isinstance(value, Call):
-        return True if makes_object(value) else None
+        return False if _begins_with_a_name(value) else True if makes_object(value) else None
     return None
+
+
+def _begins_with_a_name(value: Call) -> bool:
+    """Whether a request's name is asked to begin with one that the source writes down."""
+    receiver = value.func.base if isinstance(value.func, Attr) and value.func.name == "startswith" else None
+    return _is_request_id(receiver) and len(value.args) == 1 and _is_text(value.args[0])
+
+
+def _is_request_id(value: Value | None) -> bool:
+    return isinstance(value, Param) and (value.root, value.key) == ("request", REQUEST_ID)
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str) and bool(value.value)
 
 
 def _decide_param(value: Param) -> bool | None:
@@ -104,6 +120,8 @@ def _decide_op(value: Op, depth: int) -> bool | None:
     if op in ("in", "notin"):
         answer = _contains(args[0], args[1])
         return answer if op == "in" or answer is None else not answer
+    if op in ("==", "!=") and any(_is_request_id(a) and _is_text(b) for a, b in (args, args[::-1])):
+        return op == "!="
     if op in ("==", "!=", "<", "<=", ">", ">="):
         left, right = engine_value(args[0]), engine_value(args[1])
         if left is MISSING or right is MISSING:
@@ -166,12 +184,17 @@ def none_ness(value: Value, depth: int = 0) -> bool | None:
 
 def absent_param(cond: Value) -> Param | None:
     """The request's parameter that a condition tests for None, where it is None unless somebody sets it."""
+    param = tested_param(cond)
+    return param if param is not None and default_of(param) is None else None
+
+
+def tested_param(cond: Value) -> Param | None:
+    """The request's parameter that a condition tests for None."""
     if isinstance(cond, Op) and cond.op == "not" and cond.args:
-        return absent_param(cond.args[0])
+        return tested_param(cond.args[0])
     if isinstance(cond, Op) and cond.op in ("is", "isnot") and isinstance(cond.args[0], Param):
         param = cond.args[0]
-        if param.root in ("sampling_params", "extra_args") and default_of(param) is None:
-            return param
+        return param if param.root in ("sampling_params", "extra_args") and is_none(cond.args[1]) else None
     return None
 
 

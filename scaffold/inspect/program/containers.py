@@ -122,12 +122,16 @@ class Containers(Loops):
             return self.conf_item(receiver, key.value, default, at)
         if not isinstance(receiver, Choice):
             return None
+        held = [o for o in options(receiver) if not is_none(o)]
         found = [
             self._get(o, args, at) if isinstance(o, Param | Conf) else self.builtin_method(o, "get", args, {}, at)
-            for o in options(receiver)[:4]
+            for o in held[:4]
         ]
-        real = [f for f in found if f is not None]
-        return join(real, None, at) if real else None
+        if len(held) > 4 or not any(f is not None for f in found):
+            return None
+        # What one of them holds is not known, and so not left out.
+        known = [self.symbol_item(o, key, at) if f is None else f for o, f in zip(held, found, strict=True)]
+        return join(known, receiver.cond if len(receiver.options) == len(held) == 2 else None, at)
 
     def _list_method(self, seq: Seq, name: str, args: list[Value], at: Evidence | None) -> Value | None:
         if name == "append" and args:

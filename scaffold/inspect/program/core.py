@@ -90,6 +90,8 @@ class Core:
         self.put_in: dict[tuple[str, str], Value] = {}
         self.overwritten: dict[int, Value] = {}
         """What was put over a field of the request whatever a request says; by ``id``."""
+        self.imposed: dict[int, Value] = {}
+        """Conditions on one side of which a request is refused, whatever it says; by ``id``."""
         self.erased: set[tuple[str, str]] = set()
         """Roots and keys of the request's fields that are taken out again where a request sets them."""
         self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {}
@@ -122,10 +124,8 @@ class Core:
     def iterate(self, value: Value) -> list[Value] | None:
         raise NotImplementedError
 
-    def run_filling(self, param: Param | None, body: list[ast.stmt], skipped: list[ast.stmt], frame: Frame) -> bool:
+    def run_filling(self, param: Param | None, body: list[ast.stmt], frame: Frame) -> bool:
         """Execute statements that stand behind a test for the absence of a request's field, where it is one."""
-        if param is not None and any(_erases(statement, param.key) for statement in skipped):
-            self.erased.add((param.root, param.key))
         self.filling.append(param.key if param is not None else "")
         try:
             return self.run_block(body, frame)
@@ -220,10 +220,3 @@ class Core:
 
     def opaque(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Call:
         return Call(func, args, kwargs, tuple(self.loop_stack), at=at)
-
-
-def _erases(statement: ast.stmt, name: str) -> bool:
-    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)):
-        return False
-    fields = [target.attr for target in statement.targets if isinstance(target, ast.Attribute)]
-    return statement.value.value is None and name in fields

@@ -17,7 +17,7 @@ from scaffold.inspect.program.updates import (
     unwrap,
     walks_a_schedule,
 )
-from scaffold.inspect.program.values import Call, Carried, Op, Value
+from scaffold.inspect.program.values import Call, Carried, Const, Op, Value
 
 
 @dataclass(eq=False)
@@ -26,7 +26,8 @@ class Denoising:
 
     ``step`` is the call that updates the sample, ``inline`` the expression that does; both are set where the
     pipeline chooses between them. ``renoised`` is the clean prediction mixed with new noise, where a turn does that
-    instead. ``streams`` are all variables that the loop updates so, this one included.
+    instead. ``streams`` are all variables that the loop updates so, this one included. ``ways`` are all the updates
+    that a turn may make of the sample, each with its prediction.
     """
 
     loop: LoopRecord
@@ -37,6 +38,7 @@ class Denoising:
     model_output: Value | None
     renoised: Call | Op | None = None
     streams: tuple[Denoising, ...] = ()
+    ways: tuple[tuple[Value, Value], ...] = ()
 
     @property
     def number(self) -> int:
@@ -91,26 +93,35 @@ def _rank(found: Denoising) -> tuple[bool, bool]:
 
 
 def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallRecord]) -> Denoising | None:
-    if variable.final is None:
+    if variable.final is None or _is_plain(variable.init):
         return None
     step: Call | None = None
     inline: Op | None = None
     renoised: Call | Op | None = None
+    ways: list[tuple[Value, Value | None]] = []
     for option in options(variable.final):
         core = unwrap(option)
         if isinstance(core, Call | Op) and renoised is None and is_renoised(core, variable):
             renoised = core
         elif isinstance(core, Call) and is_step(core, variable) and (step is None or core.name == STEP_METHOD):
             step = core
+            ways.append((core, step_output(core, variable)))
         elif isinstance(core, Op) and inline is None and is_update(core, variable):
             inline = core
+            ways.append((core, inline_output(core, variable)))
     if step is None and inline is None and renoised is None:
         return None
     if step is None and inline is not None and not walks_a_schedule(inline, loop, variable):
         return None
     output = step_output(step, variable) if step is not None else inline_output(inline, variable)
     record = records.get(id(step)) if step is not None else None
-    return Denoising(loop, variable, step, record, inline, output, renoised)
+    known = tuple((update, predicted) for update, predicted in ways if predicted is not None)
+    return Denoising(loop, variable, step, record, inline, output, renoised, ways=known)
+
+
+def _is_plain(value: Value | None) -> bool:
+    """Whether a variable starts as a number or a text: a count or a total, no sample."""
+    return isinstance(value, Const) and isinstance(value.value, int | float | str)
 
 
 def _from_calls(loop: LoopRecord, steps: list[CallRecord]) -> Denoising | None:

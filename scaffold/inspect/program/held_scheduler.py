@@ -148,14 +148,14 @@ def _known_base(cls: ClassInfo) -> KnownScheduler | None:
 def _calls(program: Program, receiver: Value) -> list[CallRecord]:
     """The calls of ``set_timesteps`` on the object that nothing known speaks against."""
     found = [r for r in program.trace.calls if r.method == "set_timesteps" and _same(_receiver(r), receiver)]
-    return [r for r in found if _default_path(r, ())]
+    return [r for r in found if _default_path(program, r, ())]
 
 
 def _asked(program: Program, calls: list[CallRecord]) -> CallRecord | None:
     """The call that is made before the loop; where nothing decides between two calls, they must ask the same."""
     loop = program.denoising
     assert loop is not None
-    calls = [r for r in calls if _default_path(r, loop.loop.conditions)]
+    calls = [r for r in calls if _default_path(program, r, loop.loop.conditions)]
     return calls[-1] if calls and len({_asks(r) for r in calls}) == 1 else None
 
 
@@ -179,12 +179,17 @@ def _same(one: Value | None, other: Value) -> bool:
     return one is not None and any(a is b for a in options(one) for b in options(other))
 
 
-def _default_path(record: CallRecord, loop: tuple[tuple[Value, bool], ...]) -> bool:
-    """Whether nothing that is known speaks against the call, and it stands on the loop's side of each condition."""
+def _default_path(program: Program, record: CallRecord, loop: tuple[tuple[Value, bool], ...]) -> bool:
+    """Whether nothing that is known speaks against the call, and it stands on the loop's side of each condition.
+
+    What every request must fulfil, for else it is refused, speaks against no call.
+    """
     sides = {id(cond): truth for cond, truth in loop}
     for cond, truth in record.conditions:
         if sides.get(id(cond), truth) is not truth:
             return False
+        if id(cond) in program.imposed:
+            continue
         known = default_of(cond)
         if known is MISSING:
             known = _never_none(cond)

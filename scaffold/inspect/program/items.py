@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.attributes import Attributes
+from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.conditions import MEDIA_KEY, params_of
 from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import (
@@ -84,6 +85,7 @@ class Items(Attributes):
         if base.root == "sampling_params" and base.key == "extra_args":
             root, name = "extra_args", key
         elif base.root == "media":
+            self.trace.reads.setdefault(("media", key), at)
             return Param("media", f"{base.key}.{key}", at=at)
         elif base.root in ("extra_args", "prompt"):
             root, name = base.root, f"{base.key}.{key}" if base.key else key
@@ -116,9 +118,14 @@ class Items(Attributes):
 
     def put_param(self, base: Param, key: Value, value: Value) -> None:
         """Remember what the pipeline itself puts under a key of the extra arguments, as that key's default."""
-        if (base.root, base.key) == ("sampling_params", "extra_args"):
-            if isinstance(key, Const) and isinstance(key.value, str):
-                self.put_in[("extra_args", key.value)] = value
+        root = "extra_args" if (base.root, base.key) == ("sampling_params", "extra_args") else base.root
+        if root not in ("extra_args", "prompt") or not (isinstance(key, Const) and isinstance(key.value, str)):
+            return
+        name = f"{base.key}.{key.value}" if base.key and base.root == root else key.value
+        if not self.depth and (root, name) not in self.trace.reads:
+            self.trace.own.add((root, name))
+        if root == "extra_args":
+            self.put_in[(root, name)] = value
 
     def set_item(self, base: Value, key: Value, value: Value) -> None:
         for target in options(base)[:4]:
@@ -130,8 +137,12 @@ class Items(Attributes):
                     old = target.items.get(key.value)
                     if weak and old is None:
                         target.maybe.add(key.value)
+                        if any(by_default(cond) is (not truth) for cond, truth in self.conditions):
+                            target.unasked.add(key.value)
                     elif not weak:
                         target.maybe.discard(key.value)
+                    elif not any(by_default(cond) is (not truth) for cond, truth in self.conditions):
+                        target.unasked.discard(key.value)
                     target.items[key.value] = join([value, old]) if weak and old is not None else value
                 else:
                     target.exact = False

@@ -10,6 +10,7 @@ from scaffold.inspect.program.values import (
     Attr,
     Call,
     Choice,
+    ClassRef,
     Conf,
     Const,
     Elem,
@@ -253,7 +254,7 @@ class _Evaluation:
             return _OF_TEXT[value.name](text) if isinstance(text, str) else MISSING
         if name == "isinstance" and len(value.args) == 2:
             types = _types(value.args[1])
-            held = self.of(value.args[0]) if types else MISSING
+            held = self.of(value.args[0]) if types or isinstance(value.args[1], ClassRef) else MISSING
             return MISSING if held is MISSING else isinstance(held, types)
         function = _FUNCTIONS.get(name)
         if function is None or value.kwargs or not value.args:

@@ -19,7 +19,8 @@ from scaffold.inspect.program.denoising import Denoising, find_denoising
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.schedule import Counter
 from scaffold.inspect.program.syntax import walk_tree
-from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Slot, Value
+from scaffold.inspect.program.trace import Trace
+from scaffold.inspect.program.values import Call, ClassRef, Func, Map, Obj, Param, Slot, Unknown, Value
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
@@ -169,6 +170,44 @@ class Program(Requests):
         # What the request class read while it filled itself in is not the pipeline's doing.
         self.trace.reads.clear()
         self.result = self.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
+
+    def run_ready_maker(self, name: str) -> Trace | None:
+        """Execute, apart from the main run, the function that makes a request ready before the entry method gets it.
+
+        Args:
+            name: of the function of the pipeline's module that returns it.
+
+        Returns:
+            What happened; None where it was not followed.
+        """
+        maker = self.lookup_global(self.cls.module, name)
+        if not isinstance(maker, Func) or isinstance(maker.node, ast.Lambda):
+            return None
+        at = Evidence(maker.module.file, maker.node.lineno)
+        first = next(iter([*maker.node.args.posonlyargs, *maker.node.args.args]), None)
+        given = [self.make_options(first.annotation, maker.module, at)] if first is not None else []
+        kept = self.trace, self.put_in, self.stack, self.demanded, self.with_media
+        trace: Trace | None = None
+        try:
+            with self._deep():
+                # A request without media is refused by some.
+                for media in dict.fromkeys((self.with_media, True)):
+                    self.trace, self.put_in, self.stack, self.demanded = Trace(), {}, [], set()
+                    self.with_media, self.steps = media, 0
+                    ready = self.call(maker, list(given), {}, at)
+                    request = self.make_single_request(at)
+                    if request is None or not isinstance(ready, Func | Call):
+                        return None
+                    self.trace = trace = Trace()
+                    result = self.call(ready, [request], {}, at)
+                    if isinstance(result, Call):
+                        return None
+                    if not isinstance(result, Unknown):
+                        trace.own |= {key for key in self.keys_put_in(request) if key not in trace.reads}
+                        break
+        finally:
+            self.trace, self.put_in, self.stack, self.demanded, self.with_media = kept
+        return trace
 
     @cached_property
     def denoising(self) -> Denoising | None:

@@ -8,7 +8,7 @@ from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.calls import Calls
 from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.modules import ModuleInfo
-from scaffold.inspect.program.values import ClassRef, Func, Obj, Param, Seq, Value
+from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Seq, Value
 
 SAMPLING_FIELD = "sampling_params"
 REQUEST_MODULE = "vllm_omni.diffusion.request"
@@ -58,6 +58,24 @@ class Requests(Calls):
         if cls is None and annotation is None:
             cls = self._request_class()
         return self._request(self._handed_over(cls), at) if cls is not None else Param("request", "", at=at)
+
+    def make_single_request(self, at: Evidence) -> Value | None:
+        """One request, as it is before a runner puts it in a batch."""
+        cls = self._request_class()
+        return self._request(cls, at) if cls is not None else None
+
+    @staticmethod
+    def keys_put_in(request: Value) -> set[tuple[str, str]]:
+        """Roots and keys of dictionaries that were put in place of a request's prompt or extra arguments."""
+        found: set[tuple[str, str]] = set()
+        fields = request.attrs if isinstance(request, Obj) else {}
+        sampling = fields.get(SAMPLING_FIELD)
+        extra = sampling.attrs.get("extra_args") if isinstance(sampling, Obj) else None
+        for root, held in (("prompt", fields.get("prompt")), ("extra_args", extra)):
+            table = held.default if isinstance(held, Param) else held
+            if isinstance(table, Map):
+                found |= {(root, k) for k in table.items if isinstance(k, str) and k != "**" and k not in table.maybe}
+        return found
 
     def _request_class(self) -> ClassInfo | None:
         """The request's class, where a pipeline does not say what it takes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import options, walk
@@ -39,19 +39,29 @@ def is_asked_for(value: Value) -> bool:
 
 @dataclass
 class Linear:
-    """``factor``·n + ``offset`` for n = num_inference_steps, with the places that say so."""
+    """``factor``·n + ``offset`` for n = num_inference_steps, with the places that say so.
+
+    ``sure`` is False where another count is possible that no request asks for, as that of a list in a file.
+    """
 
     factor: int
     offset: int
     places: tuple[Evidence | None, ...] = ()
+    sure: bool = True
 
     def plus(self, other: Linear, sign: int = 1) -> Linear:
         return Linear(
-            self.factor + sign * other.factor, self.offset + sign * other.offset, (*self.places, *other.places)
+            self.factor + sign * other.factor,
+            self.offset + sign * other.offset,
+            (*self.places, *other.places),
+            self.sure and other.sure,
         )
 
     def shifted(self, by: int, at: Evidence | None) -> Linear:
-        return Linear(self.factor, self.offset + by, (at, *self.places))
+        return replace(self, offset=self.offset + by, places=(at, *self.places))
+
+    def seen_at(self, at: Evidence | None) -> Linear:
+        return self.shifted(0, at)
 
 
 class Counter:
@@ -76,7 +86,7 @@ class Counter:
             if left is None or right is None:
                 return None
             total = left.plus(right, 1 if value.op == "+" else -1)
-            return Linear(total.factor, total.offset, (value.at, *total.places))
+            return total.seen_at(value.at)
         if isinstance(value, Op) and value.op == "or":
             # What stands behind a number of steps is taken where none is asked for.
             asked = self.scalar(value.args[0], depth + 1)
@@ -108,8 +118,22 @@ class Counter:
             known = [f for f in known if f.factor] or known
         if known and all((k.factor, k.offset) == (known[0].factor, known[0].offset) for k in known):
             first: Linear = known[0]
-            return first
+            others = [o for o, f in zip(options(value), found, strict=True) if f is None]
+            return first if all(self._set_by_request(o, first, depth) for o in others) else replace(first, sure=False)
         return None
+
+    def _set_by_request(self, value: Value, count: Linear, depth: int) -> bool:
+        """Whether only a request can make a schedule of other length out of a value."""
+        while isinstance(value, Item | Attr | Elem):
+            value = value.source if isinstance(value, Elem) else value.base
+        if isinstance(value, Param) and value.root in REQUEST_ROOTS:
+            if value.default is None:
+                return True
+            value = value.default
+        if isinstance(value, Const):
+            return value.value is None
+        own = self.length(value, depth + 1)
+        return own is not None and (own.factor, own.offset) == (count.factor, count.offset)
 
     def length(self, value: Value | None, depth: int = 0) -> Linear | None:
         """The number of entries of a vector."""
@@ -122,6 +146,9 @@ class Counter:
             return lengths[0] if lengths else None
         if isinstance(value, Choice):
             return self._agreed(value, depth, self.length)
+        if isinstance(value, Param) and value.root in REQUEST_ROOTS:
+            # A list that a request brings asks for no number of steps.
+            return self.length(value.default, depth + 1)
         if isinstance(value, Item):
             return self._sliced(value, depth)
         if isinstance(value, Call):
@@ -143,7 +170,7 @@ class Counter:
             if type(at) is int and ((lower and at >= 0) or (not lower and at < 0)):
                 whole = whole.shifted(-at if lower else at, value.at)
             elif not lower and (count := self.scalar(bound, depth + 1)) is not None:
-                whole = Linear(count.factor, count.offset, (value.at, *count.places))
+                whole = count.seen_at(value.at)
             else:
                 return None
         return whole
@@ -154,7 +181,7 @@ class Counter:
             return self.length(value.args[0], depth + 1)
         if name == "linspace":
             count = self.scalar(value.argument(2, "steps", "num"), depth + 1)
-            return Linear(count.factor, count.offset, (value.at, *count.places)) if count else None
+            return count.seen_at(value.at) if count else None
         if name == "range":
             ends = [self.scalar(a, depth + 1) for a in value.args]
             if len(ends) == 1:
@@ -186,19 +213,22 @@ class Counter:
 
     def _scheduler_length(self, value: Attr, depth: int) -> Linear | None:
         """A scheduler's own schedule, as long as ``set_timesteps`` was asked to make it."""
+        found: Linear | None = None
         for record in reversed(self._trace.calls):
             if record.method != "set_timesteps" or not isinstance(record.result, Call):
                 continue
+            if found is not None and record.receiver is not value.base:
+                continue
             asked = record.args[0] if record.args else record.kwargs.get(STEPS_KEY)
-            for candidate in (asked, record.kwargs.get("num_steps")):
-                count = self.scalar(candidate, depth + 1)
-                if count is not None:
-                    return Linear(count.factor, count.offset + (value.name == "sigmas"), (record.at, *count.places))
-            for name in ("sigmas", "timesteps"):
-                count = self.length(record.kwargs.get(name), depth + 1)
-                if count is not None:
-                    return Linear(count.factor, count.offset + (value.name == "sigmas"), (record.at, *count.places))
-        return None
+            given = [asked, record.kwargs.get("num_steps")]
+            lists = [record.kwargs.get("sigmas"), record.kwargs.get("timesteps")]
+            counts = [self.scalar(g, depth + 1) for g in given] + [self.length(g, depth + 1) for g in lists]
+            count = next((c for c in counts if c is not None), None)
+            if found is None:
+                found = count.shifted(int(value.name == "sigmas"), record.at) if count is not None else None
+            elif count is not None:
+                found = replace(found, sure=found.sure and count.sure)
+        return found
 
 
 def _asks_for_none(value: Choice) -> bool:

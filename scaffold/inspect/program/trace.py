@@ -90,6 +90,8 @@ class Trace:
     loops: dict[int, LoopRecord] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
     reads: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
+    own: set[tuple[str, str]] = field(default_factory=set)
+    """Roots and keys of the request that are put in whatever it says, and were not read before."""
     edits: list[StringEdit] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)

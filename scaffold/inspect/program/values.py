@@ -143,12 +143,16 @@ class Seq(Value):
 
 @dataclass(eq=False)
 class Map(Value):
-    """A dictionary; ``maybe`` are keys that a condition may have left out, ``unkeyed`` what other keys hold."""
+    """A dictionary; ``maybe`` are keys that a condition may have left out, ``unkeyed`` what other keys hold.
+
+    ``unasked`` are those of ``maybe`` that are left out where a request sets nothing.
+    """
 
     items: dict[Any, Value]
     exact: bool = True
     depth: int = 0
     maybe: set[Any] = field(default_factory=set)
+    unasked: set[Any] = field(default_factory=set)
     unkeyed: list[Value] = field(default_factory=list)
 
     def parts(self) -> list[Value]:

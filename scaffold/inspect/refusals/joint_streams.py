@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, same
+from scaffold.inspect.program.algebra import depends, options, same
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Carried, Seq, Value
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.updates import STEP_METHOD, through_model
+from scaffold.inspect.program.values import NONE, Attr, Carried, Seq, Value
 from scaffold.inspect.refusals.refusal import Refusal
 
 ORDER = 30
@@ -18,7 +19,7 @@ def refusal(program: Program) -> Refusal | None:
     loop = program.denoising
     if loop is None:
         return None
-    names = _streams(loop)
+    names = _streams(loop) or _stepped_apart(program, loop)
     if len(names) < 2:
         return None
     reason = (
@@ -38,16 +39,52 @@ def _streams(loop: Denoising) -> dict[str, Evidence | None]:
             return {_name(i, n): loop.step.at for n, i in enumerate(_pair(tuples[-1]))}
     samples = [s.sample for s in loop.streams if s.sample is not None]
     for stream in loop.streams:
-        update = stream.step or stream.inline
+        others = [o for s in loop.streams if s is not stream for _, o in s.ways]
+        # Where a turn has several ways, the place is one at which the streams part.
+        own = [update for update, output in stream.ways if not any(same(output, o) for o in others)]
+        update = next(iter(own), stream.step or stream.inline)
         if stream.sample is None or update is None:
             continue
         # Streams that one model denoises together: each is predicted from the other, too.
         if any(o is stream.sample or through_model(update, o) for o in samples):
             found.setdefault(stream.sample.name, update.at)
-    outputs = [s.model_output for s in loop.streams if s.model_output is not None]
-    if len(found) > 1 and all(same(o, outputs[0]) for o in outputs):
+    outputs = [[o for _, o in s.ways] for s in loop.streams if s.ways]
+    if len(found) > 1 and all(_are_same(o, outputs[0]) for o in outputs):
         return {}
     return found
+
+
+def _stepped_apart(program: Program, loop: Denoising) -> dict[str, Evidence | None]:
+    """Samples that are kept in attributes, each stepped by a scheduler in the same turn."""
+    found: list[CallRecord] = []
+    for record in program.trace.calls if loop.sample is None and loop.step is not None else ():
+        if record.method != STEP_METHOD or record.loops[-1:] != (loop.number,) or _sample(record) is None:
+            continue
+        if all(_is_beside(record, other) for other in found):
+            found.append(record)
+    return {_name(_sample(r) or NONE, number): r.at for number, r in enumerate(found)} if len(found) > 1 else {}
+
+
+def _sample(record: CallRecord) -> Value | None:
+    """What a scheduler's step is given to change."""
+    return record.kwargs.get("sample") or (record.args[2] if len(record.args) > 2 else None)
+
+
+def _is_beside(one: CallRecord, other: CallRecord) -> bool:
+    """Whether two steps are of different samples, none made from the other, and one turn makes both."""
+    sides = {id(cond): truth for cond, truth in other.conditions}
+    samples = [_sample(r) or NONE for r in (one, other)]
+    return (
+        all(sides.get(id(cond), truth) is truth for cond, truth in one.conditions)
+        and not any(same(a, b) for a in options(samples[0]) for b in options(samples[1]))
+        and not depends(samples[0], other.result)
+        and not depends(samples[1], one.result)
+    )
+
+
+def _are_same(one: list[Value], other: list[Value]) -> bool:
+    """Whether two samples are stepped by the same predictions, way by way."""
+    return all(any(same(x, y) for y in b) for a, b in ((one, other), (other, one)) for x in a)
 
 
 def _pair(argument: Value) -> list[Value]:

@@ -2,7 +2,8 @@
 
 A module has ``NAMES`` (last names of the classes or functions that it replaces) and
 ``build(arguments, site) -> Built``, which says what is made in their place; ``BASES`` where classes may derive from
-them. ``Unsupported`` says what has no counterpart.
+them; ``CLASS``, module and name in `scaffold.port.support`, where a class of the same parameters stands for them.
+``Unsupported`` says what has no counterpart.
 """
 
 from __future__ import annotations
@@ -50,3 +51,9 @@ def bases() -> dict[str, str]:
 def kind_of(path: str) -> LayerKind | None:
     """Return the kind that replaces what stands at a dotted path."""
     return kinds().get(path.rpartition(".")[2]) if path.partition(".")[0] in ENGINES else None
+
+
+def class_of(path: str) -> tuple[str, str] | None:
+    """Return module and name of our class that has the parameters of the one at a dotted path."""
+    found: tuple[str, str] | None = getattr(kind_of(path), "CLASS", None)
+    return found

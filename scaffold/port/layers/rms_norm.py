@@ -4,6 +4,7 @@ from scaffold.port.layer import Arguments, Built, Site
 from scaffold.port.layers.linear import needed
 
 NAMES = ("RMSNorm",)
+CLASS = ("rms_norm", "PlainRMSNorm")
 PARAMETERS = ("hidden_size", "eps", "var_hidden_size", "has_weight", "dtype")
 
 
@@ -12,4 +13,4 @@ def build(arguments: Arguments, site: Site) -> Built:
     bound = arguments.bind(PARAMETERS)
     needed(bound, ("hidden_size",))
     text = ", ".join(f"{name}={value}" for name, value in bound.items())
-    return Built(((None, f"{site.support('rms_norm', 'PlainRMSNorm')}({text})"),))
+    return Built(((None, f"{site.support(*CLASS)}({text})"),))

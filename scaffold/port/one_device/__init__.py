@@ -1,11 +1,11 @@
 """What the engine's questions about its surroundings answer on one device: one module a subject, found by walking.
 
-A module has any of ``CALLS`` (last name of a function of the engine to the literal it returns), ``VALUES`` (name to
-literal), ``FIRST_ARGUMENT`` (functions that return their first argument there), ``METHODS`` (name of an object to the
-literals that its methods return), ``ATTRIBUTES`` (functions to the literals of attributes of what they return),
-``LIBRARY`` (functions to the class of a library that they make an object of), ``DEVICES`` (functions that return the
-device) and ``ASSUMED`` (those of the above that are true of training only as long as nobody asks for what the engine
-can do besides; the port lists where they were used).
+A module has any of ``CALLS`` (last name of a function of the engine to the literal it returns), ``VALUES`` (name, or
+member of a class, to literal), ``FIRST_ARGUMENT`` (functions that return their first argument there), ``METHODS`` (name
+of an object to the literals that its methods return), ``ATTRIBUTES`` (functions to the literals of attributes of what
+they return), ``LIBRARY`` (functions to the class of a library that they make an object of), ``DEVICES`` (functions that
+return the device) and ``ASSUMED`` (those of the above that are true of training only as long as nobody asks for what
+the engine can do besides; the port lists where they were used).
 """
 
 from __future__ import annotations

@@ -32,3 +32,5 @@ FIRST_ARGUMENT = (
 ATTRIBUTES = {
     "get_pp_group": {"is_first_rank": "True", "is_last_rank": "True", "world_size": "1", "rank_in_group": "0"}
 }
+# Stands where another device of a pipeline has the layer.
+LIBRARY = {"PPMissingLayer": "torch.nn.Identity"}

@@ -6,6 +6,13 @@ from scaffold.errors import RefusedError
 from scaffold.spec.section import Section
 
 ORDER = 21
+_BRANCHES = "answers.cfg.branches"
+_DECIDING = {
+    _BRANCHES: "how many branches guidance has",
+    "answers.cfg.interval": "at which steps guidance acts",
+    "answers.cfg.renorm": "whether guidance rescales its result",
+    "detail.cfg.formula": "how guidance combines its branches",
+}
 
 
 def fill(section: Section) -> None:
@@ -34,6 +41,19 @@ def fill(section: Section) -> None:
     section.values.setdefault("text_scale", None)
     section.values.setdefault("image_scale", None)
     _put_declared(section)
+    _require_known(section)
+
+
+def _require_known(section: Section) -> None:
+    """Refuse where something that decides what a step does is unknown: nothing is there only where that is certain.
+
+    Raises:
+        RefusedError: names it.
+    """
+    facts = section.sources.report
+    for name, what in _DECIDING.items():
+        if facts.fact(name).confidence == "unknown" and (section.values.get("branches") != 1 or name == _BRANCHES):
+            raise RefusedError(f"{what} could not be established from the source ({name} is unknown)")
 
 
 def _put_declared(section: Section) -> None:

@@ -8,11 +8,13 @@ import secrets
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
+from scaffold.verify.rollout.forking import ForkedProcess, forked
 
 # Of the parent's variables, these say where things are; others could change what is measured.
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
@@ -76,9 +78,46 @@ def run_process(
     started = time.monotonic()
     peak = 0
     stopped = None
+    child = start_process(environment, [str(BOOT), str(task)], variables, log)
+    try:
+        while child.poll() is None:
+            peak = max(peak, _resident(child.pid))
+            if time.monotonic() - started > seconds:
+                stopped = f"stopped after {seconds:.0f} s"
+            elif peak > megabytes:
+                stopped = f"stopped at {peak} MB of memory, {megabytes} are allowed"
+            if stopped:
+                break
+            time.sleep(0.1)
+    finally:
+        _end(child, token)
+    lasted = time.monotonic() - started
+    code = child.returncode
+    if stopped is None and code == 0:
+        return Ending(None, lasted, peak)
+    if stopped is None:
+        assert code is not None
+        stopped = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with exit code {code}"
+    return Ending(f"the process was {stopped}; its last line: {last_line(log)}", lasted, peak)
+
+
+def start_process(
+    environment: Environment, command: Sequence[str], variables: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Start a script and its arguments in an environment: inside of ``forking`` as a fork, else by itself.
+
+    Args:
+        environment: where it runs.
+        command: the script and its arguments.
+        variables: its whole environment.
+        log: file that gets all it prints; it runs in that folder.
+    """
     with log.open("wb") as output:
-        child = subprocess.Popen(
-            [str(environment.python), str(BOOT), str(task)],
+        found = forked(environment, command, variables, log)
+        if found is not None:
+            return found
+        return subprocess.Popen(
+            [str(environment.python), *command],
             env=variables,
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
@@ -86,25 +125,6 @@ def run_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            while child.poll() is None:
-                peak = max(peak, _resident(child.pid))
-                if time.monotonic() - started > seconds:
-                    stopped = f"stopped after {seconds:.0f} s"
-                elif peak > megabytes:
-                    stopped = f"stopped at {peak} MB of memory, {megabytes} are allowed"
-                if stopped:
-                    break
-                time.sleep(0.1)
-        finally:
-            _end(child, token)
-    lasted = time.monotonic() - started
-    if stopped is None and child.returncode == 0:
-        return Ending(None, lasted, peak)
-    if stopped is None:
-        code = child.returncode
-        stopped = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with exit code {code}"
-    return Ending(f"the process was {stopped}; its last line: {last_line(log)}", lasted, peak)
 
 
 def last_line(log: Path) -> str:
@@ -123,7 +143,7 @@ def _resident(pid: int) -> int:
     return 0
 
 
-def _end(child: subprocess.Popen[bytes], token: str) -> None:
+def _end(child: subprocess.Popen[bytes] | ForkedProcess, token: str) -> None:
     """Kill what is left of the process and of those it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

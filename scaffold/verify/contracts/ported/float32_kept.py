@@ -20,10 +20,11 @@ def run(subject: Any) -> Measured:
             problems.append(f"the rollout's {name} are bf16 numbers")
     module = subject.new_module().to(torch.bfloat16)
     samples = subject.recording["samples"][:2]
-    found = subject.recomputed(module, samples, subject.settings())
+    steps = subject.steps(module, samples, subject.settings())
+    found = torch.stack([step[0].float() for step in steps], dim=1)
     if torch.equal(found, found.bfloat16().float()):
         problems.append("training's log-probs are bf16 numbers")
-    mean = subject.means(module, samples, subject.settings())[1]
+    mean = steps[1][1]
     if mean.dtype != torch.float32 or torch.equal(mean, mean.bfloat16().float()):
         problems.append("training's mean of the next latents is in bf16")
     return Measured("float32 in the rollout, and in training under a bf16 module", problems)

@@ -17,7 +17,7 @@ def run(subject: Any) -> Measured:
     for number, sample in enumerate(subject.recording["samples"][:2], start=1):
         names.append(f"the initial latents of sample {number}")
         rows.append(sample["latents"][0].flatten())
-        for step, mean in enumerate(subject.means(module, [sample], settings)):
+        for step, (_, mean, *_) in enumerate(subject.steps(module, [sample], settings)):
             names.append(f"step {step + 1} of sample {number}")
             rows.append((sample["latents"][step + 1] - mean[0]).flatten())
     correlation = torch.corrcoef(torch.stack(rows).double()).abs().fill_diagonal_(0.0)

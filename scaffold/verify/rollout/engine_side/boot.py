@@ -1,4 +1,5 @@
-"""Entry of the process inside the environment: ``python boot.py TASK``, or ``--probe MODULE…`` to import modules.
+"""Entry of the process inside the environment: ``python boot.py TASK``, ``--serve`` to run several tasks in forks, or
+``--probe MODULE…`` to import modules.
 
 Makes ``scaffold`` importable from where it lies. Its parent folder stays off the path: in an installed omni-scaffold
 that folder holds another environment's libraries.
@@ -36,6 +37,11 @@ if __name__ == "__main__":
         settings.before_imports()
         for module in sys.argv[2:]:
             importlib.import_module(module)
+        sys.exit(0)
+    if sys.argv[1] == "--serve":
+        from scaffold.verify.rollout.engine_side.server import serve
+
+        serve(Path(__file__).resolve())
         sys.exit(0)
     from scaffold.verify.rollout.engine_side.main import main
 

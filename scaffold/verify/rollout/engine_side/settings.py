@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from scaffold.verify.rollout.engine_side import absent
 _kept: list[Any] = []
 
 
+@functools.cache
 def before_imports() -> None:
-    """Call once, before vllm, transformers or the package are imported."""
+    """Call before vllm, transformers or the package are imported; a fork has it done."""
     absent.stand_in()
     declare_torchvision_operators()
     turn_off_onednn()

@@ -140,13 +140,10 @@ class PortedSubject(Subject):
 
     def recomputed(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> Tensor:
         """Log-probs ``(B, T)`` of recorded trajectories, as the training adapter computes them."""
-        return torch.stack([found[0].float() for found in self._steps(module, samples, settings)], dim=1)
+        return torch.stack([found[0].float() for found in self.steps(module, samples, settings)], dim=1)
 
-    def means(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[Tensor]:
-        """Mean ``(B, …)`` of the next latents for each recorded step."""
-        return [found[1] for found in self._steps(module, samples, settings)]
-
-    def _steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
+    def steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
+        """What the training adapter computes for each recorded step: log-prob ``(B,)``, mean ``(B, …)`` and others."""
         latents, timesteps = self.trajectory_of(samples)
         recorded = {"all_latents": latents, "all_timesteps": timesteps}
         rows: list[tuple[Tensor, ...]] = []
@@ -173,21 +170,27 @@ class PortedSubject(Subject):
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
         """Those of some parameters that no recorded call leads to: large changes of them change no velocity."""
         parameters = dict(module.named_parameters())
-        found = set()
+        pairs = [self.inputs(module, step=step) for step in (0, self.recording["steps"] - 2)]  # early and late
+        given = [inputs for pair in pairs for inputs in pair if inputs is not None]
+        found: set[str] = set()
         with torch.no_grad():
-            base = self._both(module) if names else []
-            for name in names:
-                kept = parameters[name].detach().clone()
-                parameters[name].add_(torch.randn(kept.shape, generator=torch.Generator().manual_seed(3)))
-                if all(torch.equal(one, other) for one, other in zip(base, self._both(module), strict=True)):
-                    found.add(name)
-                parameters[name].copy_(kept)
+            base = [self.velocity(module, inputs) for inputs in given] if names else []
+            waiting = [list(names)] if names else []
+            while waiting:
+                group = waiting.pop()
+                kept = {name: parameters[name].detach().clone() for name in group}
+                for name, value in kept.items():
+                    parameters[name].add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(3)))
+                same = all(
+                    torch.equal(one, self.velocity(module, inputs)) for one, inputs in zip(base, given, strict=True)
+                )
+                for name, value in kept.items():
+                    parameters[name].copy_(value)
+                if same:
+                    found |= set(group)
+                elif len(group) > 1:
+                    waiting += [group[: len(group) // 2], group[len(group) // 2 :]]
         return found
-
-    def _both(self, module: Any) -> list[Tensor]:
-        """Velocities of both branches at an early and a late step."""
-        pairs = [self.inputs(module, step=step) for step in (0, self.recording["steps"] - 2)]
-        return [self.velocity(module, inputs) for pair in pairs for inputs in pair if inputs is not None]
 
     def rounding(self, module: Any) -> float:
         """Relative change of the velocity when latents are moved by eight float32 rounding errors, eight times over."""

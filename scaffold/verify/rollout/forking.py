@@ -1,0 +1,184 @@
+"""Servers that have imported the engine, from outside: each process of a run is a fork of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.rollout.environment import BOOT, Environment
+
+SECONDS = 300.0  # for the imports
+_servers: dict[Path, Server | None] | None = None
+
+
+@contextlib.contextmanager
+def forking() -> Iterator[None]:
+    """Inside the block, processes of one environment are forks of one server; a block may stand in another.
+
+    What has to be imported is imported once. The servers are ended with the outermost block.
+    """
+    global _servers
+    if _servers is not None:
+        yield
+        return
+    _servers = {}
+    try:
+        yield
+    finally:
+        started, _servers = _servers, None
+        for server in started.values():
+            if server is not None:
+                server.end()
+
+
+def forked(
+    environment: Environment, command: Sequence[str], variables: Mapping[str, str], log: Path
+) -> ForkedProcess | None:
+    """Start ``command`` as a fork of the environment's server.
+
+    Args:
+        environment: where it runs.
+        command: a script of this tool, and its arguments.
+        variables: its whole environment.
+        log: file that gets all it prints; it runs in that folder.
+
+    Returns:
+        The process, or None outside of ``forking`` and where the imports fail: it is to be started by itself then.
+    """
+    if _servers is None:
+        return None
+    known = _servers.get(environment.folder)
+    if known is not None and not known.alive:
+        known.end()
+    if environment.folder not in _servers or (known is not None and not known.alive):
+        _servers[environment.folder] = Server.start(environment, variables)
+    server = _servers[environment.folder]
+    return None if server is None else server.fork(command, variables, log)
+
+
+class Server:
+    """A process of ``engine_side/server.py`` that is ready."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str], token: str) -> None:
+        self.process, self.folder, self.token = process, folder, token
+        self.alive = True
+        self._received = b""
+
+    @classmethod
+    def start(cls, environment: Environment, variables: Mapping[str, str]) -> Server | None:
+        """Start one and wait for its imports; None where they fail."""
+        folder = tempfile.TemporaryDirectory(prefix="omni-scaffold-engine-")
+        token = secrets.token_hex(8)
+        with Path(folder.name, "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(environment.python), str(BOOT), "--serve"],
+                env={**variables, "TMPDIR": folder.name, MARK: token},
+                cwd=folder.name,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        server = cls(process, folder, token)
+        try:
+            ready = server.answer(SECONDS)
+        except BaseException:
+            server.end()
+            raise
+        if ready is None:
+            server.end()
+            return None
+        return server
+
+    def fork(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> ForkedProcess | None:
+        """Start a command; None where the server is gone."""
+        request = {
+            "command": list(command),
+            "variables": dict(variables),
+            "folder": str(log.parent),
+            "log": str(log),
+        }
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+            answer = self.answer(SECONDS)
+            if answer is not None:
+                return ForkedProcess(self, int(answer["pid"]))
+        self.alive = False
+        return None
+
+    def answer(self, seconds: float) -> dict[str, Any] | None:
+        """The next answer; None where none comes in time, or none will come, as ``alive`` says."""
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._received:
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return None
+            chunk = os.read(descriptor, 1 << 16)
+            if not chunk:
+                self.alive = False
+                return None
+            self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            self.alive = False
+            return None
+        return found
+
+    def end(self) -> None:
+        """End the server and all that it has started."""
+        self.alive = False
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        end_leftovers(self.token)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        with contextlib.suppress(OSError):
+            self.folder.cleanup()
+
+
+class ForkedProcess:
+    """A fork of a server, with as much of ``subprocess.Popen`` as a run needs."""
+
+    def __init__(self, server: Server, pid: int) -> None:
+        self.server, self.pid = server, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._ended(0.0)
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        while (code := self._ended(1.0)) is None:
+            pass
+        return code
+
+    def _ended(self, seconds: float) -> int | None:
+        if self.returncode is None:
+            answer = self.server.answer(seconds)
+            if answer is not None:
+                self.returncode = os.waitstatus_to_exitcode(int(answer["status"]))
+            elif not self.server.alive:
+                self.returncode = -signal.SIGKILL  # it ends with its server
+        return self.returncode
