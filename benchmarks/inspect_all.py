@@ -13,7 +13,7 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.table import inspect_all, registered_classes
 from scaffold.upstream import locate
 
-VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0")
+VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
 CLASS_BUDGET, TABLE_BUDGET, SHOWN = 1.5, 20.0, 5
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,26 @@ import pytest
 from scaffold.render import render
 from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec
+from scaffold.verify.rollout.forking import Servers, forking
 
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+ENGINES = Servers()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Import the real vllm-omni once a session: processes of the tests that run it, fixtures included, are forks."""
+    with forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext():
+        return (yield)
+
+
+def pytest_sessionfinish() -> None:
+    """End the processes that have imported it."""
+    ENGINES.end()
 
 
 @pytest.fixture(scope="session")

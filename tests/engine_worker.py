@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scaffold.verify.rollout.environment import find_environment
-from scaffold.verify.rollout.process import PASSED_ON, VARIABLES
+from scaffold.verify.rollout.process import PASSED_ON, VARIABLES, start_process
 
 Answers = dict[str, dict[str, Any]]
 
@@ -37,15 +38,16 @@ def answers(version: str, script: Path, tasks: list[dict[str, Any]], folder: Pat
     assert not isinstance(environment, str), environment
     file = folder / "tasks.json"
     file.write_text(json.dumps(tasks), encoding="utf-8")
-    done = subprocess.run(
-        [str(environment.python), str(script), str(file)],
-        env={**{key: os.environ[key] for key in PASSED_ON if key in os.environ}, **VARIABLES},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    lines = [line.removeprefix("RESULT ") for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stderr[-2000:]
+    variables = {**{key: os.environ[key] for key in PASSED_ON if key in os.environ}, **VARIABLES}
+    log = folder / "log"
+    process = start_process(environment, [str(script), str(file)], variables, log)
+    deadline = time.monotonic() + 600
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            os.kill(process.pid, signal.SIGKILL)
+            raise TimeoutError(f"{script.name} takes more than 600 s")
+        time.sleep(0.1)
+    printed = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.removeprefix("RESULT ") for line in printed.splitlines() if line.startswith("RESULT ")]
+    assert lines, printed[-2000:]
     return {entry[name]: entry for entry in map(json.loads, lines)}

@@ -19,12 +19,13 @@ from scaffold.inspect.guidance_execution import find_execution
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
+from scaffold.inspect.guidance_settled import settled_way
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Param, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Item, Op, Param, Seq, Value
 
 ORDER = 3
 KEYS = (
@@ -64,8 +65,10 @@ def _answers(program: Program) -> dict[str, Fact]:
     if not found:
         return _unguided(loop, region)
     if any(_is_put_over(program, g) for g in found):
-        # The pipeline's own scale stands over what a request says, and nothing tells whether it guides at all.
-        return {}
+        # The pipeline's own scale stands over what a request says: it tells whether there is guidance, or nothing does.
+        kept = settled_way(loop.model_output, lambda param: _is_replaced(program, param))
+        alone = combine_region(kept)
+        return {} if any(isinstance(node, Op) for node in alone) else _unguided(loop, alone, settled=True)
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
     others = uncounted(loop, combine_region(loop.model_output, by_default=True), found)
@@ -97,19 +100,26 @@ def _is_put_over(program: Program, guidance: Guidance) -> bool:
     nodes = behind(guidance.scale)
     if scale_param(guidance.scale) is None and has_number(guidance.scale):
         return bool(program.overwritten or program.erased)
-    return any(
-        id(n) in program.overwritten or (isinstance(n, Param) and (n.root, n.key) in program.erased) for n in nodes
-    )
+    return any(_is_replaced(program, n) for n in nodes)
 
 
-def _unguided(loop: Denoising, region: list[Value]) -> dict[str, Fact]:
-    """A single prediction that goes straight to the step, whichever call makes it; anything else is not known."""
+def _is_replaced(program: Program, value: Value) -> bool:
+    """Whether a value stands over what a request says, or is a field that is taken out of every request."""
+    return id(value) in program.overwritten or (isinstance(value, Param) and (value.root, value.key) in program.erased)
+
+
+def _unguided(loop: Denoising, region: list[Value], settled: bool = False) -> dict[str, Fact]:
+    """A single prediction that goes straight to the step, whichever call makes it; anything else is not known.
+
+    ``settled`` says that the pipeline leaves no other way open.
+    """
     models = [n for n in region if isinstance(n, Call) and n.name not in ELEMENTWISE]
     chosen = [n.cond for n in region if isinstance(n, Choice) and n.cond is not None]
     if not models or any(_is_of_tensor(model, loop) for model in models):
         return {}
     # One of several calls, none of which is combined with another, and guidance has no say in which.
-    alone = len(region) == len(models) + sum(isinstance(n, Choice) for n in region)
+    plain = (Choice, Seq, Item) if settled else (Choice,)
+    alone = len(region) == len(models) + sum(isinstance(n, plain) for n in region)
     scaled = any(scale_param(part) is not None for cond in chosen for part in plain_parts(cond))
     if (len(models) > 1 or chosen) and (not alone or scaled):
         return {}

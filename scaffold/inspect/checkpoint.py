@@ -68,9 +68,11 @@ def answers(program: Program) -> dict[str, Fact]:
             # Where names go both ways, what the model has decides.
             "likely" if any((new, old) in rules.renames for old, new in rules.renames) else "certain",
         )
-    if not rules.divided and (rules.stacked or not rules.unread):
+    if rules.stacked or not (rules.unread or rules.divided):
         facts["answers.checkpoint.stacked"] = fact(
-            [list(r) for r in rules.stacked], list(rules.stacked.values()) or list(rules.loaders)
+            [list(r) for r in rules.stacked],
+            list(rules.stacked.values()) or list(rules.loaders),
+            "likely" if rules.divided else "certain",
         )
     facts["answers.checkpoint.ignored"] = fact(
         list(rules.ignored), list(rules.ignored.values()) or list(rules.loaders), "likely"

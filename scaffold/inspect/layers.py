@@ -69,11 +69,13 @@ def _repeated(program: Program, root: Obj) -> list[tuple[Obj, str]]:
     found: list[tuple[Obj, str]] = []
     queue: list[tuple[Obj, str]] = [(root, "")]
     seen: set[int] = set()
-    while queue and len(seen) < MAX_OBJECTS:
+    entered = 0
+    while queue and entered < MAX_OBJECTS:
         obj, prefix = queue.pop(0)
         if id(obj) in seen:
             continue
         seen.add(id(obj))
+        entered += 1
         if obj.json_file is not None and obj.cls.is_module:
             # Its sizes come from a file, what it is made of from its constructor.
             obj = Obj(obj.cls, at=obj.at)
@@ -83,7 +85,9 @@ def _repeated(program: Program, root: Obj) -> list[tuple[Obj, str]]:
             for option in options(held):
                 if isinstance(option, Obj) and option.root is None and option.cls.is_module:
                     queue.append((option, path))
-                else:
+                elif id(option) not in seen:
+                    # A list that two objects hold has the name under which it was held first.
+                    seen.add(id(option))
                     found.extend((layer, path) for layer in _listed(program, option))
     return found
 

@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
+from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.syntax import walk_tree
+from scaffold.inspect.program.values import Obj, Seq
 from scaffold.inspect.request_settings import parameters
 from scaffold.inspect.topology import answers as topology_answers
 from scaffold.inspect.vae import answers as vae_answers
@@ -17,6 +21,7 @@ ORDER = 17
 KEYS = ("detail.media.kind", "detail.media.inputs")
 _METADATA = "vllm_omni/diffusion/model_metadata.py"
 _MEDIA = "multi_modal_data"
+_INPUTS = ("image", "video", "audio")
 _FIELD = "final_output_type"
 _KINDS = {"image": "image", "video": "video", "audio": "audio", "action": "action", "actions": "action"}
 # Autoencoders of diffusers that know one picture at a time.
@@ -34,22 +39,48 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _inputs(program: Program) -> Fact:
-    """``image``, ``audio`` where the class says that it takes them; ``image`` also where its module asks for one."""
-    taken, places = [], []
+    """``image``, ``audio`` where the class says that it takes them, else the media that are read of a request.
+
+    What is read beside what the class takes may be there to be refused.
+    """
+    taken: dict[str, Evidence | None] = {}
+    sure: Confidence = "certain"
     for name in ("image", "audio"):
         found = program.cls.find_assign(f"support_{name}_input")
         if found is not None and isinstance(found[1], ast.Constant) and found[1].value is True:
-            taken.append(name)
-            places.append(program.place(found[0], found[1]))
-    asked = None if "image" in taken else _asked_image(program)
-    if asked is not None:
-        return fact(["image", *taken], [asked, *places], "likely")
-    return fact(taken, places or [program.place(program.cls)])
+            taken[name] = program.place(found[0], found[1])
+            if not _says_itself(program, found[0]):
+                sure = "likely"
+    read = {**_asked(program), **_read(program)}
+    if set(read) - set(taken):
+        sure = "likely"
+    if not taken and not read and not pre_process(program).followed:
+        sure = "likely"
+    taken = taken or {name: read[name] for name in _INPUTS if name in read}
+    return fact(list(taken), list(taken.values()) or [program.place(program.cls)], sure)
 
 
-def _asked_image(program: Program) -> Evidence | None:
-    """Where the pipeline's module, which makes a request ready too, looks for an image in what comes along."""
+def _says_itself(program: Program, owner: ClassInfo) -> bool:
+    """Whether a class, or what it is put together from, says what it takes, and no pipeline above it."""
+    above = [c for c in program.cls.mro[1:] if "forward" in c.methods]
+    return not any(owner in c.mro for c in above)
+
+
+def _read(program: Program) -> dict[str, Evidence | None]:
+    """The kinds of media that are read of a request, by the pipeline or before it."""
+    found: dict[str, Evidence | None] = {}
+    for (root, key), at in {**program.trace.reads, **pre_process(program).reads}.items():
+        name = key.rpartition(".")[2].removesuffix("s")
+        of_media = root == "media" or (root == "prompt" and key.startswith(f"{_MEDIA}."))
+        if name in _INPUTS and (of_media or (root == "extra_args" and "." in key)):
+            found.setdefault(name, at)
+    return found
+
+
+def _asked(program: Program) -> dict[str, Evidence]:
+    """Where the pipeline's module, which makes a request ready too, looks for media in what comes along."""
     file = program.cls.module.file
+    found: dict[str, Evidence] = {}
     for node in walk_tree(program.source.tree(file)):
         holder, key = None, None
         if (
@@ -61,9 +92,9 @@ def _asked_image(program: Program) -> Evidence | None:
             holder, key = node.func.value, node.args[0]
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             holder, key = node.value, node.slice
-        if isinstance(key, ast.Constant) and key.value == "image" and holder is not None and _MEDIA in ast.dump(holder):
-            return Evidence(file, key.lineno)
-    return None
+        if isinstance(key, ast.Constant) and key.value in _INPUTS and holder is not None and _MEDIA in ast.dump(holder):
+            found.setdefault(str(key.value), Evidence(file, key.lineno))
+    return found
 
 
 Found = Iterator[tuple[str, Evidence | None, bool]]
@@ -92,7 +123,22 @@ def _metadata(program: Program) -> ast.AST:
 def _sound(program: Program) -> Found:
     found = program.cls.find_assign("support_audio_output")
     if found is not None and isinstance(found[1], ast.Constant) and found[1].value is True:
-        yield "audio", program.place(found[0], found[1]), True
+        place = program.place(found[0], found[1])
+        # Sound beside something else is that of a video.
+        yield ("video", place, False) if _is_pair(program) else ("audio", place, True)
+
+
+def _is_pair(program: Program) -> bool:
+    """Whether the result holds two things."""
+    for result in options(program.result) if program.result is not None else []:
+        if not isinstance(result, Obj):
+            continue
+        program.ensure_ready(result)
+        held = result.attrs.get("output")
+        for output in options(held) if held is not None else []:
+            if isinstance(output, Seq) and output.exact and len(output.items) > 1:
+                return True
+    return False
 
 
 def _of_topology(program: Program) -> Found:

@@ -35,7 +35,18 @@ def filters(program: Program, place: Evidence) -> bool:
     last: list[ast.stmt] = tests[0].orelse if tests else []
     while len(last) == 1 and isinstance(last[0], ast.If):
         last = last[0].orelse
-    return not any(raises_for(body, around_it) for body in ([t.body for t in tests] + [last]))
+    if any(raises_for(body, around_it) for body in ([t.body for t in tests] + [last])):
+        return False
+    loops = [n for n in around_it if isinstance(n, _LOOPS)]
+    return not any(_refuses_unknown(n) for n in (ast.walk(loops[-1]) if loops else ()))
+
+
+def _refuses_unknown(node: ast.AST) -> bool:
+    """Tell whether a branch raises for a name that is in no table: ``if name not in table: raise``."""
+    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
+        return False
+    side = {ast.NotIn: node.body, ast.In: node.orelse}.get(type(node.test.ops[0]), [])
+    return bool(side) and isinstance(side[-1], ast.Raise)
 
 
 def raises_for(body: list[ast.stmt], around_it: list[ast.AST]) -> bool:

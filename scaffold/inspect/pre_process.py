@@ -21,7 +21,7 @@ class PreProcess:
     Attributes:
         reads: what the function reads, with the places.
         own: what it puts into every request by itself.
-        followed: whether it could be executed; nothing is known where not.
+        followed: whether it was executed to its end; it may read more where not.
     """
 
     reads: dict[Key, Evidence | None] = field(default_factory=dict)
@@ -41,10 +41,11 @@ def _executed(program: Program) -> PreProcess:
     name = _registered(program)
     if name is None:
         return PreProcess()
-    trace = program.run_ready_maker(name)
-    if trace is None:
+    done = program.run_ready_maker(name)
+    if done is None:
         return PreProcess(followed=False)
-    return PreProcess(dict(trace.reads), frozenset(trace.own))
+    trace, ended = done
+    return PreProcess(dict(trace.reads), frozenset(trace.own), followed=ended)
 
 
 def _registered(program: Program) -> str | None:

@@ -8,7 +8,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Op, Value
+from scaffold.inspect.program.values import Attr, Call, Item, Map, Op, Value
 
 ORDER = 13
 KEYS = ("detail.denoiser.predicts_clean",)
@@ -35,7 +35,24 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def is_computed(value: Value, loop: Denoising) -> bool:
     """Whether a clean sample is no prediction, but made of one: scaled by the time, or with the sample added."""
-    region = [n for n in combine_region(value) if isinstance(n, Op)]
+    region = [n for n in _behind(value) if isinstance(n, Op)]
     scaled = any(is_turn(a, loop.number) for n in region if n.op in ("*", "/") for a in n.args)
     sample = loop.sample
     return scaled or any(sample is not None and is_sample(a, sample) for n in region if n.op in "+-" for a in n.args)
+
+
+def _behind(value: Value) -> list[Value]:
+    """The arithmetic that makes a value, that of a dictionary's entries under names which are not known, too."""
+    seen: dict[int, Value] = {}
+    pending = [value]
+    while pending:
+        for node in combine_region(pending.pop()):
+            if id(node) in seen:
+                continue
+            seen[id(node)] = node
+            held = node.base if isinstance(node, Item) else None
+            if isinstance(node, Call) and node.name == "get" and isinstance(node.func, Attr):
+                held = node.func.base
+            if isinstance(held, Map) and "*" in held.items:
+                pending.append(held.items["*"])
+    return list(seen.values())

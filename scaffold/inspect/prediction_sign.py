@@ -53,9 +53,10 @@ def _of_step(program: Program, loop: Denoising) -> tuple[int, list[Evidence | No
     if held is None:
         return None
     names = {k for k, v in loop.step.kwargs.items() if not (isinstance(v, Const) and v.value is None)}
-    if held.known is not None:
-        turned = any(name in names for name in held.known.opposite)
-        return (-held.known.sign if turned else held.known.sign), [held.made[0].at, loop.step.at]
+    known = held.known or held.above
+    if known is not None:
+        turned = any(name in names for name in known.opposite)
+        return (-known.sign if turned else known.sign), [held.made[0].at, loop.step.at]
     return _of_class(program, held, _taken(program, held, names))
 
 

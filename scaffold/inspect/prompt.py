@@ -7,7 +7,7 @@ from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Unknown, Value
 from scaffold.inspect.read_keys import asked_keys
 from scaffold.inspect.tokens import find_tokens
 
@@ -46,8 +46,8 @@ def answers(program: Program) -> dict[str, Fact]:
     facts["answers.prompt.sampling_params"] = _listed(
         [(k, at) for (root, k), at in reads.items() if root == "sampling_params"]
     )
-    if not before.followed:
-        # What is read of a request before was not found out.
+    if not before.followed or isinstance(program.result, Unknown):
+        # Not everything that is read of a request was seen.
         facts = {k: Fact(f.value, f.evidence, "likely") for k, f in facts.items()}
     encoders = encode_calls(program)
     given = {key: at for (root, key), at in reads.items() if root == "prompt"}

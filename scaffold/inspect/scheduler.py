@@ -8,13 +8,15 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, depends, options
 from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.turns import reshaped
+from scaffold.inspect.program.turns import is_sample, reshaped
+from scaffold.inspect.program.updates import STEP_METHOD
 from scaffold.inspect.program.values import (
     Attr,
     Call,
     Const,
     Func,
     Item,
+    Obj,
     Op,
     Slot,
     Value,
@@ -50,9 +52,26 @@ def answers(program: Program) -> dict[str, Fact]:
     }
     if found.step is not None:
         facts.update(_call_facts(program, found, found.step))
+    elif _is_an_objects(program, found):
+        # The update was followed into an object's own step: no scheduler's interface, and not written in the loop.
+        del facts["answers.scheduler.inline"], facts["answers.scheduler.negated"]
     else:
         facts["answers.scheduler.arguments"] = fact([], [_step_place(found)])
     return facts
+
+
+def _is_an_objects(program: Program, found: Denoising) -> bool:
+    """Whether a turn hands the sample to the step of an object that is no module, and the update stands there."""
+    if found.sample is None:
+        return False
+    for record in program.trace.calls:
+        if record.method != STEP_METHOD or record.loops[-1:] != (found.number,):
+            continue
+        holder = record.receiver
+        if isinstance(holder, Obj) and not holder.cls.is_module and len(record.args) + len(record.kwargs) >= 3:
+            if any(is_sample(a, found.sample) for a in (*record.args, *record.kwargs.values())):
+                return True
+    return False
 
 
 def _spell(place: Evidence | None) -> str | None:

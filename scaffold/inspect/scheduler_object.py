@@ -185,7 +185,7 @@ def _is_loaded(made: Value) -> bool:
 
 def _levels(held: HeldScheduler, default: DefaultSchedule | None) -> str | None:
     """Which noise levels the object holds: its own, or what is left of times that rise from 0 to 1."""
-    if held.known is not None or (default is not None and default.levels is not None):
+    if held.known is not None or held.above is not None or (default is not None and default.levels is not None):
         return "scheduler.sigmas[:-1]"
     if default is None:
         return None

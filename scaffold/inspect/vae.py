@@ -20,7 +20,7 @@ from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, ClassRef, Conf, Const, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, ClassRef, Conf, Const, Param, Seq, Value
 
 ORDER = 9
 KEYS = (
@@ -103,6 +103,8 @@ def _of_noise(program: Program) -> dict[str, Fact]:
     if len(shape.items) != rank and not (rank == 3 and len(shape.items) == 4):
         # Noise in the shape of the latents is the sample, or is packed into tokens.
         return {}
+    if rank == len(shape.items) and _is_unpacked(program):
+        return {}
     facts: dict[str, Fact] = {}
     channels, own = shape.items[1], {cls.module.file for cls in program.cls.mro}
     literal = isinstance(channels, Const) and channels.value != 1 and _is_written(program, channels)
@@ -113,6 +115,21 @@ def _of_noise(program: Program) -> dict[str, Fact]:
     if strides[0] is not None and strides[0] == strides[1]:
         facts["answers.vae.downsample"] = fact(strides[0], [shape.items[-2].at, shape.items[-1].at])
     return facts
+
+
+def _is_unpacked(program: Program) -> bool:
+    """Whether the decoder gets the sample with channels spread over pixels: its own stride is another."""
+    record, loop = decode_record(program), program.denoising
+    if record is None or loop is None or loop.sample is None:
+        return False
+    stop = {id(value) for value in (loop.sample, loop.sample.final, loop.step, loop.inline) if value is not None}
+    given = [node for value in (*record.args, *record.kwargs.values()) for node in walk(value, stop)]
+    for node in given:
+        if isinstance(node, Call) and node.name in ("reshape", "view", "permute", "unflatten", "pixel_shuffle"):
+            sizes = node.args[0].items if node.args and isinstance(node.args[0], Seq) else node.args
+            if len(sizes) > 5 or node.name == "pixel_shuffle":
+                return True
+    return False
 
 
 def _is_written(program: Program, channels: Const) -> bool:

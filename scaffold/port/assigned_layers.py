@@ -8,7 +8,8 @@ import libcst as cst
 
 from scaffold.port.blocks import code, indented, small_assignment
 from scaffold.port.headers import Headers
-from scaffold.port.layer import UnsupportedError
+from scaffold.port.layer import Built, UnsupportedError
+from scaffold.port.layer_dicts import entries_of
 from scaffold.port.layers import ENGINES, kind_of
 from scaffold.port.names import Defined, External, dotted
 
@@ -30,6 +31,9 @@ class AssignedLayers(Headers):
             return self._chosen_layer(name, given, twin)
         if not isinstance(given, cst.Call):
             return None
+        entries = entries_of(given)
+        if entries is not None and self.owner is not None and self.engine.mixed_dict(self.owner, name):
+            return self._dict_of(name, given, entries, twin)
         origin, _ = self.scope.path(given.func)
         if isinstance(origin, Defined) and not self.engine.followed(origin):
             origin = External(f"{origin.module}.{origin.name}")
@@ -45,13 +49,46 @@ class AssignedLayers(Headers):
             return [self.problem(twin)]
         assert self.owner is not None
         lines = [f"self.{part or name} = {text}" for part, text in built.parts]
-        reads = sorted(read for read in built.reads if self.engine.is_read(self.owner, name, read))
-        lines += [f"self.{name}_{read} = {built.reads[read]}" for read in reads]
+        lines += self._kept_reads(name, built)
         for inner, parts in built.inside.items():
             self.engine.note_fused(self.owner, inner, parts)
         if built.fused:
             self.engine.note_fused(self.owner, name, tuple(str(part) for part, _ in built.parts))
-        return [cst.ensure_type(cst.parse_statement(line), cst.SimpleStatementLine) for line in lines]
+        return _lines(lines)
+
+    def _kept_reads(self, name: str, built: Built) -> list[str]:
+        """Return the assignments of what is read of a layer and its plain one does not have."""
+        assert self.owner is not None
+        start = f"self.{name.replace('.', '_')}"
+        reads = sorted(read for read in built.reads if self.engine.is_read(self.owner, name, read))
+        return [f"{start}_{read} = {built.reads[read]}" for read in reads]
+
+    def _dict_of(
+        self, name: str, given: cst.Call, entries: list[tuple[str, cst.BaseExpression]], twin: ast.stmt
+    ) -> list[cst.BaseStatement]:
+        """Return ``self.proj = nn.ModuleDict({"q": …, "k": …})`` for one whose layers are fused, or return pairs."""
+        assert self.owner is not None
+        made, reads = [], []
+        for key, value in entries:
+            held = self.engine.layer(self.owner, f"{name}.{key}")
+            if held is None or not isinstance(value, cst.Call):
+                made.append(f"{key!r}: {code(self.expressions.rewrite(value))}")
+                continue
+            origin, _ = self.scope.path(value.func)
+            path = f"{origin.module}.{origin.name}" if isinstance(origin, Defined) else origin.path if origin else ""
+            try:
+                built = self.expressions.build(path, value, f"{name}.{key}")
+            except UnsupportedError as error:
+                return [self.raising(str(error), twin.lineno)]
+            made += [f"{(part or key)!r}: {text}" for part, text in built.parts]
+            reads += self._kept_reads(f"{name}.{key}", built)
+            if built.fused:
+                parts = tuple(f"{name}.{part}" for part, _ in built.parts)
+                self.engine.note_fused(self.owner, f"{name}.{key}", parts)
+        dictionary = f"self.{name} = {code(self.expressions.rewrite(given.func))}({{{', '.join(made)}}})"
+        if self.expressions.problems:
+            return [self.problem(twin)]
+        return _lines([dictionary, *reads])
 
     def _chosen_layer(self, name: str, given: cst.IfExp, twin: ast.stmt) -> list[cst.BaseStatement] | None:
         body, orelse = (self._layer_of(name, side, twin) for side in (given.body, given.orelse))
@@ -82,3 +119,7 @@ class AssignedLayers(Headers):
         if called is None or not called[1].built.pairs:
             return None
         return small_assignment(target.elements[0].value, called[0])
+
+
+def _lines(texts: list[str]) -> list[cst.BaseStatement]:
+    return [cst.ensure_type(cst.parse_statement(text), cst.SimpleStatementLine) for text in texts]

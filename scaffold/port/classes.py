@@ -11,6 +11,7 @@ import libcst as cst
 
 from scaffold.port.files import Definition, block, pairs
 from scaffold.port.layer import Arguments, Built, UnsupportedError
+from scaffold.port.layer_dicts import calls_in
 from scaffold.port.layers import bases as base_classes
 from scaffold.port.layers import kind_of
 from scaffold.port.names import Defined, External, Scope
@@ -100,7 +101,10 @@ class ClassSite:
 
 
 def layer_calls(entry: ClassEntry) -> Iterator[tuple[str, ast.Call]]:
-    """Yield attribute and call of each ``self.attribute = Layer(…)``, also in the branches of a condition."""
+    """Yield attribute and call of each ``self.attribute = Layer(…)``, also in the branches of a condition.
+
+    One in a ``ModuleDict`` goes by the names of both, ``proj.qkv``.
+    """
     for _, method in entry.methods.values():
         for node in ast.walk(method):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -112,6 +116,8 @@ def layer_calls(entry: ClassEntry) -> Iterator[tuple[str, ast.Call]]:
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
                 for call in _calls(value):
                     yield target.attr, call
+                for key, call in calls_in(value):
+                    yield f"{target.attr}.{key}", call
 
 
 def _calls(value: ast.expr) -> Iterator[ast.Call]:

@@ -96,6 +96,7 @@ def port_denoiser(
         handed=building is not None and building.handed and bool(run.builder),
         reads=building is not None and building.reads and bool(run.builder),
         file=building is not None and building.file and bool(run.builder),
+        shared=hands_modules_on(tree),
         loader=bool(engine.loaders),
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
@@ -170,6 +171,32 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
                 if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
                     listed.setdefault(element.func.id, node.name)
     return tuple(name for name, owner in listed.items() if owner not in listed)
+
+
+def hands_modules_on(tree: ast.Module) -> bool:
+    """Tell whether a class makes another with what it holds itself, as ``self.body = Body(self.layers)``.
+
+    A module that both then hold has parameters of two names.
+    """
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    own = {node.name for node in classes}
+    for owner in classes:
+        made = {
+            ast.unparse(node.targets[0]): node.value
+            for node in ast.walk(owner)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        }
+        modules = {
+            name
+            for name, call in made.items()
+            if name.startswith("self.") and (ast.unparse(call.func) in own or ast.unparse(call.func).startswith("nn."))
+        }
+        for name in modules:
+            call = made[name]
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if ast.unparse(call.func) in own and any(ast.unparse(argument) in modules for argument in given):
+                return True
+    return False
 
 
 def _parameters(tree: ast.Module, entry: str, method: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import libcst as cst
 from scaffold.port.blocks import code
 from scaffold.port.layer_expressions import LayerExpressions
 from scaffold.port.layers import ENGINES, class_of, kind_of
-from scaffold.port.names import Defined, External
+from scaffold.port.names import Defined, External, dotted
 from scaffold.port.one_device import attributes_of, methods_of, names, table
 
 _ACCELERATOR = "cuda"
@@ -48,6 +48,9 @@ class Expressions(LayerExpressions):
         fixed = self._fixed(original_node, "")
         if fixed is not None:
             return fixed
+        name = original_node.attr.value
+        if dotted(original_node.value) == "self" and self.owner and self.engine.mixed_dict(self.owner, name):
+            self.problems.append(f"the layers of {name}, not one by its name")
         return updated_node.with_changes(value=self.rewrite(original_node.value))
 
     def visit_Arg(self, node: cst.Arg) -> bool:

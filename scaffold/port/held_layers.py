@@ -11,6 +11,7 @@ from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.bindings import Bindings
 from scaffold.port.classes import ClassEntry, HeldLayer, built_from, layer_calls, read_class
 from scaffold.port.files import Definition
+from scaffold.port.layer_dicts import reads_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.result import Fused
 from scaffold.port.stacked import Row, parts_of, rows_of
@@ -59,6 +60,11 @@ class HeldLayers(Bindings):
                 return None
         return None
 
+    def mixed_dict(self, owner: ClassEntry, name: str) -> bool:
+        """Tell whether an attribute is a ``ModuleDict`` whose layers the port calls otherwise than the source does."""
+        held = [layer for entry in self.mro(owner) for key, layer in entry.layers.items() if key.startswith(f"{name}.")]
+        return any(layer.built.fused or layer.built.pairs for layer in held)
+
     def layer_anywhere(self, name: str) -> HeldLayer | None:
         """Return the layer that every class of the port that has such an attribute holds there."""
         found: list[HeldLayer] = []
@@ -81,7 +87,7 @@ class HeldLayers(Bindings):
                 (node.value.attr, node.attr)
                 for node in ast.walk(self.graph.source.tree(file))
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
-            }
+            } | set(reads_of(self.graph.source.tree(file)))
         return (layer, name) in self._reads[file]
 
     def assigned_once(self, owner: ClassEntry, name: str) -> bool:
@@ -112,7 +118,8 @@ class HeldLayers(Bindings):
                     self.reference(base)
         for attribute, call in layer_calls(entry):
             path = self._path(call.func, entry)
-            built = built_from(call, path, self.parts_any(key.module, attribute)) if path is not None else None
+            parts = self.parts_any(key.module, attribute.rpartition(".")[2])
+            built = built_from(call, path, parts) if path is not None else None
             if built is not None:
                 entry.layers.setdefault(attribute, HeldLayer(attribute, built))
         return entry
@@ -143,7 +150,7 @@ class LayerSite:
         """Return the checkpoint's parts of a fused layer that an attribute holds."""
         if self._attribute is None:
             return None
-        return self._engine.parts(self._module, self._attribute, count)
+        return self._engine.parts(self._module, self._attribute.rpartition(".")[2], count)
 
     def support(self, module: str, name: str) -> str:
         """Ask for one of our own classes."""

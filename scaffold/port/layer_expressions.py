@@ -10,8 +10,9 @@ import libcst as cst
 from scaffold.port.blocks import code
 from scaffold.port.deciding import Deciding
 from scaffold.port.layer import Arguments, Built, UnsupportedError
+from scaffold.port.layer_dicts import entry_of
 from scaffold.port.layers import class_of, kind_of
-from scaffold.port.names import Scope
+from scaffold.port.names import Scope, dotted
 
 if TYPE_CHECKING:
     from scaffold.port.classes import ClassEntry, HeldLayer
@@ -28,6 +29,9 @@ class LayerExpressions(Deciding):
 
     def _held(self, node: cst.BaseExpression) -> HeldLayer | None:
         """Return the layer of the engine's that an expression such as ``self.proj`` means."""
+        entry = entry_of(node)
+        if entry is not None and dotted(entry[0].value) == "self" and self.owner is not None:
+            return self.engine.layer(self.owner, f"{entry[0].attr.value}.{entry[1]}")
         if not isinstance(node, cst.Attribute):
             return None
         if isinstance(node.value, cst.Name) and node.value.value == "self" and self.owner is not None:
@@ -38,18 +42,28 @@ class LayerExpressions(Deciding):
 
     def _layer_attribute(self, node: cst.Attribute, held: HeldLayer) -> cst.BaseExpression:
         name, built = node.attr.value, held.built
-        assert isinstance(node.value, cst.Attribute)
-        base = self.rewrite(node.value.value)
         if name in built.reads:
-            return cst.Attribute(base, cst.Name(f"{held.attribute}_{name}"))
+            entry = entry_of(node.value)
+            assert entry is not None or isinstance(node.value, cst.Attribute)
+            base = self.rewrite((entry[0] if entry is not None else cst.ensure_type(node.value, cst.Attribute)).value)
+            return cst.Attribute(base, cst.Name(f"{held.attribute.replace('.', '_')}_{name}"))
         fixed = self._fixed(node, "")
         if fixed is not None:
             return fixed
-        part = built.parts[0][0] if built.fused else held.attribute
         if built.fused and name not in ("weight",):
             self.problems.append(f"{name} of the fused layer {held.attribute}")
-        layer = cst.Attribute(base, cst.Name(part or held.attribute))
+        layer = self._part(node.value, held, built.parts[0][0] if built.fused else None)
         return cst.Attribute(layer, cst.Name(built.renames.get(name, name)))
+
+    def _part(self, node: cst.BaseExpression, held: HeldLayer, part: str | None) -> cst.BaseExpression:
+        """Return ``self.q`` for ``self.qkv``, or ``self.proj["q"]`` for ``self.proj["qkv"]``; as it is without part."""
+        entry = entry_of(node)
+        if entry is not None:
+            held_in = cst.Attribute(self.rewrite(entry[0].value), entry[0].attr)
+            key = cst.SimpleString(f'"{part or entry[1]}"')
+            return cst.Subscript(held_in, [cst.SubscriptElement(cst.Index(key))])
+        base = self.rewrite(cst.ensure_type(node, cst.Attribute).value)
+        return cst.Attribute(base, cst.Name(part or held.attribute))
 
     def _fixed(self, node: cst.BaseExpression, call: str) -> cst.BaseExpression | None:
         """Return the literal for ``self.attn.backend.name`` where it is known, whatever is behind the layer."""
@@ -68,16 +82,15 @@ class LayerExpressions(Deciding):
 
     def layer_call(self, node: cst.BaseExpression) -> tuple[cst.BaseExpression, HeldLayer] | None:
         """Return the call of a layer that the port makes otherwise, without the pair around its result."""
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute | cst.Subscript):
             return None
         held = self._held(node.func)
         if held is None:
             return None
-        base = self.rewrite(node.func.value)
         args = [self._argument(argument) for argument in node.args]
         if not held.built.fused:
-            return cst.Call(cst.Attribute(base, cst.Name(held.attribute)), args), held
-        calls = [cst.Call(cst.Attribute(base, cst.Name(str(name))), args) for name, _ in held.built.parts]
+            return cst.Call(self._part(node.func, held, None), args), held
+        calls = [cst.Call(self._part(node.func, held, str(name)), args) for name, _ in held.built.parts]
         joined = ", ".join(code(call) for call in calls)
         torch = self.engine.library("torch")
         return cst.parse_expression(f"{torch}.cat(({joined}), dim=-1)"), held
@@ -122,11 +135,16 @@ class LayerExpressions(Deciding):
         return kind.build(arguments, self.engine.site(self.scope.info.name, self.owner, attribute))
 
     def visit_Subscript(self, node: cst.Subscript) -> bool:
-        return self._first_of_pair(node) is None
+        entry = entry_of(node)
+        by_name = entry is not None and dotted(entry[0].value) == "self"
+        return self._first_of_pair(node) is None and not by_name
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         held = self._first_of_pair(original_node)
         if held is None:
+            layer = self._held(original_node)
+            if layer is not None and (layer.built.fused or layer.built.pairs):
+                self.problems.append(f"the layer {layer.attribute} itself")
             return updated_node
         called = self.layer_call(original_node.value)
         assert called is not None
@@ -134,7 +152,7 @@ class LayerExpressions(Deciding):
 
     def _first_of_pair(self, node: cst.Subscript) -> HeldLayer | None:
         """Return the layer of ``self.proj(x)[0]``."""
-        if not isinstance(node.value, cst.Call) or not isinstance(node.value.func, cst.Attribute):
+        if not isinstance(node.value, cst.Call) or not isinstance(node.value.func, cst.Attribute | cst.Subscript):
             return None
         held = self._held(node.value.func)
         return held if held is not None and held.built.pairs and _is_first(node.slice) else None

@@ -31,14 +31,14 @@ def reads_groups_only(node: ast.AST) -> bool:
         for target in found.targets
         if isinstance(target, ast.Name)
     }
-    read = [
-        found.attr
+    used = [
+        found
         for found in ast.walk(node)
         if isinstance(found, ast.Attribute)
-        and isinstance(found.ctx, ast.Load)
         and (_is_context(found.value) or (isinstance(found.value, ast.Name) and found.value.id in held))
     ]
-    return bool(read) and all(name.startswith(OF_GROUPS) for name in read)
+    read = [found.attr for found in used if isinstance(found.ctx, ast.Load)]
+    return bool(used) and all(name.startswith(OF_GROUPS) for name in read)
 
 
 def _is_context(node: ast.expr) -> bool:

@@ -80,6 +80,7 @@ class Port:
         handed: whether the pipeline hands the weights to the denoiser's own loader by itself.
         reads: whether ``builder`` reads the files of weights itself.
         file: whether the checkpoint is one file of weights instead of a folder.
+        shared: whether classes are handed modules of others, so that parameters may have several names.
         loader: whether the class has the method by which it places weights of the checkpoint.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
@@ -103,6 +104,7 @@ class Port:
     handed: bool = False
     reads: bool = False
     file: bool = False
+    shared: bool = False
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None

@@ -82,18 +82,22 @@ MISTAKEN_UPDATES = {
 }
 
 
+@cache
+def rendered(pipeline: str) -> tuple[Any, Any, Any]:
+    """Files of a pipeline's package, its spec, and the port; mistakes are made in copies."""
+    source = locate(VERSION)
+    names = derive_names(model_name(pipeline))
+    graded = specify(SpecRequest(inspect_pipeline(source, pipeline), names, default_profile()), source)
+    assert graded.port is not None
+    return (*render_package(graded.spec, [], None, graded.port), graded.port)
+
+
 def task(
     case: str, folder: Path, *, dtype: str = "float32", mistake: str | None = None, rolled: bool = False
 ) -> dict[str, Any]:
     """Render a case's package into a folder of its own and say how to run it."""
     cases = HERE / ("rolled" if rolled else "loops")
-    values = literals(cases / f"{case}.py")
-    source = locate(VERSION)
-    report = inspect_pipeline(source, values["PIPELINE"])
-    names = derive_names(model_name(values["PIPELINE"]))
-    graded = specify(SpecRequest(report, names, default_profile()), source)
-    assert graded.port is not None
-    files, spec = render_package(graded.spec, [], None, graded.port)
+    files, spec, port = rendered(literals(cases / f"{case}.py")["PIPELINE"])
     tree = folder / f"{case}-{dtype}-{mistake or 'whole'}".replace(" ", "-").replace("'", "")
     for path, file in files.items():
         if path.startswith("verl_omni/"):
@@ -120,7 +124,7 @@ def task(
         "model": spec.value("names.model"),
         "module": spec.value("names.module_class"),
         "missing": [entry["key"] for entry in spec.value("grade.missing")],
-        "fused": [dataclasses.asdict(entry) for entry in graded.port.fused],
+        "fused": [dataclasses.asdict(entry) for entry in port.fused],
     }
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from scaffold.grade import specify
 from scaffold.grade.models_page import model_name
 from scaffold.grade.partial import build_partial
 from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
+from scaffold.new import render_package
 from scaffold.render import derive_names
 from scaffold.render.environment import environment, render_template
 from scaffold.resources import templates_root
@@ -105,3 +107,64 @@ def test_an_interval_and_a_norm(tmp_path: Path, kit_environment: Callable[..., A
     assert found["guided"][0] == [pytest.approx(row, rel=1e-5) for row in expected]
     assert found["guided"][1] == C
     assert found["velocity"] == [C, C]
+
+
+ADAPTER = """
+import ast, json, sys, types
+from typing import Any
+common = {"__name__": "common"}
+tree = ast.parse(open(sys.argv[1] + "/vllm_omni_rollout_adapter.py").read())
+method = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "_set_guidance")
+sys.path.insert(0, sys.argv[1])
+package = types.ModuleType("rendered")
+package.__path__ = [sys.argv[1]]
+sys.modules["rendered"] = package
+import importlib
+names = dict(vars(importlib.import_module("rendered.common")), Any=Any)
+exec(ast.unparse(method), names)
+params = types.SimpleNamespace(**json.loads(sys.argv[2]))
+holder = types.SimpleNamespace(sde_scheduler=types.SimpleNamespace())
+names["_set_guidance"](holder, params, {})
+print(json.dumps([vars(params), holder.sde_scheduler.guidance]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "expected"),
+    [
+        # The second name alone decides whether the branch runs.
+        (
+            "AnimaPipeline",
+            {"true_cfg_scale": 3.0, "guidance_scale": 1.0},
+            {"true_cfg_scale": 3.0, "guidance_scale": 3.0},
+        ),
+        (
+            "AnimaPipeline",
+            {"true_cfg_scale": None, "guidance_scale": 2.0},
+            {"true_cfg_scale": 2.0, "guidance_scale": 2.0},
+        ),
+        # Two settings that share a name are asked for by their own.
+        (
+            "LongCatVideoAvatarPipeline",
+            {"text_guidance_scale": 3.0, "audio_guidance_scale": 2.0, "guidance_scale": 5.0},
+            {"text_guidance_scale": 3.0, "audio_guidance_scale": 2.0, "guidance_scale": 5.0},
+        ),
+    ],
+)
+def test_the_rollout_gets_the_values_under_every_name(
+    tmp_path: Path, kit_environment: Callable[..., Any], key: str, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    source = locate("0.30.0")
+    request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
+    graded = specify(request, source)
+    files, _ = render_package(graded.spec, [], None, graded.port)
+    for path, file in files.items():
+        if path.endswith(("/common.py", "_schedule.py", "/vllm_omni_rollout_adapter.py")):
+            (tmp_path / path.rpartition("/")[2]).write_text(file.content or "", encoding="utf-8")
+    flags = {f"{name}_provided": value is not None for name, value in given.items()}
+    command = [sys.executable, "-c", ADAPTER, str(tmp_path), json.dumps({**given, **flags})]
+    run = subprocess.run(command, env=kit_environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    params, guidance = json.loads(run.stdout)
+    assert {name: params[name] for name in expected} == expected
+    assert guidance.items() <= expected.items()

@@ -84,6 +84,20 @@ def test_every_list_of_a_class(tmp_path: Path) -> None:
     assert found.value("detail.layers.path") == ["refiners", "blocks"]
 
 
+def test_list_that_two_modules_hold_has_its_first_name(tmp_path: Path) -> None:
+    before = """
+
+class Body(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.held = blocks
+
+
+"""
+    found = _look(tmp_path, before=before, lists=f"{ONE_LIST}\nself.body = Body(self.blocks)")
+    assert found.value("detail.layers.path") == ["blocks"]
+
+
 def test_parts_of_a_feed_forward_are_no_layers(tmp_path: Path) -> None:
     assert _look(tmp_path).value("detail.layers.path") == ["blocks"]
 

@@ -47,6 +47,16 @@ def test_sizes_of_the_noise(tmp_path: Path, rows: str, columns: str, stride: int
     assert found.value("vae.channels") == 16
 
 
+def test_channels_spread_over_pixels_before_decoding(tmp_path: Path) -> None:
+    init = "from diffusers import AutoencoderKL\nself.vae = AutoencoderKL.from_pretrained(od_config.model)"
+    sides = 'height, width = params.extra_args.get("height", 512), params.extra_args.get("width", 512)\n'
+    spread = "x = x.reshape(1, 4, 2, 2, height // 16, width // 16).permute(0, 1, 4, 2, 5, 3)\n"
+    loop = NOISE.format(rows="height // 16", columns="width // 16").replace("x = self.vae", f"{spread}x = self.vae")
+    found = look(tmp_path, sides + loop, init=init)
+    assert found.value("vae.class") == "AutoencoderKL"
+    assert found.fact("vae.downsample").confidence == "unknown"
+
+
 def test_channels_that_a_checkpoint_decides(tmp_path: Path) -> None:
     init = "from diffusers import AutoencoderKL\nself.vae = AutoencoderKL.from_pretrained(od_config.model)\n"
     init += "from vllm_omni.diffusion.models.made_up.sizes import Sizes\nself.sizes = Sizes()"

@@ -139,6 +139,29 @@ for k in range(steps):
     assert found.value("detail.cfg.interval_rule") == "lo <= step fraction <= hi"
 
 
+def test_interval_that_was_decided_for_all_turns_at_once(tmp_path: Path) -> None:
+    loop = """
+none = self.encode("")
+lo, hi = params.extra_args.get("span", (0.2, 0.9))
+sigmas = torch.linspace(1.0, 0.0, steps + 1)
+times = sigmas[:-1]
+within = (times >= lo) & (times <= hi)
+within &= scale > 1
+within = within.tolist()
+for i in range(steps):
+    c = self.net(x, sigmas[i], cond)
+    v = c
+    if within[i]:
+        u = self.net(x, sigmas[i], none)
+        v = u + scale * (c - u)
+    x = x + (sigmas[i + 1] - sigmas[i]) * v
+"""
+    found = look(tmp_path, loop)
+    assert found.value("cfg.interval") == [0.2, 0.9]
+    assert found.value("detail.cfg.interval_rule") == "lo <= sigma <= hi"
+    assert found.value("detail.cfg.interval_parameter") == "span"
+
+
 def test_turns_that_are_chosen_in_a_way_that_is_not_understood(tmp_path: Path) -> None:
     loop = turns("v = u + scale * (c - u) if active[i] else c", "active = self.tokenizer.turns_of(prompt)")
     assert look(tmp_path, loop).fact("cfg.interval").confidence == "unknown"

@@ -88,3 +88,31 @@ def test_source_under_an_option_that_is_off_is_left_out(tmp_path: Path) -> None:
 def test_source_under_an_open_condition_is_not_certain(tmp_path: Path) -> None:
     files, confidence = _streamed(tmp_path, "__import__('os').path.isdir(od_config.model)")
     assert (files, confidence) == (["net/*.safetensors", "reader/*.safetensors"], "likely")
+
+
+DIVIDED = """
+    def load_weights(self, weights):
+        held = dict(self.named_parameters())
+        parts = [(".both.", ".one.", 0), (".both.", ".two.", 1)]
+        halves = [(".pair.", ".joined.", 2, [(1, 1), (0, 1)], None)]
+        for name, weight in weights:
+            for target, source, shard in parts:
+                if source in name:
+                    name = name.replace(source, target)
+                    held[name].weight_loader(held[name], weight, shard)
+                    break
+            for target, source, count, places, change in halves:
+                if source in name:
+                    name = name.replace(source, target)
+                    size = weight.shape[0] // count
+                    for place, number in places:
+                        held[name].weight_loader(held[name], weight[number * size :], place)
+"""
+
+
+def test_number_of_pieces_is_no_shard(tmp_path: Path) -> None:
+    text = _pipeline("pass")
+    found = look(tmp_path, pipeline=text[: text.index("\n    def load_weights")] + DIVIDED)
+    assert found.value("checkpoint.stacked") == [[".both.", ".one.", 0], [".both.", ".two.", 1]]
+    # How one tensor fills two parts is not told by a row.
+    assert found.facts["answers.checkpoint.stacked"].confidence == "likely"

@@ -127,3 +127,29 @@ def test_two_samples_that_an_object_keeps(tmp_path: Path) -> None:
 
 def test_one_loop_is_enough(tmp_path: Path) -> None:
     assert look(tmp_path, EULER).value("verdict.path") == "non_diffusers"
+
+
+SOLVER = """
+
+class Solver:
+    def __init__(self, levels):
+        self.levels = levels
+
+    def step(self, state, velocity, number):
+        now, after = self.levels[number], self.levels[number + 1]
+        return state + (after - now) * velocity
+"""
+
+
+def test_update_in_the_step_of_an_object_is_not_written_in_the_loop(tmp_path: Path) -> None:
+    loop = """
+sigmas = torch.linspace(1.0, 0.0, steps + 1)
+solver = Solver(sigmas)
+for i in range(steps):
+    v = self.net(x, sigmas[i], cond)
+    x = solver.step(x, v, i)
+"""
+    found = look(tmp_path, loop, before=SOLVER)
+    assert found.value("verdict.path") == "non_diffusers"
+    assert (found.value("scheduler.inline"), found.value("scheduler.arguments")) == (None, None)
+    assert look(tmp_path / "written", EULER).value("scheduler.inline") is True

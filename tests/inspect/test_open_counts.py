@@ -30,6 +30,11 @@ def test_list_of_a_file_may_take_the_place_of_the_number(tmp_path: Path, first: 
     assert (found.value("scheduler.steps"), found.facts[STEPS].confidence) == ("n", confidence)
 
 
+def test_entries_chosen_one_by_one_are_as_many(tmp_path: Path) -> None:
+    first = f"grid = {GRID}\nsigmas = torch.where(grid != 0, 3 / (2 + 1 / grid), 0)\n"
+    assert look(tmp_path, first + TURNS).value("scheduler.steps") == "n"
+
+
 GUIDED = """
 sigmas = torch.linspace(1.0, 0.0, steps + 1)
 for i in range(steps):

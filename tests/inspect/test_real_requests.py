@@ -103,6 +103,21 @@ def test_setting_that_replaces_another(tmp_path: Path, monkeypatch: pytest.Monke
     assert setting == {"name": "own_scale", "default": 4.0, "others": ["strength"]}
 
 
+def test_setting_that_a_function_returns_unless_it_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = synthetic.REQUEST.replace("    guidance_scale: float = 0.0\n", WITH_SECOND)
+    monkeypatch.setattr(synthetic, "REQUEST", request)
+    before = """
+
+def scale_of(params):
+    own = params.own_scale
+    if own is None:
+        return float(params.extra_args.get("strength", 4.0))
+    return float(own)
+"""
+    found = look(tmp_path, GUIDED.format(before="scale = scale_of(params)"), before=before)
+    assert found.value("cfg.scales") == {"own_scale": 4.0, "strength": 4.0}
+
+
 def test_scale_that_is_taken_out_of_every_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = synthetic.REQUEST.replace("    guidance_scale: float = 0.0\n", WITH_SECOND) + (
         "\n\ndef fill(request):\n    request.sampling_params.own_scale = request.sampling_params.guidance_scale\n"
@@ -118,6 +133,31 @@ def test_scale_that_is_taken_out_of_every_request(tmp_path: Path, monkeypatch: p
     assert look(tmp_path / "kept", GUIDED.format(before=before)).value("cfg.branches") == 2
     before = f"if params.own_scale is not None:\n    params.own_scale = None\n{before}"
     assert look(tmp_path / "gone", GUIDED.format(before=before)).value("cfg.branches") is None
+
+
+ERASED = """
+if params.own_scale is not None:
+    params.own_scale = None
+scale = params.own_scale or {default}
+guided = scale > 1 and prompt.get("negative_prompt") is not None
+none = self.encode(prompt.get("negative_prompt"))
+sigmas = torch.linspace(1.0, 0.0, steps + 1)
+for i in range(steps):
+    v = self.net(x, sigmas[i], cond)
+    if guided:
+        u = self.net(x, sigmas[i], none)
+        v = u + scale * (v - u)
+    x = x + (sigmas[i + 1] - sigmas[i]) * v
+"""
+
+
+def test_guidance_that_no_request_can_switch_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = synthetic.REQUEST.replace("    guidance_scale: float = 0.0\n", WITH_SECOND)
+    monkeypatch.setattr(synthetic, "REQUEST", request)
+    never = look(tmp_path / "never", ERASED.format(default="1.0"))
+    assert (never.value("cfg.branches"), never.value("cfg.execution"), never.value("cfg.scales")) == (1, "none", {})
+    open_one = look(tmp_path / "open", ERASED.format(default="4.0"))
+    assert open_one.value("cfg.branches") is None
 
 
 DISTILLED = """

@@ -208,3 +208,46 @@ def test_a_schedule_that_is_written_out(tmp_path: Path) -> None:
 def test_dimensions_of_the_sample(tmp_path: Path, noise: str, rank: int | None) -> None:
     text = f"x = {noise}\n" + step()
     assert look(tmp_path, text, init=DIFFUSERS.format("")).value("detail.scheduler.sample_rank") == rank
+
+
+SNAPPED = """
+from diffusers import FlowMatchEulerDiscreteScheduler
+
+
+class SnappedScheduler(FlowMatchEulerDiscreteScheduler):
+    def __init__(self, bend=3.0):
+        super().__init__(shift=1.0)
+        self.bend = bend
+
+    def set_timesteps(self, num_inference_steps=20, device=None, bend=None):
+        def bent(count):
+            return torch.linspace(1, 0.01, count)
+
+        levels = torch.unique_consecutive(bent(1000)[torch.searchsorted(bent(1000), bent(num_inference_steps))])
+        super().set_timesteps(device=device, sigmas=levels.tolist())
+"""
+
+
+def test_levels_that_are_handed_to_the_class_of_diffusers_above(tmp_path: Path) -> None:
+    found = look(tmp_path, step(output="-v"), init="self.scheduler = SnappedScheduler()", before=SNAPPED)
+    assert found.value("detail.scheduler.origin")["kind"] == "source"
+    assert found.value("detail.scheduler.levels") == "scheduler.sigmas[:-1]"
+    assert found.value("detail.scheduler.asked") == {"num_inference_steps": "num_inference_steps"}
+    assert found.value("detail.prediction.sign") == -1
+    assert found.fact("scheduler.shift").confidence == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sigmas=levels.tolist())", "sigmas=levels.tolist())\n        self.sigmas = self.sigmas.flip(0)"),
+        ("sigmas=levels.tolist())", "mu=2.0)"),
+        ("        super().set_timesteps(", "        if bend:\n            return\n        super().set_timesteps("),
+        ("    def set_timesteps", "    def step(self, a, b, c):\n        return c\n\n    def set_timesteps"),
+    ],
+)
+def test_levels_that_are_not_only_handed_on(tmp_path: Path, old: str, new: str) -> None:
+    assert old in SNAPPED
+    text = SNAPPED.replace(old, new)
+    found = look(tmp_path, step(), init="self.scheduler = SnappedScheduler()", before=text)
+    assert found.fact("detail.scheduler.levels").confidence == "unknown"

@@ -20,8 +20,8 @@ from scaffold.upstream import locate
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 HERE = Path(__file__).parent / "snapshots"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipelines.md"
-VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0")
-JUDGED = ("0.22.0", "0.27.0rc1", "0.30.0")
+VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
+JUDGED = ("0.22.0", "0.27.0rc1", "0.30.0", "0.32.0rc1")
 _tables: dict[str, tuple[dict[str, Any], float]] = {}
 
 
@@ -73,8 +73,8 @@ def _judged(version: str) -> dict[str, str]:
     rows = {}
     for text in DOCUMENT.read_text(encoding="utf-8").splitlines():
         cells = [c.strip() for c in text.strip("|").split("|")]
-        if text.startswith("| `") and len(cells) == 5:
-            verdict = dict(zip(JUDGED, cells[1:4], strict=True))[version]
+        if text.startswith("| `") and len(cells) == 2 + len(JUDGED):
+            verdict = dict(zip(JUDGED, cells[1:-1], strict=True))[version]
             if verdict != "–":
                 rows[cells[0].strip("`")] = verdict
     return rows

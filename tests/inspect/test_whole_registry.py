@@ -58,7 +58,7 @@ def _check_all(source: UpstreamSource, keys: list[str]) -> None:
     for key in keys:
         report = inspect_pipeline(source, key)
         shown = json.loads(json.dumps(report.to_json()))
-        assert list(shown) == ["schema", "upstream", "verdict", "answers", "evidence", "confidence"], key
+        assert list(shown) == ["schema", "upstream", "verdict", "answers", "details", "evidence", "confidence"], key
         assert set(shown["answers"]) == {*SHAPE, "tokens"}, key
         for question, names in SHAPE.items():
             assert set(shown["answers"][question]) == names, (key, question)
@@ -67,8 +67,9 @@ def _check_all(source: UpstreamSource, keys: list[str]) -> None:
         assert shown["evidence"]["verdict.path"], key
         for name, sure in shown["confidence"].items():
             if sure == "unknown":
-                question, _, leaf = name.removeprefix("answers.").partition(".")
-                value = shown["answers"].get(question)
+                part, _, rest = name.partition(".") if name.startswith("details.") else ("answers", "", name)
+                question, _, leaf = rest.removeprefix("answers.").partition(".")
+                value = shown[part].get(question)
                 assert (value if not leaf else value[leaf]) is None, (key, name)
 
 

@@ -149,3 +149,11 @@ def test_a_context_whose_content_is_read_is_still_an_assumption(port_text: PortT
     text = ANSWERED.replace("    def forward(self", "    def other(self", 1).replace("        if groups > 1", read)
     port = port_text(text + "\n    def forward(self, x):\n        return self.other(x)\n")
     assert [entry.what for entry in port.assumptions] == ["is_forward_context_available"]
+
+
+def test_a_context_that_is_only_written_to_brings_nothing_in(port_text: PortText) -> None:
+    read = """        if context is not None and context.sp_padding > 0:
+            x = x[:, : -context.sp_padding]
+"""
+    assert read in ANSWERED
+    assert not port_text(ANSWERED.replace(read, "")).assumptions

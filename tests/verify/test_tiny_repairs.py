@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from scaffold.verify.rollout.engine_side.tiny.asked import seen_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
 from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule
 from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
+from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.text import image_text
 
 DENOISER = """
@@ -284,9 +286,43 @@ def test_encoders_of_more_layers_are_written_anew(tmp_path: Path) -> None:
     assert not found.fit(RuntimeError("something else"))
     assert (tmp_path / "encoder").is_dir()
     assert found.fit(RuntimeError(mismatch.format(3, 25)))
-    assert found.scale.layers == 24
+    assert found.layers == {tmp_path / "encoder": 24}
     assert not (tmp_path / "encoder").exists()
     assert (tmp_path / "vae").is_dir()
+
+
+def test_only_the_encoder_whose_states_were_asked_for_gets_more_layers(tmp_path: Path) -> None:
+    class Encoder(torch.nn.Module):
+        base_model_prefix = "model"
+        config = SimpleNamespace()
+
+        def forward(self, output_hidden_states: bool = False) -> None:
+            pass
+
+    found = Components(tmp_path, [], {}, torch.float32)
+    models = {}
+    for name in ("text_encoder", "audio_encoder"):
+        folder = tmp_path / name
+        folder.mkdir()
+        found.written[folder] = "encoder"
+        models[name] = Encoder()
+        note_states(models[name], partial(found.asked.add, folder))
+    models["text_encoder"]()
+    models["audio_encoder"](output_hidden_states=True)
+    assert found.fit(RuntimeError("The size of tensor a (3) must match the size of tensor b (25) at dimension 1"))
+    assert found.layers == {tmp_path / "audio_encoder": 24}
+
+
+def test_convolutions_in_half_precision_round_once() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv3d(8, 8, 3, padding=1), torch.nn.ReLU()).bfloat16()
+    x = torch.randn(1, 8, 3, 6, 6).bfloat16()
+    exact = torch.nn.functional.conv3d(x.double(), model[0].weight.double(), model[0].bias.double(), padding=1)
+    add_up_in_float32(model)
+    found = model(x)
+    assert found.dtype == torch.bfloat16
+    # The exact sum, rounded: half a unit in the last place, and what float32 adds to it.
+    assert torch.all((found.double() - exact.relu()).abs() <= exact.abs() * (2**-8 + 1e-5) + 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def module_paths(cls: ClassModel) -> ModulePaths:
                 continue
             if built.repeated:
                 modules.append(name)
-                name = f"{name}.{INDEX}"
+                name = f"{name}.{INDEX if built.key is None else built.key}"
             if built.cls is not None:
                 if _is_module(built.cls) is not False:
                     modules.append(name)

@@ -23,12 +23,17 @@ class Submodule:
         call: the call that builds it.
         made: the call that makes it: ``call``, or what a helper returns with its arguments put in.
         repeated: it is an element of a list, ``ModuleList`` or ``Sequential``, perhaps one of many.
+        key: its name in a ``ModuleDict`` that is written out.
     """
 
     def __init__(
         self, owner: ClassModel, name: str, file: PythonFile, node: ast.AST, call: ast.Call, repeated: bool
     ) -> None:
         self.owner, self.name, self.file, self.node, self.call, self.repeated = owner, name, file, node, call, repeated
+        around = file.index.parent(call)
+        named = isinstance(around, ast.Dict) and call in around.values
+        key = around.keys[around.values.index(call)] if named and isinstance(around, ast.Dict) else None
+        self.key = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
         self.cls = file.project.class_of(file, call.func)
         self.qualified = self.cls.qualname if self.cls is not None else file.qualified(call.func)
         self.made = call

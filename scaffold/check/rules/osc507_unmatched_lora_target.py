@@ -135,6 +135,20 @@ FAILING = (
             "e2e": [(_TARGETS, f"«{_TARGETS}»")],
         },
     ),
+    Example(
+        "under another key of a dictionary",
+        {
+            "model": [
+                (
+                    "self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)",
+                    'self.outputs = nn.ModuleDict({"gen": nn.Linear(hidden, hidden, bias=False)})',
+                ),
+                ("self.o_proj_gen(", 'self.outputs["gen"]('),
+            ],
+            "launch": [(_TARGETS, f"«{_TARGETS}»")],
+            "e2e": [(_TARGETS, f"«{_TARGETS}»")],
+        },
+    ),
 )
 PASSING = (
     Example("of the pathway that is trained", {"spec": _SPEC}),
@@ -144,6 +158,18 @@ PASSING = (
     Example("nothing is recorded", {"launch": [('"q_proj_gen", ', '"q_proj_gen", "q_proj", ')]}),
     Example("all of them are there"),
     Example("with the parent's name", {"launch": [('"q_proj_gen", ', '"self_attn.q_proj_gen", ')]}),
+    Example(
+        "in a dictionary",
+        {
+            "model": [
+                (
+                    "self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)",
+                    'self.outputs = nn.ModuleDict({"o_proj_gen": nn.Linear(hidden, hidden, bias=False)})',
+                ),
+                ("self.o_proj_gen(", 'self.outputs["o_proj_gen"]('),
+            ]
+        },
+    ),
     Example("a pattern", {"launch": [(_TARGETS, "actor_rollout_ref.model.target_modules=all-linear")]}),
     Example("no LoRA", {"launch": [("lora_rank=64", "lora_rank=0"), ('"k_proj_gen"', '"nothing"')]}),
     Example("diffusers", base="diffusers"),

@@ -65,9 +65,12 @@ class Branches(Comprehensions):
         param = absent_param(cond)
         kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
         taken, skipped = (node.body, node.orelse) if truth else (node.orelse, node.body)
+        returned = len(frame.returns)
         alive = self.run_filling(param, taken, frame)
         if param is not None and alive:
             self._offer(param, skipped, frame)
+        elif param is not None and len(frame.returns) == returned + 1:
+            self._offer_result(param, frame)
         for name in kept:
             value = frame.env.get(name)
             if param is not None and value is not None and value is not param:
@@ -84,6 +87,13 @@ class Branches(Comprehensions):
             held = frame.env[target.id]
             if len(statement.targets) == 1 and held is not param and self._means(statement.value, param, frame):
                 frame.env[target.id] = Param(param.root, param.key, held, at=param.at)
+
+    def _offer_result(self, param: Param, frame: Frame) -> None:
+        """What a function returns where nobody gives a setting is that setting's default, if it else returns that."""
+        last = frame.node.body[-1] if isinstance(frame.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        value, path = frame.returns[-1]
+        if isinstance(last, ast.Return) and last.value is not None and self._means(last.value, param, frame):
+            frame.returns[-1] = Param(param.root, param.key, value, at=param.at), path
 
     def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
         self.conditions.append((cond, polarity))

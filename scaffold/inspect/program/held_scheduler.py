@@ -33,6 +33,8 @@ class HeldScheduler:
         known: what is known of it, where it, or the base that makes its schedule and its steps, is diffusers'.
         asked: the call of ``set_timesteps`` on the default path.
         alone: whether no other path asks for something else.
+        above: the class of diffusers to which a class of the source hands the levels that it makes, and whose steps it
+            takes.
     """
 
     made: list[Value]
@@ -42,6 +44,7 @@ class HeldScheduler:
     known: KnownScheduler | None
     asked: CallRecord | None
     alone: bool = True
+    above: KnownScheduler | None = None
 
 
 def held_scheduler(program: Program) -> HeldScheduler | None:
@@ -68,7 +71,9 @@ def _find(program: Program) -> HeldScheduler | None:
     cls = made[0].cls if isinstance(made[0], Obj) else None
     known = find(path) if cls is None else _known_base(cls)
     calls = _calls(program, receiver)
-    return HeldScheduler(made, receiver, path, cls, known, _asked(program, calls), len({_asks(r) for r in calls}) <= 1)
+    alone = len({_asks(r) for r in calls}) <= 1
+    above = _handed_to(cls) if cls is not None and known is None else None
+    return HeldScheduler(made, receiver, path, cls, known, _asked(program, calls), alone, above)
 
 
 def _held(program: Program, receiver: Value) -> list[Value]:
@@ -143,6 +148,25 @@ def _known_base(cls: ClassInfo) -> KnownScheduler | None:
         return None
     found = [known for c in cls.mro for base in c.external_bases if (known := find(base)) is not None]
     return found[0] if len(found) == 1 else None
+
+
+def _handed_to(cls: ClassInfo) -> KnownScheduler | None:
+    """The class of diffusers whose ``set_timesteps`` is what a class's own one ends with, given the levels."""
+    own = [name for c in cls.mro for name in c.methods]
+    if {"step", "time_shift"} & set(own) or own.count("set_timesteps") != 1:
+        return None
+    found = [known for c in cls.mro for base in c.external_bases if (known := find(base)) is not None]
+    method = cls.find_method("set_timesteps")
+    if len(found) != 1 or method is None:
+        return None
+    *before, last = method[1].body
+    handed = last.value if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else None
+    if handed is None or ast.unparse(handed.func) != "super().set_timesteps":
+        return None
+    inside = [s for s in before if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+    if any(isinstance(node, ast.Return) for statement in inside for node in ast.walk(statement)):
+        return None
+    return found[0] if any(keyword.arg == "sigmas" for keyword in handed.keywords) else None
 
 
 def _calls(program: Program, receiver: Value) -> list[CallRecord]:

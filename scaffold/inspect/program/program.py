@@ -171,14 +171,14 @@ class Program(Requests):
         self.trace.reads.clear()
         self.result = self.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
 
-    def run_ready_maker(self, name: str) -> Trace | None:
+    def run_ready_maker(self, name: str) -> tuple[Trace, bool] | None:
         """Execute, apart from the main run, the function that makes a request ready before the entry method gets it.
 
         Args:
             name: of the function of the pipeline's module that returns it.
 
         Returns:
-            What happened; None where it was not followed.
+            What happened, and whether the end was reached; None where it was not followed.
         """
         maker = self.lookup_global(self.cls.module, name)
         if not isinstance(maker, Func) or isinstance(maker.node, ast.Lambda):
@@ -187,7 +187,7 @@ class Program(Requests):
         first = next(iter([*maker.node.args.posonlyargs, *maker.node.args.args]), None)
         given = [self.make_options(first.annotation, maker.module, at)] if first is not None else []
         kept = self.trace, self.put_in, self.stack, self.demanded, self.with_media
-        trace: Trace | None = None
+        trace, ended = Trace(), False
         try:
             with self._deep():
                 # A request without media is refused by some.
@@ -202,12 +202,13 @@ class Program(Requests):
                     result = self.call(ready, [request], {}, at)
                     if isinstance(result, Call):
                         return None
-                    if not isinstance(result, Unknown):
+                    ended = not isinstance(result, Unknown)
+                    if ended:
                         trace.own |= {key for key in self.keys_put_in(request) if key not in trace.reads}
                         break
         finally:
             self.trace, self.put_in, self.stack, self.demanded, self.with_media = kept
-        return trace
+        return trace, ended
 
     @cached_property
     def denoising(self) -> Denoising | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scaffold.inspect.facts import Evidence
@@ -69,11 +70,27 @@ class Counter:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self._counted: dict[tuple[str, int], Linear | None] = {}
+
+    def _once(
+        self, kind: str, count: Callable[[Value, int], Linear | None], value: Value | None, depth: int
+    ) -> Linear | None:
+        """Count a value once for each question that is asked; what leads back to itself has no count."""
+        if value is None or depth > 24:
+            return None
+        if depth == 0:
+            self._counted = {}
+        key = kind, id(value)
+        if key not in self._counted:
+            self._counted[key] = None
+            self._counted[key] = count(value, depth)
+        return self._counted[key]
 
     def scalar(self, value: Value | None, depth: int = 0) -> Linear | None:
         """A whole number as a function of the number of steps asked for."""
-        if value is None or depth > 24:
-            return None
+        return self._once("scalar", self._scalar, value, depth)
+
+    def _scalar(self, value: Value, depth: int) -> Linear | None:
         if isinstance(value, Const):
             return Linear(0, value.value, (value.at,)) if type(value.value) is int else None
         if isinstance(value, Param):
@@ -137,8 +154,9 @@ class Counter:
 
     def length(self, value: Value | None, depth: int = 0) -> Linear | None:
         """The number of entries of a vector."""
-        if value is None or depth > 24:
-            return None
+        return self._once("length", self._length, value, depth)
+
+    def _length(self, value: Value, depth: int) -> Linear | None:
         if isinstance(value, Seq):
             return Linear(0, len(value.items), (value.at,)) if value.exact else None
         if isinstance(value, Op):
@@ -205,6 +223,8 @@ class Counter:
             return self.scalar(value.args[0], depth + 1)
         if isinstance(value.func, Attr) and name in _KEEPING:
             return self.length(value.func.base, depth + 1)
+        if name == "where" and len(value.args) == 3:
+            return next((n for a in value.args if (n := self.length(a, depth + 1)) is not None), None)
         for argument in value.args[:1]:
             # An elementwise function keeps the length.
             if name in ("sqrt", "exp", "log", "sin", "cos", "flip", "sigmoid", "clamp", "pow"):
@@ -222,8 +242,9 @@ class Counter:
             asked = record.args[0] if record.args else record.kwargs.get(STEPS_KEY)
             given = [asked, record.kwargs.get("num_steps")]
             lists = [record.kwargs.get("sigmas"), record.kwargs.get("timesteps")]
-            counts = [self.scalar(g, depth + 1) for g in given] + [self.length(g, depth + 1) for g in lists]
-            count = next((c for c in counts if c is not None), None)
+            # A list may be the schedule that an earlier call made: it is only followed where nothing else counts.
+            count = next((c for g in given if (c := self.scalar(g, depth + 1)) is not None), None)
+            count = count or next((c for g in lists if (c := self.length(g, depth + 1)) is not None), None)
             if found is None:
                 found = count.shifted(int(value.name == "sigmas"), record.at) if count is not None else None
             elif count is not None:

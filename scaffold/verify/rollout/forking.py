@@ -19,27 +19,45 @@ from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
 
 SECONDS = 300.0  # for the imports
-_servers: dict[Path, Server | None] | None = None
+
+
+class Servers:
+    """Servers by the folders of their environments; None where one could not import what it has to."""
+
+    def __init__(self) -> None:
+        self.started: dict[Path, Server | None] = {}
+
+    def end(self) -> None:
+        """End them all."""
+        while self.started:
+            _, server = self.started.popitem()
+            if server is not None:
+                server.end()
+
+
+_servers: Servers | None = None
 
 
 @contextlib.contextmanager
-def forking() -> Iterator[None]:
+def forking(servers: Servers | None = None) -> Iterator[None]:
     """Inside the block, processes of one environment are forks of one server; a block may stand in another.
 
-    What has to be imported is imported once. The servers are ended with the outermost block.
+    What has to be imported is imported once.
+
+    Args:
+        servers: those to use and to leave running; without them the outermost block ends what it has started.
     """
     global _servers
     if _servers is not None:
         yield
         return
-    _servers = {}
+    _servers = servers or Servers()
     try:
         yield
     finally:
-        started, _servers = _servers, None
-        for server in started.values():
-            if server is not None:
-                server.end()
+        used, _servers = _servers, None
+        if servers is None:
+            used.end()
 
 
 def forked(
@@ -58,12 +76,13 @@ def forked(
     """
     if _servers is None:
         return None
-    known = _servers.get(environment.folder)
+    known = _servers.started.get(environment.folder)
     if known is not None and not known.alive:
         known.end()
-    if environment.folder not in _servers or (known is not None and not known.alive):
-        _servers[environment.folder] = Server.start(environment, variables)
-    server = _servers[environment.folder]
+        del _servers.started[environment.folder]
+    if environment.folder not in _servers.started:
+        _servers.started[environment.folder] = Server.start(environment, variables)
+    server = _servers.started[environment.folder]
     return None if server is None else server.fork(command, variables, log)
 
 

@@ -63,6 +63,8 @@ def serve(entry: Path) -> None:
             with contextlib.suppress(OSError):
                 os.close(answers.fileno())
             _run(request, entry)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
         _say(answers, pid=pid)
         _say(answers, status=os.waitpid(pid, 0)[1])
 
@@ -89,7 +91,8 @@ def _run(request: dict[str, Any], entry: Path) -> None:
 
     code = 1
     try:
-        os.setsid()
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)  # here and in the server: whichever comes first
         die_with_parent()
         for stream, path in ((0, os.devnull), (1, request["log"])):
             descriptor = os.open(path, os.O_RDONLY if stream == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

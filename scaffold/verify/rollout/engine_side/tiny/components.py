@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,8 @@ from unittest import mock
 import torch
 
 from scaffold.verify.rollout.engine_side.tiny import text
+from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
+from scaffold.verify.rollout.engine_side.tiny.mismatch import wanted
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk
 
 MOST_STATES, WIDEST = 64, 4096
@@ -63,6 +66,8 @@ class Components:
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
         self.scale = ENCODER
+        self.layers: dict[Path, int] = {}  # of encoders of which hidden states were asked, where the scale has others
+        self.asked: set[Path] = set()
         self.written: dict[Path, str] = {}
 
     def fit(self, error: Exception) -> bool:
@@ -71,10 +76,9 @@ class Components:
         Returns:
             Whether anything was changed: encoders that were written are gone, and are written anew when asked for.
         """
-        layers, width = self.scale.layers + 1, self.scale.hidden  # states between the layers, and the first
-        states, wide = _wanted(error, layers), _wanted(error, width)
-        if states is not None and 1 < states <= MOST_STATES:
-            self.scale = replace(self.scale, layers=states - 1)
+        wide = wanted(error, self.scale.hidden)
+        if deeper := self._deeper(error):
+            self.layers |= deeper
         elif wide is not None and 1 < wide <= WIDEST:
             self.scale = replace(self.scale, hidden=wide)
         else:
@@ -83,6 +87,16 @@ class Components:
             shutil.rmtree(folder)
             del self.written[folder]
         return True
+
+    def _deeper(self, error: Exception) -> dict[Path, int]:
+        """Layers of encoders whose hidden states are too few or too many; of all, where none were asked for."""
+        encoders = [folder for folder, kind in self.written.items() if kind == "encoder"]
+        found = {}
+        for folder in [folder for folder in encoders if folder in self.asked] or encoders:
+            states = wanted(error, self.layers.get(folder, self.scale.layers) + 1)  # between the layers, and the first
+            if states is not None and 1 < states <= MOST_STATES:
+                found[folder] = states - 1
+        return found
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
@@ -112,7 +126,13 @@ class Components:
             if not Path(str(path)).is_dir():  # one of a hub, which this machine does not ask
                 path = folder
                 kwargs.pop("subfolder", None)
-            return original(cls, path, *args, **kwargs)
+            found = original(cls, path, *args, **kwargs)
+            if isinstance(found, torch.nn.Module):
+                if self.written.get(folder) == "encoder":
+                    note_states(found, partial(self.asked.add, folder))
+                if self.dtype != torch.float32:
+                    add_up_in_float32(found)
+            return found
 
         return from_pretrained
 
@@ -137,7 +157,7 @@ class Components:
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
-                self._encoder(cls, given).to(self.dtype).save_pretrained(folder)
+                self._encoder(cls, given, folder).to(self.dtype).save_pretrained(folder)
             elif "SchedulerMixin" in kinds:
                 cls(**given).save_pretrained(folder)
             elif "ModelMixin" in kinds:
@@ -169,12 +189,13 @@ class Components:
         made.chat_template = made.tokenizer.chat_template
         return made
 
-    def _encoder(self, cls: Any, given: dict[str, Any]) -> Any:
+    def _encoder(self, cls: Any, given: dict[str, Any], folder: Path) -> Any:
         tokenizer = self._tokenizer()
         plain = cls.config_class().to_dict()
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
             plain = _sectioned(plain)
-        values = _tokens({**shrunk(plain, self.scale), **given}, tokenizer)
+        scale = replace(self.scale, layers=self.layers.get(folder, self.scale.layers))
+        values = _tokens({**shrunk(plain, scale), **given}, tokenizer)
         model = cls(cls.config_class.from_dict(values))
         return randomised(model)
 
@@ -199,24 +220,6 @@ def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(found.get(name), dict):
             found[name] = {SECTIONS: [1, 1, 1], **found[name]}
     return found
-
-
-# How torch says that a size is another than a layer has: an operation, a linear layer, a norm.
-_MISMATCHES = (
-    r"tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
-    r"shapes cannot be multiplied \(\d+x(?P<a>\d+) and (?P<b>\d+)x",
-    r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
-)
-
-
-def _wanted(error: Exception, size: int) -> int | None:
-    """The size that an operation wants in place of the given one; None where the error is about none or another."""
-    for pattern in _MISMATCHES:
-        found = re.search(pattern, str(error))
-        pair = {int(value) for value in found.groups()} if found else set()
-        if size in pair and len(pair) == 2:
-            return (pair - {size}).pop()
-    return None
 
 
 def hold_places(folder: Path, error: Exception) -> bool:

@@ -1,0 +1,22 @@
+"""Which size an operation wants, by what torch says where it fails."""
+
+from __future__ import annotations
+
+import re
+
+# How torch says that a size is another than a layer has: an operation, a linear layer, a norm.
+_MISMATCHES = (
+    r"tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+    r"shapes cannot be multiplied \(\d+x(?P<a>\d+) and (?P<b>\d+)x",
+    r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
+)
+
+
+def wanted(error: Exception, size: int) -> int | None:
+    """The size that an operation wants in place of the given one; None where the error is about none or another."""
+    for pattern in _MISMATCHES:
+        found = re.search(pattern, str(error))
+        pair = {int(value) for value in found.groups()} if found else set()
+        if size in pair and len(pair) == 2:
+            return (pair - {size}).pop()
+    return None
