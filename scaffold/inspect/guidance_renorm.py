@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.guidance import as_guidance, combine_region, region_parts, scale_param
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.conditions import params_of
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.updates import through_model
@@ -18,8 +19,8 @@ _STATISTICS = frozenset((*_NORMS, "var", "mean", "sum", "sqrt", "rsqrt", "amax",
 def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:
     """The strings that a parameter is compared with before norms are taken; none where nothing is renormalised.
 
-    Unknown where a prediction is scaled by a norm of predictions that has no such name, unless a flag that nobody
-    sets leaves it out.
+    Unknown where a prediction is scaled by a norm of predictions that has no such name, unless a flag that no request
+    can set leaves it out.
     """
     kinds: dict[str, Evidence | None] = {}
     parameter: Param | None = None
@@ -49,24 +50,34 @@ def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[
 
 
 def _is_scaled(loop: Denoising) -> bool:
-    """Whether a statistic of predictions goes into the guided one, where nobody sets anything else."""
+    """Whether a statistic of predictions goes into the guided one, by default or where a request asks for it."""
     if loop.model_output is None or loop.sample is None:
         return False
-    used = [n for n in _guided_way(loop.model_output) if isinstance(n, Call)]
+    used = [n for n in _guided_way(loop.model_output, asked=True) if isinstance(n, Call)]
     return any(n.name in _STATISTICS and through_model(n, loop.sample) for n in used)
 
 
-def _guided_way(output: Value) -> list[Value]:
-    """The arithmetic between predictions and step, by default in all but one thing: that there is guidance."""
+def _guided_way(output: Value, *, asked: bool = False) -> list[Value]:
+    """The arithmetic between predictions and step, by default in all but one thing: that there is guidance.
+
+    With ``asked``, ways that a request can choose are among it.
+    """
     found: dict[int, Value] = {}
     stack = [output]
     while stack:
         node = stack.pop()
         if id(node) not in found:
             found[id(node)] = node
-            taken = _taken(node)
+            taken = node if asked and _is_asked_for(node) else _taken(node)
             stack += region_parts(node) if taken is node else [taken]
     return list(found.values())
+
+
+def _is_asked_for(node: Value) -> bool:
+    """Whether a request decides between two ways."""
+    if not isinstance(node, Choice) or node.cond is None:
+        return False
+    return any(param.root in ("sampling_params", "extra_args") for param in params_of(node.cond))
 
 
 def _taken(node: Value) -> Value:

@@ -34,11 +34,16 @@ def test_norm_that_is_always_taken(tmp_path: Path) -> None:
     assert report.fact("cfg.renorm").confidence == "unknown"
 
 
-@pytest.mark.parametrize(("default", "known"), [("False", True), ("True", False)])
-def test_norm_behind_a_flag(tmp_path: Path, default: str, known: bool) -> None:
+@pytest.mark.parametrize("default", ["False", "True", "0.0"])
+def test_norm_that_a_request_may_ask_for(tmp_path: Path, default: str) -> None:
     before = f'{SCALE}\nflag = params.extra_args.get("flag", {default})'
     renorm = look(tmp_path, turns(f"if flag:\n    {NORMED}", before)).fact("cfg.renorm")
-    assert (renorm.value, renorm.confidence) == (([], "certain") if known else (None, "unknown"))
+    assert (renorm.value, renorm.confidence) == (None, "unknown")
+
+
+def test_norm_that_no_request_can_ask_for(tmp_path: Path) -> None:
+    renorm = look(tmp_path, turns(f"if flag:\n    {NORMED}", f"{SCALE}\nflag = False")).fact("cfg.renorm")
+    assert (renorm.value, renorm.confidence) == ([], "certain")
 
 
 def test_norm_in_a_partial_function(tmp_path: Path) -> None:
