@@ -30,7 +30,13 @@ EXPECTED = {
     "0.24.0": STEP,
     "0.27.0rc1": {**STEP, **KEYS},
     "0.28.0": {**STEP, **KEYS},
-    "0.30.0": {**STEP, **KEYS, "detail.step_execution": True, "detail.request.sizes": False},
+    "0.30.0": {
+        **STEP,
+        **KEYS,
+        "detail.step_execution": True,
+        "detail.request.sizes": False,
+        "answers.prompt.sampling_params": False,
+    },
 }
 SHAPE = {
     *("schema", "pipeline", "from", "to", "package", "affected", "gone", "rendering"),
