@@ -221,12 +221,12 @@ def test_its_life_in_a_checkout(
     standins = python_file(Path(__file__).parents[1] / "lifecycle/checkout_standins.py", "standins_of_grade")
     root = standins.write_standin(tmp_path / "checkout", "main")
     before = tree_of(root)
-    new = ("new", "pi0", "--pipeline", "Pi0Pipeline", "--vllm-omni", VERSION, "--verl-omni", root)
+    new = ("new", "lance", "--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--verl-omni", root)
     scaffold_cli(*new).success()
     after = tree_of(root)
-    package = "verl_omni/pipelines/pi0_flow_grpo"
+    package = "verl_omni/pipelines/lance_flow_grpo"
     assert f"{package}/scaffold.toml" in after
-    assert b"run_flowgrpo_pi0.sh" in after[standins.RUNNERS["main"]][2]
+    assert b"run_flowgrpo_lance.sh" in after[standins.RUNNERS["main"]][2]
     assert "nothing to do" in scaffold_cli(*new).success()
     updated = scaffold_cli("update", root / package, "--vllm-omni", VERSION)
     assert (updated.code, updated.err) == (1, "")  # what `check` still finds
