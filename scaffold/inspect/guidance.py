@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import is_none, options, same
@@ -255,13 +256,16 @@ def implied(cond: Value, holds: bool) -> dict[int, bool]:
 
 def truth(cond: Value, facts: dict[int, bool]) -> bool | None:
     """The truth of a condition, as far as that of other conditions decides it."""
-    if id(cond) in facts:
-        return facts[id(cond)]
+    return facts[id(cond)] if id(cond) in facts else truth_by_parts(cond, lambda part: truth(part, facts))
+
+
+def truth_by_parts(cond: Value, ask: Callable[[Value], bool | None]) -> bool | None:
+    """The truth of a negation or of parts joined by ``and`` or ``or``, as far as that of the parts decides it."""
     if isinstance(cond, Op) and cond.op == "not":
-        inner = truth(cond.args[0], facts)
+        inner = ask(cond.args[0])
         return None if inner is None else not inner
     if isinstance(cond, Op) and cond.op in ("and", "or"):
-        answers = [truth(arg, facts) for arg in cond.args]
+        answers = [ask(arg) for arg in cond.args]
         decisive = cond.op == "or"
         if decisive in answers:
             return decisive

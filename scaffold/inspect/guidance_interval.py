@@ -69,8 +69,7 @@ def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
     """What a condition is made of, each with the loop whose turn it speaks of, and whether it counts by default.
 
     An entry of a list by the number of the turn was decided before, in the loop that filled the list, or for all turns
-    at once. What is only
-    asked where something is given counts where it is given by default.
+    at once. What is only asked where something is given counts where it is given by default.
     """
     stack, seen = [(cond, loop, True)], set[int]()
     while stack:

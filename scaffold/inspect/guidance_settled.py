@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scaffold.inspect.guidance import USER_ROOTS, plain_parts
+from scaffold.inspect.guidance import USER_ROOTS, plain_parts, truth_by_parts
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Choice, Op, Param, Value
 
@@ -26,15 +26,8 @@ def settled_way(output: Value, replaced: Replaced) -> Value:
 
 def _settled(cond: Value, replaced: Replaced) -> bool | None:
     """The truth of a condition that rests on replaced settings alone, or on one part that decides it."""
-    if isinstance(cond, Op) and cond.op == "not":
-        inner = _settled(cond.args[0], replaced)
-        return None if inner is None else not inner
-    if isinstance(cond, Op) and cond.op in ("and", "or"):
-        answers = [_settled(arg, replaced) for arg in cond.args]
-        decisive = cond.op == "or"
-        if decisive in answers:
-            return decisive
-        return None if None in answers else not decisive
+    if isinstance(cond, Op) and cond.op in ("not", "and", "or"):
+        return truth_by_parts(cond, lambda part: _settled(part, replaced))
     asked = [n for n in plain_parts(cond) if isinstance(n, Param) and n.root in USER_ROOTS]
     if not asked or not all(replaced(param) for param in asked):
         return None

@@ -23,7 +23,7 @@ def note_states(model: Any, note: Callable[[], None]) -> None:
 
 
 def add_up_in_float32(model: Any) -> None:
-    """Make convolutions in half precision add up in float32 and round once, which a CPU does ten times as fast."""
+    """Make convolutions in half precision add up in float32 and round once, which is faster on most CPUs."""
     for module in model.modules():
         if isinstance(module, torch.nn.modules.conv._ConvNd):
             module._conv_forward = partial(_in_float32, module._conv_forward)  # type: ignore[method-assign]
