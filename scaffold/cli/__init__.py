@@ -20,7 +20,8 @@ _REFUSALS = frozenset(
 
 
 def run() -> NoReturn:
-    """The console script: `main` in a process that ends with it."""
+    """The console script: `main` in a process that ends with it, so garbage is left for the end to take."""
+    gc.disable()
     try:
         main()
     finally:

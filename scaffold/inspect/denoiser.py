@@ -50,6 +50,8 @@ def answers(program: Program) -> dict[str, Fact]:
     if not unset:
         method = fact(record.method, [at]) if record.method else fact("forward", [at], "likely")
         facts["answers.denoiser.method"] = method
+    if len(_classes(program, record)) > 1:
+        return facts
     if isinstance(func, Func) and not isinstance(func.node, ast.Lambda):
         spec = func.node.args
         names = [a.arg for a in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]]
@@ -71,6 +73,12 @@ def answers(program: Program) -> dict[str, Fact]:
         receiver_at = found.receiver.at if found.receiver is not None else None
         facts["answers.denoiser.class"] = fact(name, [record.at, receiver_at, at])
     return facts
+
+
+def _classes(program: Program, call: CallRecord) -> set[str]:
+    """The classes of the models that one call reaches; more than one do not tell which of them is there."""
+    records = (r for r in program.trace.calls if r.at == call.at and r.method == call.method)
+    return {name for r in records if r.receiver is not None and (name := class_name(r.receiver)) is not None}
 
 
 def find_denoiser(program: Program) -> Denoiser | None:

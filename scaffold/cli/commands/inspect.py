@@ -52,8 +52,11 @@ def inspect(
 
 
 def _inspect_all(vllm_omni: str | None, format: Format) -> None:
+    import gc
+
     from scaffold.inspect.table import inspect_all
 
+    gc.enable()  # one pipeline after the other: what the last one left goes
     table = inspect_all(vllm_omni)
     if format is Format.json:
         import json

@@ -42,11 +42,14 @@ def verify(
     ] = None,
 ) -> None:
     """Run a package on a tiny model, in child processes with limits, one line for each contract."""
+    import gc
+
     from scaffold.verify.report import check_destination, print_report, write_report
     from scaffold.verify.run import verify as run_verify
 
     if report is not None:
         check_destination(report)
+    gc.enable()  # tensors in cycles would fill the memory
     with doing("running the contracts"):
         found = run_verify(package, checkpoint=checkpoint, level=level.value, select=select or ())
     if format is Format.json:

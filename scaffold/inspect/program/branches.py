@@ -8,12 +8,13 @@ from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.comprehensions import Comprehensions
 from scaffold.inspect.program.conditions import absent_param, rests_on_options, tested_param
 from scaffold.inspect.program.core import Frame
+from scaffold.inspect.program.lazy_fills import LazyFills
 from scaffold.inspect.program.values import Param, Value
 
 Env = dict[str, Value]
 
 
-class Branches(Comprehensions):
+class Branches(LazyFills, Comprehensions):
     """Execution of ``if``; it tells whether execution goes on behind it."""
 
     def _run_If(self, node: ast.If, frame: Frame) -> bool:
@@ -35,8 +36,12 @@ class Branches(Comprehensions):
                 # Whatever way there is on this side, it ends in a refusal.
                 replace_env(frame.env, before)
                 alive = self._decided(node, cond, not truth, frame)
+            elif truth:
+                self.note_fill(node, frame)
             return alive
         self.note_test(cond, node, frame)
+        if self.is_filled(node, frame):
+            return True
         before = dict(frame.env)
         exits = _exits(frame)
         at_first = _left(frame)
@@ -59,6 +64,7 @@ class Branches(Comprehensions):
             if _exits(frame) > exits:
                 # The turn may be over: what it puts into a list from here on may not be there.
                 self.depth += 1
+        self.note_fill(node, frame)
         return alive_then or alive_else
 
     def _decided(self, node: ast.If, cond: Value, truth: bool, frame: Frame) -> bool:

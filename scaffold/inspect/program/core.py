@@ -94,6 +94,8 @@ class Core:
         """Conditions on one side of which a request is refused, whatever it says; by ``id``."""
         self.erased: set[tuple[str, str]] = set()
         """Roots and keys of the request's fields that are taken out again where a request sets them."""
+        self._filled: dict[int, tuple[Value, list[Value], Value]] = {}
+        """What statements have put into attributes that were empty; by ``id`` of the statement."""
         self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {}
         self._globals: dict[tuple[str, str], Value] = {}
         self._attrs: dict[tuple[int, str], Attr] = {}

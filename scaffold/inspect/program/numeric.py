@@ -115,12 +115,12 @@ def fold(op: str, args: list[Any]) -> Any:
 
 def default_of(value: Value | None) -> Any:
     """The plain value that a symbol has when nobody sets anything; MISSING where that is not known."""
-    return _Evaluation(_default, {}).of(value)
+    return value.value if isinstance(value, Const) else _Evaluation(_default, {}).of(value)
 
 
 def engine_value(value: Value | None) -> Any:
     """Like ``default_of``, with only constants and engine options known: nothing that a request can change."""
-    return _Evaluation(_engine_default, {}).of(value)
+    return value.value if isinstance(value, Const) else _Evaluation(_engine_default, {}).of(value)
 
 
 def plain(value: Value | None, known: Mapping[int, Any] | None = None) -> Any:
@@ -224,24 +224,29 @@ class _Evaluation:
         return MISSING
 
     def _operation(self, value: Op) -> Any:
-        args = [self.of(a) for a in value.args]
-        if value.op in ("and", "or"):
-            for arg in args:
-                if arg is MISSING:
-                    return MISSING
-                if bool(arg) is (value.op == "or"):
-                    return arg
-            return args[-1]
-        return MISSING if any(a is MISSING for a in args) else fold(value.op, args)
+        args = []
+        for part in value.args:
+            arg = self.of(part)
+            if arg is MISSING:
+                return MISSING
+            if value.op in ("and", "or") and bool(arg) is (value.op == "or"):
+                return arg
+            args.append(arg)
+        return args[-1] if value.op in ("and", "or") else fold(value.op, args)
 
     def _choice(self, value: Choice) -> Any:
         if value.cond is not None and len(value.options) == 2:
             truth = self.of(value.cond)
             if truth is not MISSING:
                 return self.of(value.options[0] if truth else value.options[1])
-        found = [self.of(option) for option in value.options]
-        first = found[0]
-        return first if all(type(f) is type(first) and f == first for f in found) else MISSING
+        first = self.of(value.options[0])
+        for option in value.options[1:]:
+            if first is MISSING:
+                break
+            other = self.of(option)
+            if type(other) is not type(first) or other != first:
+                return MISSING
+        return first
 
     def _call(self, value: Call) -> Any:
         name = value.func.path.rpartition(".")[2] if isinstance(value.func, External) else ""

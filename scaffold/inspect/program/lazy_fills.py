@@ -1,0 +1,80 @@
+"""Attributes filled on first use: what one statement has put there, it does not make a second time."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.program.algebra import options, same
+from scaffold.inspect.program.core import Core, Frame
+from scaffold.inspect.program.values import Obj, Value
+
+
+class LazyFills(Core):
+    """``if self.part is None: self.part = make(...)``, in whichever method that stands."""
+
+    def is_filled(self, node: ast.If, frame: Frame) -> bool:
+        """Whether this statement has filled the attribute before, from the same arguments, and it still holds that."""
+        found = self._fill(node, frame)
+        if found is None:
+            return False
+        obj, call, name = found
+        before = self._filled.get(id(node))
+        if before is None or before[0] is not obj:
+            return False
+        given = self._given(call, frame)
+        return (
+            given is not None
+            and len(given) == len(before[1])
+            and all(same(a, b) for a, b in zip(given, before[1], strict=True))
+            and any(option is before[2] for option in options(obj.attrs[name]))
+        )
+
+    def note_fill(self, node: ast.If, frame: Frame) -> None:
+        """Keep what a statement has put into the attribute, if it is such a one."""
+        found = self._fill(node, frame)
+        if found is None:
+            return
+        obj, call, name = found
+        given, held = self._given(call, frame), options(obj.attrs[name])
+        if given is not None and isinstance(held[0], Obj):
+            self._filled[id(node)] = obj, given, held[0]
+
+    def _fill(self, node: ast.If, frame: Frame) -> tuple[Obj, ast.Call, str] | None:
+        """The object, the call that makes its part, and the attribute."""
+        *imports, last = node.body
+        if node.orelse or not isinstance(last, ast.Assign) or not isinstance(last.value, ast.Call):
+            return None
+        target = last.targets[0]
+        if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or len(last.targets) > 1:
+            return None
+        if not _asks_for_none(node.test, target) or not all(
+            isinstance(s, ast.Import | ast.ImportFrom) for s in imports
+        ):
+            return None
+        obj = frame.env.get(target.value.id)
+        return (obj, last.value, target.attr) if isinstance(obj, Obj) and target.attr in obj.attrs else None
+
+    def _given(self, call: ast.Call, frame: Frame) -> list[Value] | None:
+        """The arguments of a call that are names and attributes of names, which may be evaluated twice."""
+        expressions = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not all(_is_name(expression) for expression in expressions):
+            return None
+        return [self.evaluate(expression, frame) for expression in expressions]
+
+
+def _asks_for_none(test: ast.expr, target: ast.Attribute) -> bool:
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Is)
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value is None
+        and isinstance(test.left, ast.Attribute)
+        and test.left.attr == target.attr
+        and ast.dump(test.left.value) == ast.dump(target.value)
+    )
+
+
+def _is_name(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name | ast.Constant)
