@@ -21,7 +21,7 @@ def before_imports() -> None:
     """Call before vllm, transformers or the package are imported; a fork has it done."""
     absent.stand_in()
     declare_torchvision_operators()
-    turn_off_onednn()
+    keep_plain_linear_layers()
 
 
 def declare_torchvision_operators() -> None:
@@ -84,7 +84,16 @@ def _guards(tree: ast.Module, name: str) -> bool:
     return all(id(node) in guarded for node in imports)
 
 
-def turn_off_onednn() -> None:
-    """Keep plain linear layers: oneDNN's have no ``weight`` left to load an update into, and abort on mixed dtypes."""
+def keep_plain_linear_layers() -> None:
+    """Turn off what vllm packs weights for: such layers have no ``weight`` left to load an update into.
+
+    oneDNN's abort on mixed dtypes, and the kernels for processors with AMX refuse inputs in float32.
+    """
     custom_ops: Any = importlib.import_module("vllm._custom_ops")
     custom_ops._supports_onednn = False
+    layers: Any = importlib.import_module("vllm.model_executor.layers.utils")
+    layers.check_cpu_sgl_kernel = _never
+
+
+def _never(*_: object) -> bool:
+    return False
