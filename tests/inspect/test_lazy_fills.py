@@ -24,6 +24,9 @@ class Parts:
         if self.net is None:
             self.net = {call}
         return self.net
+
+    def build(self):
+        return make(self.kind)
 """
 MAYBE = "if params.guidance_scale > 2.0:\n    self.part()\n"
 OFTEN = "self.part()\n" * 6
@@ -36,12 +39,13 @@ def found(tmp_path: Path, call: str, before: str) -> tuple[object, object]:
     return report.value("denoiser.class"), report.fact("denoiser.class").confidence
 
 
-@pytest.mark.parametrize("call", ["Net()", "make(self.kind)", "make(kind=self.kind)"])
+@pytest.mark.parametrize("call", ["Net()", "make(self.kind)", "make(kind=self.kind)", "self.build()"])
 @pytest.mark.parametrize("before", ["", MAYBE, MAYBE + OFTEN])
 def test_part_that_is_made_on_first_use(tmp_path: Path, call: str, before: str) -> None:
     assert found(tmp_path, call, before) == ("Net", "certain")
 
 
-def test_part_that_is_made_of_what_changes_between_two_uses(tmp_path: Path) -> None:
-    before = MAYBE + "self.kind = 'wide'\n" + OFTEN
-    assert found(tmp_path, "make(self.kind)", before) == (None, "unknown")
+@pytest.mark.parametrize("call", ["make(self.kind)", "self.build()"])
+def test_part_that_is_made_of_what_changes_between_two_uses(tmp_path: Path, call: str) -> None:
+    before = MAYBE + "self.kind = 'wide'\n" + MAYBE
+    assert found(tmp_path, call, before) == (None, "unknown")

@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.core import Core, Frame
-from scaffold.inspect.program.values import Obj, Value
+from scaffold.inspect.program.values import Conf, Const, Obj, Param, Value
 
 
 class LazyFills(Core):
@@ -55,11 +55,16 @@ class LazyFills(Core):
         return (obj, last.value, target.attr) if isinstance(obj, Obj) and target.attr in obj.attrs else None
 
     def _given(self, call: ast.Call, frame: Frame) -> list[Value] | None:
-        """The arguments of a call that are names and attributes of names, which may be evaluated twice."""
+        """What a call is given, if nothing that it reads can change between two uses, as a method's object can."""
         expressions = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not all(_is_name(expression) for expression in expressions):
+        if not all(_root(expression) for expression in expressions) or isinstance(frame.env.get(_root(call.func)), Obj):
             return None
-        return [self.evaluate(expression, frame) for expression in expressions]
+        values = [self.evaluate(expression, frame) for expression in expressions]
+        return values if all(_is_fixed(value) for value in values) else None
+
+
+def _is_fixed(value: Value) -> bool:
+    return isinstance(value, Const | Param | Conf) or (isinstance(value, Obj) and value.root == "od_config")
 
 
 def _asks_for_none(test: ast.expr, target: ast.Attribute) -> bool:
@@ -74,7 +79,8 @@ def _asks_for_none(test: ast.expr, target: ast.Attribute) -> bool:
     )
 
 
-def _is_name(node: ast.expr) -> bool:
+def _root(node: ast.expr) -> str:
+    """The name that an attribute is read from; empty for any other expression."""
     while isinstance(node, ast.Attribute):
         node = node.value
-    return isinstance(node, ast.Name | ast.Constant)
+    return node.id if isinstance(node, ast.Name) else ""
