@@ -7,6 +7,7 @@ from typing import Any
 
 PORT = "port"
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "target": {"logprob_difference": True},
     "upstream": {
         "time": "sigma",
         "output_sign": 1,

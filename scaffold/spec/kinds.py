@@ -49,6 +49,7 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 PATTERNS: Mapping[str, str] = {
     "target.hooks": "a list of text",
     "target.*_hook": "true or false",
+    "target.logprob_difference": "true or false",
     "target.*": "text",
     "names.*": "text",
     "tokens.*": "a table",

@@ -17,6 +17,7 @@ LORA_HOOK = "map_lora_update_to_engine"
 WORKER_EXTENSION = "verl_omni.workers.rollout.vllm_rollout.utils.vLLMOmniColocateWorkerExtension"
 LORA_HOOK_FOLDERS = ("verl_omni/utils", "verl_omni/workers")
 DOCS_INDEX = "docs/index.md"
+ROLLOUT_CORRECTION = "verl_omni/trainer/diffusion/rollout_correction.py"
 DOCS_EXAMPLES = "docs/examples"
 DOCS_LINK_CHECK = "tests/special_sanity/check_example_docs_symlinks.py"
 SMOKE_FOLDER = "tests/gpu_smoke"
@@ -32,6 +33,7 @@ class Capabilities:
 
     methods: frozenset[str]
     rollout_result: str
+    logprob_difference: bool
     lora_hook: bool
     worker_extension: str | None
     request_batch_default: bool
@@ -47,6 +49,7 @@ def capabilities(root: Path) -> Capabilities:
     return Capabilities(
         methods=frozenset(_methods(base, "DiffusionModelBase")),
         rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",
+        logprob_difference="logprob_abs_diff_max" in (read_text(root / ROLLOUT_CORRECTION) or ""),
         lora_hook=_calls_lora_hook(root),
         worker_extension=_worker_extension(root),
         request_batch_default=_stores(base, "VllmOmniPipelineBase", "supports_request_batch"),

@@ -76,6 +76,7 @@ def _differences(profile: ContractProfile, seen: Capabilities) -> list[str]:
     if profile.rollout_result != seen.rollout_result:
         found.append(f"a rollout returns {seen.rollout_result}")
     for name, expected, actual in (
+        ("the difference of log-probs in the trainer's metrics", profile.logprob_difference, seen.logprob_difference),
         ("the rollout's LoRA hook", profile.lora_hook, seen.lora_hook),
         ("the class that extends rollout workers", profile.worker_extension is not None, bool(seen.worker_extension)),
         ("the default of supports_request_batch", profile.request_batch_default, seen.request_batch_default),
@@ -94,6 +95,7 @@ def _corrected(profile: ContractProfile, seen: Capabilities) -> ContractProfile:
         profile,
         rollout_result="rollout_output" if seen.rollout_result == "rollout_output" else "custom_output",
         hooks=tuple(sorted(seen.methods & _known_hooks())),
+        logprob_difference=seen.logprob_difference,
         lora_hook=seen.lora_hook,
         worker_extension=seen.worker_extension,
         request_batch_default=seen.request_batch_default,

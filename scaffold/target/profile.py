@@ -26,6 +26,8 @@ class ContractProfile:
         diffusers: the diffusers version that this vllm-omni pins.
         rollout_result: how a rollout adapter hands its trajectory back.
         hooks: optional classmethods of ``DiffusionModelBase`` that the engine calls.
+        logprob_difference: whether the trainer reports how far its log-probs are from the rollout's, as
+            ``rollout_corr/logprob_abs_diff_max``.
         lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
         worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
             a subclass of it to the engine.
@@ -46,6 +48,7 @@ class ContractProfile:
     diffusers: str
     rollout_result: Literal["rollout_output", "custom_output"]
     hooks: tuple[str, ...]
+    logprob_difference: bool
     lora_hook: bool
     worker_extension: str | None
     request_batch_default: bool
@@ -63,6 +66,7 @@ class ContractProfile:
             "profile": self.name,
             "rollout_result": self.rollout_result,
             "hooks": list(self.hooks),
+            "logprob_difference": self.logprob_difference,
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
             "example_readme": self.example_readme.replace("{model}", model),
@@ -109,6 +113,7 @@ def _read(path: Path) -> ContractProfile:
         diffusers=data["diffusers"],
         rollout_result=contract["rollout_result"],
         hooks=tuple(contract["hooks"]),
+        logprob_difference=contract["logprob_difference"],
         lora_hook=contract["lora_hook"],
         worker_extension=contract.get("worker_extension"),
         request_batch_default=contract["request_batch_default"],

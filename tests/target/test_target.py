@@ -30,6 +30,8 @@ def standin(root: Path, name: str) -> Path:
     }
     if profile.rollout_result == "rollout_output":
         files["verl_omni/pipelines/diffusion_rollout_output.py"] = "def rollout_output(*, media): ...\n"
+    if profile.logprob_difference:
+        files["verl_omni/trainer/diffusion/rollout_correction.py"] = 'KEY = "rollout_corr/logprob_abs_diff_max"\n'
     if profile.lora_hook:
         files["verl_omni/utils/sync.py"] = 'hook = getattr(None, "map_lora_update_to_engine", None)\n'
     if profile.worker_extension:
@@ -88,6 +90,14 @@ def test_an_unknown_shape_is_the_nearest_profile_corrected(tmp_path: Path) -> No
     assert checkout.profile.lora_hook is False
     assert "a rollout returns custom_output" in checkout.notes[0]
     assert "LoRA hook is missing" in checkout.notes[0]
+
+
+def test_a_difference_that_the_trainer_does_not_report_is_seen(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    (root / "verl_omni/trainer/diffusion/rollout_correction.py").write_text("KEY = None\n")
+    checkout = Checkout.open(root)
+    assert checkout.profile.logprob_difference is False
+    assert "the difference of log-probs in the trainer's metrics is missing" in checkout.notes[0]
 
 
 def test_a_worker_class_that_is_gone_is_none(tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ from torch.utils.checkpoint import checkpoint
 from vllm_omni.diffusion.data import DiffusionOutput
 from vllm_omni.diffusion.models.bagel.pipeline_bagel import BagelPipeline
 
-from verl_omni.pipelines.bagel_flow_grpo import BagelDiffusion, BagelPipelineWithLogProb
+from verl_omni.pipelines.bagel_flow_grpo import BagelDiffusion, BagelPipelineWithLogProb, common
 from verl_omni.pipelines.bagel_flow_grpo import bagel_model as model_file
 from verl_omni.pipelines.bagel_flow_grpo.bagel_model import BagelForTraining, BagelTrainingConfig
-from verl_omni.pipelines.bagel_flow_grpo.common import CFG_DEFAULTS, pick_sde_window
+from verl_omni.pipelines.bagel_flow_grpo.common import CFG_DEFAULTS
 from verl_omni.pipelines.model_base import DiffusionModelBase, VllmOmniPipelineBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
@@ -624,7 +624,6 @@ def pipeline(monkeypatch) -> BagelPipelineWithLogProb:
         nn.Module.__init__(self)
         self.scheduler, self.scheduler_kwargs = None, {}
 
-    monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(BagelPipeline, "__init__", without_weights)
     monkeypatch.setattr(BagelPipeline, "forward", upstream_loop)
     return BagelPipelineWithLogProb(od_config=None)
@@ -642,7 +641,7 @@ def request_for(prompt_token_ids=(1, 2, 3), steps=STEPS, seed=3, text=None, gene
         seed=seed,
         generator=generator,
         return_trajectory_latents=False,
-        extra_args={"logprobs": True, "noise_level": 0.7, "sde_type": "sde", **extra_args},
+        extra_args={"logprobs": True, "noise_level": 0.7, "sde_type": "sde", "global_steps": 1, **extra_args},
     )
     return SimpleNamespace(prompts=[prompt], sampling_params=sampling_params)
 
@@ -738,13 +737,16 @@ def test_noise_does_not_come_from_the_generator_of_the_request(pipeline):
     torch.testing.assert_close(given, without, rtol=0, atol=0)
 
 
-def test_validation_runs_with_a_window_that_does_not_fit(pipeline):
-    window = {"sde_window_size": 50, "sde_window_range": [40, 90]}
-    latents, timesteps, log_probs, _ = roll_out(pipeline, noise_level=0.0, **window)
-    assert log_probs is None
-    assert latents.shape[1] == timesteps.shape[1] + 1 == len(formula(STEPS))
+def test_validation_has_no_noise_and_returns_no_trajectory(pipeline):
+    window = {"sde_window_size": 50, "sde_window_range": [40, 90], "global_steps": None}
+    assert roll_out(pipeline, noise_level=0.0, logprobs=False, **window)[:3] == (None, None, None)
     with pytest.raises(ValueError, match="window"):
         roll_out(pipeline, noise_level=0.7, **window)
+
+
+def test_training_gets_its_trajectory_when_no_log_probs_are_asked_for(pipeline):
+    latents, timesteps, log_probs, _ = roll_out(pipeline, logprobs=False, sde_window_size=2)
+    assert (latents.shape[1], timesteps.shape[1], log_probs) == (3, 2, None)
 
 
 def loop_without_a_step(self, request, *args, **kwargs):
@@ -781,15 +783,25 @@ def test_an_upstream_schedule_that_differs_is_refused(pipeline, monkeypatch, mor
     assert (latents.shape[1], log_probs.shape[1]) == (3, 2)
 
 
-def test_window_is_drawn_once_and_fits(monkeypatch):
-    for rank in range(8):
-        monkeypatch.setenv("LOCAL_RANK", str(rank))
-        begin, end = pick_sde_window(2, [1, 7])
-        assert 1 <= begin and end == begin + 2 <= 7
-        assert pick_sde_window(2, (1, 7)) == (begin, end)
-    assert pick_sde_window(2, None) == (0, 2)
-    assert pick_sde_window(3, (4, 5)) == (4, 7)
-    assert pick_sde_window(None, (0, 7)) is None
+def test_window_is_that_of_the_training_step(monkeypatch):
+    begins: dict[int, int] = {}
+    for rank in ("0", "5"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        for step in range(1, 301):
+            begin, end = common.pick_sde_window(2, [1, 7], step)
+            assert 1 <= begin and end == begin + 2 <= 7
+            assert common.pick_sde_window(2, (1, 7), step) == (begin, end)
+            assert begins.setdefault(step, begin) == begin
+    drawn = list(begins.values())
+    assert all(drawn.count(begin) > 30 for begin in range(1, 6))
+
+
+def test_window_without_a_choice_needs_no_step():
+    assert common.pick_sde_window(None, (0, 7), None) is None
+    assert common.pick_sde_window(2, None, None) == (0, 2)
+    assert common.pick_sde_window(3, (4, 5), None) == (4, 7)
+    with pytest.raises(ValueError, match="global_steps"):
+        common.pick_sde_window(2, (0, 7), None)
 
 
 # Weights from the actor

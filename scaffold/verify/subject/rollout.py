@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -232,12 +233,12 @@ class RolloutDriver:
         params = import_module("vllm_omni.inputs.data").OmniDiffusionSamplingParams(
             height=image.height, width=image.width, num_inference_steps=steps, seed=seed, extra_args=extra_args
         )
-        kind = import_module("vllm_omni.diffusion.request").OmniDiffusionRequest
+        kind, request_id = import_module("vllm_omni.diffusion.request").OmniDiffusionRequest, uuid4().hex
         try:
             batch = import_module("vllm_omni.diffusion.worker.request_batch").DiffusionRequestBatch
         except ModuleNotFoundError:
-            return kind(prompts=[prompt], sampling_params=params, request_id="verify")
-        return batch([kind(prompt=prompt, sampling_params=params, request_id="verify")])
+            return kind(prompts=[prompt], sampling_params=params, request_id=request_id)
+        return batch([kind(prompt=prompt, sampling_params=params, request_id=request_id)])
 
     def roll_out(
         self, *, steps: int = 6, seed: int = 3, prompt: dict[str, Any] | None = None, **extra_args: Any
@@ -248,10 +249,12 @@ class RolloutDriver:
             steps: steps asked for.
             seed: of the request.
             prompt: the prompt; a text and its ids unless given.
-            extra_args: over a noise level of 0.7, ``sde``, log-probs wanted.
+            extra_args: over a noise level of 0.7, ``sde``, log-probs wanted, the first training step; without a step
+                where ``global_steps`` is None.
         """
         prompt = prompt or {"prompt": "a sign", "prompt_token_ids": [1, 2, 3]}
-        settings = {"noise_level": 0.7, "sde_type": "sde", "logprobs": True, **extra_args}
+        settings = {"noise_level": 0.7, "sde_type": "sde", "logprobs": True, "global_steps": 1, **extra_args}
+        settings = {name: value for name, value in settings.items() if name != "global_steps" or value is not None}
         output = self.pipeline(self.request(steps=steps, seed=seed, prompt=prompt, **settings))
         custom = getattr(output, "custom_output", None) or {}
         latents, timesteps, log_probs = (

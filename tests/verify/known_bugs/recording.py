@@ -55,8 +55,68 @@ BUGS = (
     Bug(
         15,
         "window drawn for each request",
-        ((COMMON, 'random.Random(int(os.environ["LOCAL_RANK"])).randint', "random.randint"),),
-        ("window-per-rank",),
+        ((COMMON, "random.Random(int(training_step)).random()", "random.random()"),),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "window of the request's seed",
+        ((ROLLOUT, 'extra_args.get("global_steps")', "params.seed"),),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "window of the request's id",
+        ((ROLLOUT, 'extra_args.get("global_steps")', 'int(req.requests[0].request_id, 16)'),),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "window of the rank and the step",
+        (
+            (COMMON, "import random\n", "import os\nimport random\n"),
+            (COMMON, "Random(int(training_step))", 'Random(int(training_step) + int(os.environ["LOCAL_RANK"]))'),
+        ),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "window of the process and the step",
+        (
+            (COMMON, "import random\n", "import os\nimport random\n"),
+            (COMMON, "Random(int(training_step))", "Random(int(training_step) + os.getpid())"),
+        ),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "window of a counter",
+        (
+            (COMMON, "\n\ndef pick_sde_window", "\nDRAWS = iter(range(10000))\n\n\ndef pick_sde_window"),
+            (COMMON, "Random(int(training_step))", "Random(next(DRAWS) // 4)"),
+        ),
+        ("window-per-step",),
+    ),
+    Bug(
+        15,
+        "one window for the whole training",
+        ((COMMON, "Random(int(training_step))", "Random(0)"),),
+        ("window-per-step",),
+    ),
+    Bug(
+        None,
+        "trajectory of a validation request",
+        (
+            (ROLLOUT, "(window or (0, count)) if noise_level > 0.0 else (0, 0)", "window or (0, count)"),
+            (ROLLOUT, "if noise_level > 0.0 and not 0 <=", "if not 0 <="),
+        ),
+        ("validation-output",),
+    ),
+    Bug(
+        None,
+        "noise in validation",
+        ((ROLLOUT, 'float(extra_args.get("noise_level", 0.0))', 'float(extra_args["noise_level"] or 0.1)'),),
+        ("validation-output",),
     ),
     Bug(
         16,

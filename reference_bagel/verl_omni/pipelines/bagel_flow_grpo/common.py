@@ -18,7 +18,6 @@ Noise schedule, guidance, log-prob convention and SDE window stand here once; bo
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,19 +106,34 @@ def resolve_guidance(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def pick_sde_window(size: int | None, window_range: Sequence[int] | None) -> tuple[int, int] | None:
+def pick_sde_window(
+    size: int | None, window_range: Sequence[int] | None, training_step: int | None
+) -> tuple[int, int] | None:
     """Steps ``[begin, end)`` that get noise and a log-prob; None means all of them.
 
-    The draw depends on the rank alone, never on the request: all samples of a rank share one window.
+    The draw depends on the training step alone: every request, rank and replica of a step has the same window, and
+    over many steps each place in the range comes up about equally often.
 
     Args:
         size: number of steps in the window; None or 0 for no window.
         window_range: ``[low, high)`` in which the window lies; None puts it at the start.
+        training_step: the trainer's ``global_steps``, which it sends with every training request.
+
+    Raises:
+        ValueError: the range leaves a choice and the request does not say its step.
     """
     if not size:
         return None
     if window_range is None:
         return 0, int(size)
     low, latest = int(window_range[0]), int(window_range[1]) - int(size)
-    begin = random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest) if latest > low else low
+    if latest <= low:
+        return low, low + int(size)
+    if training_step is None:
+        raise ValueError(
+            "a request with noise has no global_steps, from which its SDE window is drawn; training requests have it,"
+            " and validation is to run with val_kwargs.algo.noise_level=0.0"
+        )
+    # Of a seeded generator, random() alone is the same in every version of Python.
+    begin = low + int(random.Random(int(training_step)).random() * (latest - low + 1))
     return begin, begin + int(size)

@@ -82,13 +82,14 @@ class _BagelSchedulerAdapter:
         Args:
             num_inference_steps: what the request asks for; the schedule follows from it.
             window: steps ``[begin, end)`` to sample and record; None for all.
+            noise_level: of the steps in the window; at 0, as in validation, nothing is recorded.
 
         Raises:
             ValueError: the window lies outside the schedule.
         """
         count = len(setup_bagel_sigmas(self.inner, num_inference_steps))
-        begin, end = window or (0, count)
-        if not 0 <= begin < end <= count:
+        begin, end = (window or (0, count)) if noise_level > 0.0 else (0, 0)
+        if noise_level > 0.0 and not 0 <= begin < end <= count:
             raise ValueError(f"SDE window [{begin}, {end}) does not lie in the {count} steps of {num_inference_steps=}")
         self._window = (begin, end)
         self._may_be_empty = num_inference_steps == 1  # the engine's warm-up, which some releases run without a step
@@ -146,7 +147,7 @@ class _BagelSchedulerAdapter:
 
         Returns:
             ``latents (1, W + 1, N, C)``, ``timesteps (1, W)`` and ``log_probs (1, W)`` on the CPU, for a window of W
-            steps; log_probs is None where none were recorded, all are None after a warm-up without a step.
+            steps; log_probs is None where none were asked for, all are None without noise or without a step.
 
         Raises:
             RuntimeError: the pipeline's noise levels are not those of the training schedule.
@@ -168,6 +169,8 @@ class _BagelSchedulerAdapter:
                 f"BagelPipeline was at noise level {seen[step]:.6f} in step {step}, training expects"
                 f" {expected[step]:.6f}: the schedules differ (shift or number of steps)"
             )
+        if not self._latents:
+            return None, None, None
         latents = torch.stack(self._latents, dim=1).cpu()
         log_probs = torch.stack(self._log_probs, dim=1).cpu() if self._log_probs else None
         return latents, expected[begin:end][None], log_probs
@@ -200,16 +203,19 @@ class BagelPipelineWithLogProb(BagelPipeline):
         extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))
 
         requested_steps = int(params.num_inference_steps)
+        # No noise is how validation and the engine's warm-up are told from training: no window, no trajectory.
         noise_level = float(extra_args.get("noise_level", 0.0))
         window = None
         if noise_level > 0.0:
-            window = pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))
+            window = pick_sde_window(
+                extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), extra_args.get("global_steps")
+            )
         self.scheduler.begin(
             num_inference_steps=requested_steps,
             window=window,
             noise_level=noise_level,
             sde_type=str(extra_args.get("sde_type", "sde")),
-            record_log_probs=bool(extra_args.get("logprobs", True)) and noise_level > 0.0,
+            record_log_probs=bool(extra_args.get("logprobs", True)),
             # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
             generator=extra_args.get("generator"),
         )

@@ -14,7 +14,7 @@ from scaffold.verify.rollout.engine_side import precision, real_library, setting
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
 from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
-from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+from scaffold.verify.rollout.engine_side.trajectory import Trajectory, trajectory_tensors
 from scaffold.verify.rollout.task import Task
 
 # Latent tokens a side; small, and not equal to the checkpoint's own grid.
@@ -97,6 +97,18 @@ class Bench:
             sent = ids if native else self.prompts.chat(text)
             samples.append(self.engine.generate(sent, recipe.sampling(seed + index), ids, lora=lora))
         return samples
+
+    def validate(self, recipe: Recipe) -> dict[str, Any]:
+        """Latents, timesteps and log-probs that come back of one validation request, None where there are none.
+
+        Raises:
+            RuntimeError: there is no output.
+        """
+        output = self.engine.answer(self.prompts.chat(self.texts[0]), recipe.sampling(7))
+        found = trajectory_tensors(output)
+        if output.output is None:
+            raise RuntimeError("a validation request has no output")
+        return found
 
     def compare(
         self,

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import torch
 
@@ -96,7 +97,7 @@ class Engine:
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
     ) -> Trajectory:
-        """Run one request.
+        """Run one training request.
 
         Args:
             request_ids: ids that the agent loop sends.
@@ -104,6 +105,14 @@ class Engine:
             token_ids: ids that the data set gives to training.
             lora: whether the request names the adapter.
         """
+        with recorder.velocities() as taken:
+            output = self.answer(request_ids, sampling, lora)
+        found = read_trajectory(output, token_ids)
+        found.velocities = [recorder.at(taken, float(t)) for t in found.timesteps]
+        return found
+
+    def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
+        """Run one request; the engine's output as it is."""
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
@@ -120,15 +129,11 @@ class Engine:
         request = requests.OmniDiffusionRequest(
             **({"prompts": [prompt]} if several else {"prompt": prompt}),
             sampling_params=params_class(**known),
-            request_id="verification",
+            request_id=uuid4().hex,
         )
         if self.prepare is not None:
             request = self.prepare(request)
-        with recorder.velocities() as taken:
-            output = self.worker.execute_model(request, self.config)
-        found = read_trajectory(output, token_ids)
-        found.velocities = [recorder.at(taken, float(t)) for t in found.timesteps]
-        return found
+        return self.worker.execute_model(request, self.config)
 
     def sync(self, tensors: Tensors) -> None:
         """Send base weights as the actor does."""

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """Size in pixels, steps, noise, window, and guidance that differs from the package's own.
+    """Size in pixels, steps, noise, window, guidance that differs from the package's own, and the training step.
 
     ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too.
     """
@@ -23,6 +23,7 @@ class Recipe:
     sde_window_range: tuple[int, int] | None = None
     guidance: dict[str, Any] = field(default_factory=dict)
     num_frames: int | None = None
+    global_steps: int = 1
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
         """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
@@ -58,7 +59,11 @@ class Recipe:
         )
 
     def sampling(self, seed: int) -> dict[str, Any]:
-        """The flat settings of one request, as the agent loop makes them of the same configuration."""
+        """The flat settings of one request, as the agent loop makes them of the same configuration.
+
+        Training requests have the trainer's step. Validation, at noise level 0, has none in verl-omni's first loop
+        and asks for no log-probs.
+        """
         plain = {
             entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name != "guidance"
         }
@@ -66,7 +71,10 @@ class Recipe:
             del plain["num_frames"]
         if self.sde_window_range is not None:
             plain["sde_window_range"] = list(self.sde_window_range)
-        return {**plain, **self.guidance, "logprobs": True, "seed": seed}
+        training = self.noise_level > 0.0
+        if not training:
+            del plain["global_steps"]
+        return {**plain, **self.guidance, "logprobs": training, "seed": seed}
 
 
 def _declared(cls: Any, **values: Any) -> Any:

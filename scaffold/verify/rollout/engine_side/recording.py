@@ -18,14 +18,14 @@ FILE = "recording.pt"
 RAGGED = ("a red fox", "portrait of an old sailor, oil on canvas, three bottles behind him", "two cats asleep")
 EQUAL = ("four green boats", "four black doors", "a very long road")
 COUNTS = (2, 3, 4, 9, 28)
-RANKS, SEEDS = range(6), range(2)
+RANKS, TRAINING_STEPS = (0, 1), (1, 2, 3, 5, 8, 100)
 
 
 def record(bench: Bench, folder: Path) -> None:
     """Write ``recording.pt``: plain values and tensors.
 
     ``samples`` under the default settings, ``guided`` one by scale, ``schedules`` noise levels by the number of steps
-    asked for, ``windows`` first noise levels by rank, ``size`` what a request asks for.
+    asked for, ``windows`` first noise levels by training step, one a rank, ``size`` what a request asks for.
     """
     import torch
 
@@ -35,7 +35,7 @@ def record(bench: Bench, folder: Path) -> None:
         "kinds": {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")},
         "guided": dict(_guided(bench)),
         "schedules": dict(_schedules(bench)),
-        "windows": [[float(t) for t in found] for found in _windows(bench)],
+        "windows": dict(_windows(bench)),
         "size": {"height": recipe.height, "width": recipe.width, "num_frames": recipe.num_frames},
         "steps": recipe.num_inference_steps,
         "noise_level": recipe.noise_level,
@@ -65,14 +65,19 @@ def _schedules(bench: Bench) -> Iterator[tuple[int, list[float]]]:
         yield count, [float(value) for value in sample.timesteps]
 
 
-def _windows(bench: Bench) -> Iterator[list[float]]:
-    """Noise level at which the window begins, for each rank and several requests; windows of two."""
+def _windows(bench: Bench) -> Iterator[tuple[int, list[float]]]:
+    """Noise level at which the window of two begins, by training step; each rank sends a request of its own."""
     count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
-    before = os.environ["LOCAL_RANK"]
+    names = ("LOCAL_RANK", "RANK")
+    before = {name: os.environ[name] for name in names}
+    found: dict[int, list[float]] = {}
     try:
         for rank in RANKS:
-            os.environ["LOCAL_RANK"] = str(rank)
-            yield [float(bench.roll_out(recipe, RAGGED[:1], seed=seed)[0].timesteps[0]) for seed in SEEDS]
+            os.environ.update(dict.fromkeys(names, str(rank)))
+            for step in TRAINING_STEPS:
+                sample = bench.roll_out(replace(recipe, global_steps=step), RAGGED[rank : rank + 1], seed=rank)[0]
+                found.setdefault(step, []).append(float(sample.timesteps[0]))
     finally:
-        os.environ["LOCAL_RANK"] = before
+        os.environ.update(before)
+    yield from found.items()

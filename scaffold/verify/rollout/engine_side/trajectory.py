@@ -53,13 +53,8 @@ def read_trajectory(output: Any, token_ids: list[int]) -> Trajectory:
     Raises:
         RuntimeError: the engine reports an error, or there are no latents or timesteps.
     """
-    if getattr(output, "error", None):
-        raise RuntimeError(f"the engine reports: {output.error}")
     custom = getattr(output, "custom_output", None) or {}
-    found = {}
-    for name in ("latents", "timesteps", "log_probs"):
-        value = custom.get(f"all_{name}")
-        found[name] = getattr(output, f"trajectory_{name}", None) if value is None else value
+    found = trajectory_tensors(output)
     missing = [name for name in ("latents", "timesteps") if found[name] is None]
     if missing:
         raise RuntimeError(f"the rollout adapter returned no {' and no '.join(missing)}")
@@ -74,6 +69,22 @@ def read_trajectory(output: Any, token_ids: list[int]) -> Trajectory:
         log_probs=_only(found["log_probs"]),
         extra={name: _only(value) for name, value in extra.items() if value is not None},
     )
+
+
+def trajectory_tensors(output: Any) -> dict[str, Any]:
+    """Latents, timesteps and log-probs of a ``DiffusionOutput``, None where it has none.
+
+    Raises:
+        RuntimeError: the engine reports an error.
+    """
+    if getattr(output, "error", None):
+        raise RuntimeError(f"the engine reports: {output.error}")
+    custom = getattr(output, "custom_output", None) or {}
+    found = {}
+    for name in ("latents", "timesteps", "log_probs"):
+        value = custom.get(f"all_{name}")
+        found[name] = getattr(output, f"trajectory_{name}", None) if value is None else value
+    return found
 
 
 def _only(value: Any) -> Any:

@@ -1,0 +1,91 @@
+"""One window for each training step, whatever the request, the rank and the replica."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from typing import Any
+
+import torch
+
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.rollout import RolloutDriver
+
+ID = "window-per-step"
+TITLE = "every request, rank and replica of a training step has one SDE window, inside its range, and steps differ"
+PITFALLS = (15,)
+LIMIT = 1.0  # samples of one step with different windows have no common steps: the run dies
+TRAINING_STEPS = (*range(1, 9), 50, 100, 200, 400)  # a window may also advance once in many steps
+RANKS, SEEDS, STEPS, SIZE = (0, 3), (3, 4), 12, 2
+PROMPTS = {
+    3: {"prompt": "a sign", "prompt_token_ids": [1, 2, 3]},
+    4: {"prompt": "two signs", "prompt_token_ids": [1, 4, 5, 3]},
+}
+
+Begins = dict[int, list[int]]
+
+
+def run(subject: Any) -> Measured:
+    """Roll out the same steps in two processes, one of them backwards, as two ranks each, and see where windows lie."""
+    driver = RolloutDriver(subject)
+    low, high = 1, len(driver.roll_out(steps=STEPS).sigmas) - 1
+    other = _in_another_process(lambda: _begins(driver, low, high, tuple(reversed(TRAINING_STEPS))))
+    here = _begins(driver, low, high, TRAINING_STEPS)
+    found = {step: {*begins, *other[step]} for step, begins in here.items()}
+    most, begins = max(map(len, found.values())), set().union(*found.values())
+    problems = []
+    outside = sorted(begin for begin in begins if not low <= begin <= high - SIZE)
+    if outside:
+        problems.append(f"a window begins at step {outside[0]}, outside of [{low}, {high})")
+    if len({frozenset(of_step) for of_step in found.values()}) == 1:
+        problems.append(f"all {len(found)} training steps have the same windows: the rest of the range is never trained")
+    several = [step for step, of_step in found.items() if len(of_step) > 1]
+    if several:
+        problems.append(f"training step {several[0]} has windows at steps {sorted(found[several[0]])}")
+    places = f"2 replicas of {len(RANKS)} ranks with {len(SEEDS)} requests"
+    line = f"{most} window a training step over {places}, {len(begins)} over {len(found)} training steps"
+    return Measured(line, problems, float(most), LIMIT, "windows")
+
+
+def _begins(driver: RolloutDriver, low: int, high: int, training_steps: tuple[int, ...]) -> Begins:
+    """First step of the window of each rollout, by training step."""
+    rank_before, get_rank = {name: os.environ.get(name) for name in ("LOCAL_RANK", "RANK")}, torch.distributed.get_rank
+    found: Begins = {}
+    try:
+        for rank in RANKS:
+            os.environ.update(dict.fromkeys(rank_before, str(rank)))
+            torch.distributed.get_rank = lambda *_, rank=rank: rank
+            for step in training_steps:
+                for seed in SEEDS:
+                    found.setdefault(step, []).append(_begin(driver, low, high, step, seed))
+    finally:
+        torch.distributed.get_rank = get_rank
+        for name, value in rank_before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return found
+
+
+def _begin(driver: RolloutDriver, low: int, high: int, training_step: int, seed: int) -> int:
+    window: dict[str, Any] = {"sde_window_size": SIZE, "sde_window_range": [low, high]}
+    rolled = driver.roll_out(steps=STEPS, seed=seed, prompt=dict(PROMPTS[seed]), global_steps=training_step, **window)
+    if rolled.timesteps is None:
+        raise ValueError("a rollout with noise returns no timesteps")
+    first = float(rolled.timesteps.flatten()[0])
+    distances = [abs(sigma - first) for sigma in rolled.sigmas]
+    return distances.index(min(distances))
+
+
+def _in_another_process(work: Any) -> Begins:
+    """What ``work`` returns in a fork: another process, with the state that this one has now."""
+    fork = multiprocessing.get_context("fork")
+    reader, writer = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: writer.send(work()))
+    process.start()
+    writer.close()
+    try:
+        found: Begins = reader.recv()
+    except EOFError:
+        raise ValueError("the rollout raises in a second process") from None
+    finally:
+        process.join()
+    return found
