@@ -43,8 +43,9 @@ class TrainRequest:
         verl_omni: a checkout, or None for the one the package lies in or the variable names.
         beside: another package that is run under the same command.
         control: a deliberate mistake of ``inside/controls``.
+        changes: overrides that come last.
         reward: ``brightness`` or ``darkness``.
-        guided: whether ``learning_rate`` and the control run are as usual.
+        seed: of the rollouts.
     """
 
     steps: int = STEPS
@@ -54,6 +55,7 @@ class TrainRequest:
     control: str | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
     reward: str = "brightness"
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         sources=sources,
         package=package.module,
         reward=f"{REWARDS}:{request.reward}",
+        seed=request.seed,
         control=request.control,
         changes=changes,
     )

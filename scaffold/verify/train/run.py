@@ -51,6 +51,7 @@ class RunPlan:
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
         package: dotted name of the package.
         reward: ``FILE:FUNCTION``.
+        seed: of the rollouts.
         control: a deliberate mistake of ``inside/controls``.
         changes: overrides that come last.
     """
@@ -66,6 +67,7 @@ class RunPlan:
     sources: tuple[str, ...]
     package: str
     reward: str
+    seed: int = 1
     control: str | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,7 +94,7 @@ def command(plan: RunPlan) -> list[str]:
     """The command line of a run."""
     path, _, function = plan.reward.rpartition(":")
     given = {
-        **overrides(plan.variant.dtype, plan.variant.processes),
+        **overrides(plan.variant.dtype, plan.variant.processes, plan.seed),
         "reward.custom_reward_function.path": path,
         "reward.custom_reward_function.name": function,
         "trainer.total_training_steps": str(plan.steps),

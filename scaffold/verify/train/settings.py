@@ -33,12 +33,13 @@ LEARNING_RATE = 3e-3
 SIDE = 64  # pixels
 
 
-def overrides(dtype: str, processes: int) -> dict[str, str]:
+def overrides(dtype: str, processes: int, seed: int) -> dict[str, str]:
     """Hydra overrides that every run needs; what a variant changes comes after them.
 
     Args:
         dtype: of rollout and training.
         processes: of the trainer; Ray is told of as many "GPU".
+        seed: of the rollouts; a step adds its number.
     """
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
@@ -56,6 +57,7 @@ def overrides(dtype: str, processes: int) -> dict[str, str]:
         f"{rollout}.pipeline.height": str(SIDE),
         f"{rollout}.pipeline.width": str(SIDE),
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": "64",
+        f"{rollout}.seed": str(1000 * seed),
         f"{rollout}.rollout_attn_backend": "TORCH_SDPA",
         f"{rollout}.calculate_log_probs": "True",
         f"{actor}.fsdp_config.model_dtype": dtype,

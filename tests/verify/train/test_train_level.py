@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
@@ -65,31 +64,24 @@ def test_package_without_a_smoke_script_is_refused(tmp_path: Path) -> None:
         smoke_script(tmp_path, "foo")
 
 
-def said(*arguments: str, **variables: str) -> tuple[int, str]:
-    from scaffold.cli import app
-
-    result = CliRunner().invoke(app, ["verify", *arguments], env=variables)
-    error = result.exception
-    return (error.exit_code, error.line) if isinstance(error, ScaffoldError) else (result.exit_code, result.output)
-
-
-def test_no_checkout_no_environment_and_no_such_variant_are_said_at_once(
-    reference: Path, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_missing_is_said_at_once(
+    scaffold_cli: Callable[..., Any], reference: Path, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("VERL_OMNI_SRC", raising=False)
     monkeypatch.delenv("OMNI_SCAFFOLD_ROLLOUT_ENV", raising=False)
-    package = str(reference)
-    code, line = said(package, "--level", "train")
-    assert (code, "give --verl-omni CHECKOUT" in line) == (2, True)
-    code, line = said(package, "--level", "train", "--verl-omni", str(checkout))
-    assert (code, "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in line) == (2, True)
-    code, line = said(package, "--level", "train", "--verl-omni", str(checkout), "--variant", "lara")
-    assert (code, "there is no variant 'lara'; there are lora, fsdp2" in line) == (2, True)
-    code, line = said(package, "--verl-omni", str(checkout))
-    assert (code, "belong to --level train" in line) == (2, True)
-    code, line = said(package, "--level", "train", "--select", "train-lag-prob")
-    assert (code, "nearest is train-log-prob" in line) == (2, True)
+    train = ["verify", str(reference), "--level", "train"]
+    there = ["--verl-omni", str(checkout)]
+    assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
+    assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
+    assert (
+        "there is no variant 'lara'; there are lora, fsdp2"
+        in scaffold_cli(*train, *there, "--variant", "lara").refusal()
+    )
+    assert "nearest is train-log-prob" in scaffold_cli(*train, *there, "--select", "train-lag-prob").refusal()
+    assert "belong to --level train" in scaffold_cli("verify", str(reference), *there).refusal()
+    monkeypatch.setenv("VERL_SRC", str(tmp_path))
+    assert "holds no verl/" in scaffold_cli(*train, *there).refusal()
 
 
 SCRIPT = """

@@ -9,24 +9,40 @@ PLACES = {
 }
 
 
+class _Stream:
+    """A stream on which nothing is ever under way."""
+
+    def __init__(self, **_: Any) -> None:
+        """It has no device."""
+
+    def wait_event(self, event: Any) -> None:
+        """There is nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nor here."""
+
+
+class _Accelerator:
+    """``torch.accelerator``, and the CPU as the current one."""
+
+    def current_accelerator(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def __getattr__(self, name: str) -> Any:
+        import torch
+
+        return getattr(torch.accelerator, name)
+
+
 def patch(module: Any) -> None:
-    """Pack and answer without a stream."""
-    if not hasattr(module.WorkerProc, "_async_output_loop"):
-        return
+    """Give the worker's module a stream that does nothing, and pack without it."""
+    from scaffold.verify.rollout.engine_side.precision import TorchWith
 
-    def loop(self: Any) -> None:
-        ready = module.AsyncOutputKind.OUTPUT_READY
-        while (item := self._async_output_queue.get()) is not None:
-            output, number, _ = item
-            try:
-                module.pack_diffusion_output_shm(output)
-                answer = {"output": output}
-            except Exception:
-                module.logger.exception("an output could not be packed")
-                answer = {"error": "an output could not be packed"}
-            self.result_mq.enqueue(module.AsyncDiffusionOutput(kind=ready, async_output_id=number, **answer))
-
-    module.WorkerProc._async_output_loop = loop
+    module.torch = TorchWith(accelerator=_Accelerator(), Stream=_Stream)
+    pack = module.pack_diffusion_output_shm
+    module.pack_diffusion_output_shm = lambda output, **_: pack(output)
 
 
 HOOKS = {"vllm_omni.diffusion.worker.diffusion_worker": patch}
