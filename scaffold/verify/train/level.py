@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class TrainRequest:
         changes: overrides that come last.
         reward: ``brightness`` or ``darkness``.
         seed: of the rollouts.
+        flat: whether a run of enough steps has a control with a learning rate of 0.
     """
 
     steps: int = STEPS
@@ -56,6 +58,7 @@ class TrainRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     reward: str = "brightness"
     seed: int = 1
+    flat: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Setting:
     scratch: Path
     request: TrainRequest
     tell: Tell
+    keep: list[bool]
 
 
 def wanted_variants(names: Sequence[str]) -> list[Variant]:
@@ -108,10 +112,10 @@ def ready(package: Package, request: TrainRequest) -> tuple[Environment, Sources
         ScaffoldError: something is missing; the message says what, and how to get it.
     """
     sources = find_sources(package, request.verl_omni)
-    pin = sources.verl_omni.vllm_omni_pin
-    if pin is None:
+    version = package.spec.get("upstream", {}).get("version") or sources.verl_omni.vllm_omni_pin
+    if version is None:
         raise ScaffoldError(f"{sources.verl_omni.root} pins no vllm-omni", hint="use a release of verl-omni that does")
-    found = find_environment(pin)
+    found = find_environment(str(version))
     if isinstance(found, str):
         raise ScaffoldError(found)
     return found, sources
@@ -128,38 +132,47 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
     Raises:
         ScaffoldError: something that it needs is missing.
     """
-    package = open_package(verify.package)
-    beside = None if request.beside is None else open_package(request.beside)
-    chosen = wanted_variants(request.variants)
-    environment, sources = ready(package, request)
-    scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
-    failed = True
-    try:
-        workshop = build_workshop(
-            scratch / "workshop", sources.verl_omni.root, [found for found in (beside, package) if found]
-        )
-        script = smoke_script(workshop, model_name(package))
-        setting = Setting(package, beside, environment, sources, workshop, script, scratch, request, tell)
-        results: list[CheckResult] = []
-        for variant in chosen:
-            training = _train(setting, variant)
+    results: list[CheckResult] = []
+    with opened(verify.package, request, tell) as setting:
+        for variant in wanted_variants(request.variants):
+            training = run_variant(setting, variant)
             results += [_judge(contract, training) for contract in contracts(variant)]
-        failed = any(result.status == "fail" for result in results)
-        if verify.select:
-            results = [result for result in results if result.id in verify.select]
+        if any(result.status == "fail" for result in results):
+            setting.keep.append(True)
+    chosen = [result for result in results if not verify.select or result.id in verify.select]
+    return Outcome(chosen, _origins(setting))
+
+
+@contextmanager
+def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting]:
+    """Everything that the runs of a request share; what they printed stays where ``keep`` says so.
+
+    Raises:
+        ScaffoldError: something that it needs is missing.
+    """
+    own = open_package(package)
+    beside = None if request.beside is None else open_package(request.beside)
+    wanted_variants(request.variants)
+    environment, sources = ready(own, request)
+    scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
+    keep: list[bool] = []
+    try:
+        laid = [found for found in (beside, own) if found]
+        workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
+        script = smoke_script(workshop, model_name(own))
+        yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
     finally:
-        if not failed:
+        if not keep:
             shutil.rmtree(scratch, ignore_errors=True)
-    return Outcome(results, _origins(setting))
 
 
-def _train(setting: Setting, variant: Variant) -> Training:
+def run_variant(setting: Setting, variant: Variant) -> Training:
     """All runs of a variant, two at a time."""
     request = setting.request
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
     runs = {"run": plan}
-    if variant is VARIANTS[0] and steps >= STEPS:
+    if variant is VARIANTS[0] and steps >= STEPS and request.flat:
         changes = {**plan.changes, "actor_rollout_ref.actor.optim.lr": "0.0"}
         runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
     if setting.beside is not None:

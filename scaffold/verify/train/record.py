@@ -13,7 +13,7 @@ from typing import Any
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
 # Lines that a failed engine call leaves while the trainer goes on.
-ERRORS = ("Error executing method", "an output could not be packed")
+ERRORS = ("Error executing method", "failed on worker rank")
 MAX_LINE = 1 << 20
 
 

@@ -1,4 +1,7 @@
-"""verl's receiver takes ``.to(device)`` for a copy; on a CPU it is a view of memory that is unmapped next."""
+"""verl's receiver takes ``.to(device)`` for a copy; on a CPU it is a view of memory that is unmapped next.
+
+From 0.9 it also says which bucket is the last, which verl-omni's callback does not take.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def patch(module: Any) -> None:
     original = module.BucketedWeightReceiver.receive_weights
 
     def receive_weights(self: Any, on_bucket_received: Any) -> Any:
-        return original(self, lambda weights: on_bucket_received([(name, value.clone()) for name, value in weights]))
+        def received(weights: Any, *_: Any) -> None:
+            on_bucket_received([(name, value.clone()) for name, value in weights])
+
+        return original(self, received)
 
     module.BucketedWeightReceiver.receive_weights = receive_weights
 
