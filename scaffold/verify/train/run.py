@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -15,13 +16,14 @@ from pathlib import Path
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.process import last_line
-from scaffold.verify.train.record import RunRecord, read_metrics, read_record
+from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.variants import Variant
 
 PATH = Path(__file__).resolve().parent / "inside" / "path"
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps
+ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: whoever waits for it waits for ever
 # What Ray says when its own processes do not answer in time, as on a busy host.
 SLOW_RAY = (
     "current node timed out during startup",
@@ -153,31 +155,37 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    stopped = None
     try:
-        seen, last = 0, time.monotonic()
-        while child.poll() is None and stopped is None:
+        stopped = _follow(child, folder, log, follow)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        end_leftovers(token)
+        shutil.rmtree(Path("/tmp") / f"os-{token}", ignore_errors=True)
+    if stopped is None and child.returncode == 0:
+        return None
+    return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
+
+
+def _follow(child: subprocess.Popen[bytes], folder: Path, log: Path, follow: Follow | None) -> str | None:
+    """Wait for the end; returns why the run has to be stopped before it, or None."""
+    seen, last, broken = 0, time.monotonic(), False
+    with log.open(encoding="utf-8", errors="replace") as printed:
+        while child.poll() is None:
             time.sleep(0.5)
+            new = printed.read(1 << 20)
+            broken = broken or any(text in new for text in ERRORS)
             steps = read_metrics(folder / "metrics.jsonl")
             for number, data in steps[seen:]:
                 last = time.monotonic()
                 if follow is not None and "training/global_step" in data:
                     follow(number, data)
             seen = len(steps)
-            allowed = STEP_SECONDS if seen else START_SECONDS
+            allowed = ERROR_SECONDS if broken else STEP_SECONDS if seen else START_SECONDS
             if time.monotonic() - last > allowed:
-                stopped = f"stopped: {'no step' if seen else 'no first step'} ended within {allowed:.0f} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        end_leftovers(token)
-        import shutil
-
-        shutil.rmtree(Path("/tmp") / f"os-{token}", ignore_errors=True)
-    if stopped is None and child.returncode == 0:
-        return None
-    return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
+                return f"stopped: {'no step' if seen else 'no first step'} ended within {allowed:.0f} s"
+    return None
 
 
 def _ray_was_slow(log: Path) -> bool:
