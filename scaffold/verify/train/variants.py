@@ -45,7 +45,12 @@ VARIANTS = (
         "fsdp2", "LoRA under fsdp2", {f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.fsdp_config.strategy": "fsdp2"}, steps=3
     ),
     Variant("resume", "a checkpoint after the last step, and one more step from it", resumes=True, steps=3),
-    Variant("kl", "KL loss against the reference", {f"{ACTOR}.diffusion_loss.use_kl_loss": "True"}, steps=3),
+    Variant(
+        "kl",
+        "KL loss against the reference",
+        {f"{ACTOR}.use_kl_loss": "True", f"{ACTOR}.kl_loss_coef": "0.01"},
+        steps=3,
+    ),
     Variant("two-processes", "two trainer processes, sharded, and two replicas", processes=2, steps=3),
     Variant(
         "tensor-parallel",
