@@ -40,6 +40,10 @@ def verify(
         raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)
     _known(select, level)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
+    if level == "rollout":
+        from scaffold.verify import rollout
+
+        rollout.require(request)  # before the contracts, which take a minute
     from scaffold.verify.rollout.forking import forking
 
     with orderly_end(), forking():
@@ -47,8 +51,6 @@ def verify(
         checks: list[CheckResult] = list(outcome.checks)
         environment = outcome.environment
         if level == "rollout":
-            from scaffold.verify import rollout
-
             found = rollout.run(request)
             checks += found.checks
             environment = _both(environment, found.environment)

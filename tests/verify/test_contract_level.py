@@ -100,6 +100,14 @@ def test_a_tree_or_a_spec_stands_for_its_one_package(
     assert "1 pass" in done.out
 
 
+def test_a_level_in_which_nothing_ran_is_no_pass(warm: None, scaffold_cli: Callable[..., Any], reference: Path) -> None:
+    done = scaffold_cli("verify", reference / PACKAGE, "--select", "fsdp2-nccl")
+    if "1 skip" not in done.out:
+        pytest.skip("there are two GPUs")
+    assert done.code == 2
+    assert done.err == "error: The one contract was skipped: nothing is verified; the report says why\n"
+
+
 def test_a_tree_of_several_packages_is_refused(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     for name in ("first", "second"):
         folder = tmp_path / "verl_omni" / "pipelines" / name

@@ -144,7 +144,7 @@ def test_without_the_environment_the_reason_says_how_to_build_it(
     assert found["registration"].status == "pass"
     assert found["lora-targets"].status == "skip"
     for name in ("forward", "lora-targets"):
-        assert "python -m scaffold.verify.rollout.environment 0.30.0" in found[name].reason
+        assert "omni-scaffold env rollout --vllm-omni 0.30.0" in found[name].reason
 
 
 @pytest.mark.upstream
