@@ -51,9 +51,7 @@ def next_steps(report: VerifyReport) -> tuple[str, ...]:
     if failed or report.unmeasured or not report.checks:
         return tuple(steps) or ("give the package's folder, and ids that exist to --select",)
     if not any(check.level == "rollout" for check in report.checks):
-        steps.append(
-            "run the real rollout on a CPU with --level rollout (`omni-scaffold env rollout` makes it ready)"
-        )
+        steps.append("run the real rollout on a CPU with --level rollout (`omni-scaffold env rollout` makes it ready)")
     if report.contract == "kit":
         steps.append("repeat it where the real verl_omni can be imported")
     steps.append(
