@@ -273,6 +273,40 @@ def test_garbage_on_every_descriptor_changes_no_result(results: Any, copied: Pat
     assert found["forward"].status == "fail"
 
 
+IMPORTS = {
+    "memory": ("held = bytearray(3 << 30)", "MemoryError"),
+    "memory of torch": ("import torch\nheld = torch.ones(3 << 28)", "memory"),
+    "output": ("while True:\n    print('x' * 65536)", "more than 256 MB are written"),
+    "output of a child": ("import os\nos.system('yes')\nraise OSError(27, 'said by hand')", "more than 256 MB"),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_the_limits_hold_while_the_package_is_imported(
+    name: str, results: Any, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, reason = IMPORTS[name]
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + code + "\n")
+    found = results(copied, "registration", "determinism")
+    assert (found["registration"].status, found["determinism"].status) == ("fail", "skip")
+    assert "the package cannot be imported" in found["registration"].reason
+    assert reason in found["registration"].reason
+    assert len(found["registration"].reason) < 1000
+
+
+def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold run, because only that knows what it has started."""
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + "import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 15.0)
+    (found,) = verify(copied, select=["registration"]).checks
+    assert (found.status, found.reason) == (
+        "fail",
+        "the package cannot be imported: it did not end within 15 s: begun",
+    )
+
+
 @pytest.mark.parametrize(
     "code", ["raise RuntimeError('not today')", "import no_such_library", "import os; os._exit(7)"]
 )
