@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+REFERENCE = Path(__file__).resolve().parents[1] / "reference_bagel"
 TOOL = [sys.executable, "-m", "scaffold"]
 
 
@@ -31,6 +32,16 @@ def median_seconds(command: list[str], repeats: int, cleanup: Path | None = None
     return statistics.median(seconds)
 
 
+def hundred_thousand_lines(folder: Path) -> Path:
+    """Copy the reference package and give it a file that is a lot to read and has nothing wrong."""
+    root = folder / "long"
+    shutil.copytree(REFERENCE, root, symlinks=True)
+    function = "def f{0}(a, b):\n    c = a + b\n    return [c, {{'k': a}}, f'{{b}}']\n\n\n"
+    package = next((root / "verl_omni" / "pipelines").iterdir())
+    (package / "long.py").write_text("".join(function.format(n) for n in range(20_000)))
+    return package
+
+
 def main() -> None:
     """Print one line a command: seconds and the ratio to an empty Python."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -43,6 +54,7 @@ def main() -> None:
         for label, command in {
             "--help": ["--help"],
             "inspect bagel": ["inspect", "bagel", "--vllm-omni", "0.27.0rc1", "--format", "json"],
+            "check of 100,000 lines": ["check", str(hundred_thousand_lines(Path(folder)))],
             "new bagel": ["new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", str(out)],
         }.items():
             seconds = median_seconds([*TOOL, *command], repeats, out)

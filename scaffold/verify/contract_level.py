@@ -198,7 +198,8 @@ def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iter
             seen = True
             yield event
     if not seen:
-        yield {"event": IMPORT, "error": f"the host process ended or hung{last_words(log)}", "origins": {}}
+        ended = "the process ended" if not process.alive() else f"it did not end within {IMPORT_SECONDS:g} s"
+        yield {"event": IMPORT, "error": f"{ended}{last_words(log)}", "origins": {}}
 
 
 @dataclass(frozen=True)

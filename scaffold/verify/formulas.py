@@ -121,7 +121,13 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return value if value == value else math.inf
 
 
+def worst_relative(found: Tensor, expected: Tensor) -> float:
+    """``relative`` of each sample by itself, the largest: one of large numbers does not hide a small one's."""
+    return max(relative(one, other) for one, other in zip(found, expected, strict=True))
+
+
 def relative(found: Tensor, expected: Tensor) -> float:
     """Largest difference, relative to the largest expected magnitude; infinite where something is not a number."""
     scale = expected.double().abs().max().item()
-    return difference(found, expected) / max(scale, 1e-12)
+    value = difference(found, expected) / max(scale, 1e-12)
+    return value if value == value else math.inf

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+SHOWN = 4  # problems in one line
 
 
 class NotDrivableError(Exception):
     """The package's conventions do not let the contract run; the message is the reason of the skip."""
+
+
+class Attempts:
+    """Runs cases one after the other; one that raises is a problem and does not hide the others."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def of(self, case: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+        """What ``function`` returns, or None where it raised; several cases that raise the same are one problem."""
+        try:
+            return function(*args, **kwargs)
+        except (NotDrivableError, MemoryError):
+            raise
+        except Exception as error:
+            told = f"raises {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            known = next((i for i, line in enumerate(self.problems) if line.endswith(f": {told}")), None)
+            if known is None:
+                self.problems.append(f"{case}: {told}")
+            else:
+                self.problems[known] = f"{self.problems[known].removesuffix(f': {told}')}, {case}: {told}"
+            return None
 
 
 @dataclass(frozen=True)
@@ -53,7 +81,9 @@ class Measured:
         """One line about the outcome."""
         if self.holds:
             return self.found
-        parts = list(self.problems[:3])
-        if len(self.problems) > 3:
-            parts.append(f"and {len(self.problems) - 3} more")
-        return "; ".join(parts) or self.found
+        parts = list(self.problems[:SHOWN])
+        if len(self.problems) > SHOWN:
+            parts.append(f"and {len(self.problems) - SHOWN} more")
+        if not self._inside:
+            parts.append(self.found)  # a problem does not hide the number
+        return "; ".join(part for part in parts if part)

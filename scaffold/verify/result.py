@@ -92,6 +92,14 @@ class VerifyReport:
         """Whether any contract failed."""
         return any(check.status == "fail" for check in self.checks)
 
+    @property
+    def unmeasured(self) -> tuple[Level, ...]:
+        """The levels of which everything was skipped; each is no pass."""
+        levels = dict.fromkeys(check.level for check in self.checks)
+        return tuple(
+            level for level in levels if all(check.status == "skip" for check in self.checks if check.level == level)
+        )
+
     def count(self, status: Status) -> int:
         """Number of checks with ``status``."""
         return sum(check.status == status for check in self.checks)

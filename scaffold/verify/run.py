@@ -53,6 +53,10 @@ def verify(
     if level == "train":
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
+    if level == "rollout":
+        from scaffold.verify import rollout
+
+        rollout.require(request)  # before the contracts, which take a minute
     from scaffold.verify.rollout.forking import forking
 
     with orderly_end(), forking():
@@ -60,8 +64,6 @@ def verify(
         checks: list[CheckResult] = list(outcome.checks)
         environment = outcome.environment
         if level == "rollout":
-            from scaffold.verify import rollout
-
             found = rollout.run(request)
             checks += found.checks
             environment = _both(environment, found.environment)

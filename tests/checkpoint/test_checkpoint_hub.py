@@ -262,9 +262,7 @@ def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_failures(hub: Hub, location: str, fault: str, message: str) -> None:
     hub.fault = fault
-    start = time.monotonic()
     refused(location, message)
-    assert time.monotonic() - start < 20
 
 
 def test_no_server(hub: Hub) -> None:

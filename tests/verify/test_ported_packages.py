@@ -24,7 +24,14 @@ from scaffold.verify.run import verify
 
 PROVEN = [(version, pipeline) for version, found in proofs().items() for pipeline in found]
 # What such a package has no part in, or no machine without GPUs can run.
-SKIPPED = {"fsdp2-nccl", "prompt-ids", "prompt-preprocessor", "window-alignment", "rollout-control-end-token"}
+SKIPPED = {
+    "fsdp2-nccl",
+    "prompt-ids",
+    "prompt-preprocessor",
+    "requests-apart",
+    "window-alignment",
+    "rollout-control-end-token",
+}
 FIRST = ("0.30.0", "OmniGen2Pipeline")
 
 
@@ -144,7 +151,7 @@ def test_without_the_environment_the_reason_says_how_to_build_it(
     assert found["registration"].status == "pass"
     assert found["lora-targets"].status == "skip"
     for name in ("forward", "lora-targets"):
-        assert "python -m scaffold.verify.rollout.environment 0.30.0" in found[name].reason
+        assert "omni-scaffold env rollout --vllm-omni 0.30.0" in found[name].reason
 
 
 @pytest.mark.upstream

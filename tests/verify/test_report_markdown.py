@@ -61,6 +61,10 @@ def test_levels_have_tables_of_their_own() -> None:
         (all_of("skip"), "All 3 contracts were skipped: nothing is verified."),
         (VerifyReport("p", "kit", ()), "No contract ran: nothing is verified."),
         (VerifyReport("p", "kit", (check("a"), check("b", "skip"))), "1 of 2 contracts passes, the rest was skipped."),
+        (
+            VerifyReport("p", "kit", (check("a"), check("b", "skip", level="rollout"))),
+            "The one contract of level rollout was skipped: nothing of level rollout is verified.",
+        ),
     ],
 )
 def test_verdict(report: VerifyReport, sentence: str) -> None:

@@ -47,6 +47,16 @@ def test_reasons_of_failures_and_skips_with_their_pitfalls() -> None:
     assert "what was found for determinism" not in text
 
 
+def test_skips_of_one_reason_are_one_line() -> None:
+    skips = [check(name, "skip", level="rollout", reason="no engine") for name in ("a", "b", "c")]
+    report = VerifyReport("p", "kit", (check("determinism"), *skips, check("d", "skip", reason="no GPU")))
+    text = shown(report, 200)
+    assert [line.strip() for line in text.splitlines()].count("a, b, c") == text.count("no engine") == 1
+    assert "rollout level" not in text, "a table of nothing"
+    assert line_of(text, "d")[1] == "skip"
+    assert "--report" not in text, "a level that did not run is nothing to hand in"
+
+
 def test_ends_with_the_counts_and_what_to_do() -> None:
     *_, counts, first, second = shown(all_statuses(), 200).strip().splitlines()
     assert counts == "10 contracts: 7 pass, 2 fail, 1 skip; measured in 12.9 s"

@@ -6,12 +6,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.rollout import check_ids, run
+from scaffold.verify.rollout import run
 from scaffold.verify.rollout.environment import OVERRIDE, Environment
 from scaffold.verify.rollout.facts import gather_facts
 from scaffold.verify.rollout.level import VERSION, package_version
@@ -86,27 +88,26 @@ def test_process_sees_only_what_it_needs(fake: Fake, tmp_path: Path, monkeypatch
     assert seen["OMNI_SCAFFOLD_ROLLOUT_ON_CPU"] == "1"
 
 
-def test_level_without_its_environment_skips_every_check(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_level_without_its_environment_is_wrong_use_before_any_contract_runs(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaffold_cli: Callable[..., Any]
 ) -> None:
+    from scaffold.verify import run as command
+
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path))
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.delenv(VERSION, raising=False)
-    results = run(VerifyRequest(package, level="rollout")).checks
-    assert [result.id for result in results] == check_ids()
-    assert {result.status for result in results} == {"skip"}
-    assert {result.reason for result in results} == {
-        "the rollout environment of vllm-omni 0.27.0rc1 is not built;"
-        " run: python -m scaffold.verify.rollout.environment 0.27.0rc1"
-    }
+    monkeypatch.setattr(command, "run_contract_level", lambda *_: pytest.fail("the contracts ran"))
+    assert scaffold_cli("verify", package, "--level", "rollout").refusal() == (
+        "level rollout cannot run: the rollout environment of vllm-omni 0.27.0rc1 is not built;"
+        " run: omni-scaffold env rollout --vllm-omni 0.27.0rc1"
+    )
 
 
 def test_version_without_a_description_says_which_there_are(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.setenv(VERSION, "0.1.0")
-    (result,) = run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",))).checks
-    assert result.status == "skip"
-    assert "0.1.0; known: 0.27.0rc1, 0.30.0" in result.reason
+    with pytest.raises(ScaffoldError, match=r"0\.1\.0; known: 0\.27\.0rc1, 0\.30\.0"):
+        run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
 
 
 def test_selection_of_another_level_runs_nothing(package: Path) -> None:
@@ -169,21 +170,21 @@ def test_where_the_levels_differ_the_environment_says_both(monkeypatch: pytest.M
     from scaffold.verify.rollout.level import Outcome
 
     there, here = {"vllm_omni is": "real", "torch": "2"}, {"vllm_omni is": "kit", "torch": "2", "python": "3"}
+    monkeypatch.setattr(rollout, "require", lambda request: None)
     monkeypatch.setattr(rollout, "run", lambda request: Outcome([], there))
     monkeypatch.setattr(run, "run_contract_level", lambda opened, request: Contracts(environment=here))
     found = verify(package, level="rollout").environment
     assert found == {"vllm_omni is": "real (rollout), kit (contract)", "torch": "2", "python": "3"}
 
 
-def test_package_without_a_builder_is_skipped_with_the_reason(
+def test_package_without_a_builder_is_refused_with_the_reason(
     fake: Fake, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "verl_omni" / "pipelines" / package.name
     shutil.copytree(package, copy)
     monkeypatch.setenv(OVERRIDE, str(fake("exit 0").folder))
-    results = run(VerifyRequest(copy, level="rollout")).checks
-    assert {result.status for result in results} == {"skip"}
-    assert "tests/special_e2e/build_bagel_tiny_random.py is missing; give --checkpoint" in results[0].reason
+    with pytest.raises(ScaffoldError, match=r"tests/special_e2e/build_bagel_tiny_random\.py is missing; give --check"):
+        run(VerifyRequest(copy, level="rollout"))
 
 
 def test_facts_come_from_the_spec(package: Path, tmp_path: Path) -> None:

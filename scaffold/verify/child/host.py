@@ -6,6 +6,7 @@ Started by its path, with the job as JSON on stdin and the number of a pipe for 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -17,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
+IMPORT_MEGABYTES = 2048
 HEARTBEAT = 0.2  # seconds between two looks at deadlines
 
 
@@ -52,7 +55,10 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.imports import import_package, prepare
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
-        package = import_package(job["module"])
+        from scaffold.verify.child.isolation import limited
+
+        with limited(IMPORT_MEGABYTES):
+            package = import_package(job["module"])
         if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
             import peft  # noqa: F401  # once here instead of in every fork
     except BaseException as error:
@@ -147,7 +153,13 @@ def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dic
 
 def one_line(error: BaseException, root: str) -> str:
     """Type, message and the last place in the package's own tree."""
+    from scaffold.verify.child.isolation import MAX_FILE_BYTES
+
     message = " ".join(str(error).split())[:400]
+    if isinstance(error, MemoryError):
+        message = message or "more than is allowed"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        message = f"more than {MAX_FILE_BYTES >> 20} MB are written into a file or printed"
     place = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.startswith(root + os.sep):

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from scaffold.verify.child.leftovers import die_with_parent
 
 MAX_RESULT_BYTES = 4 << 20
+MAX_FILE_BYTES = 256 << 20  # of a log, or of a tiny checkpoint; beyond it writing fails
 
 
 @dataclass
@@ -67,7 +68,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
         for stream in (1, 2):
             os.dup2(target, stream)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
         cpu = int(seconds) * max(os.cpu_count() or 1, 1) + 5
         resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
         if megabytes is not None:
@@ -86,12 +87,27 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
         os._exit(status)
 
 
-def _limit_memory(megabytes: int) -> None:
+def _limit_memory(megabytes: int, *, for_good: bool = True) -> None:
     """Allow ``megabytes`` of address space beyond what is mapped now; a system that cannot say gets no limit."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         limit = pages * os.sysconf("SC_PAGE_SIZE") + (megabytes << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        hard = limit if for_good else resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+@contextlib.contextmanager
+def limited(megabytes: int) -> Iterator[None]:
+    """Limit memory and each file's size in this process for a while; the time is limited by who waits for it."""
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)
+    before = [resource.getrlimit(kind) for kind in kinds]
+    _limit_memory(megabytes, for_good=False)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, before[1][1]))
+    try:
+        yield
+    finally:
+        for kind, limits in zip(kinds, before, strict=True):
+            resource.setrlimit(kind, limits)
 
 
 def receive(process: Forked) -> bool:
@@ -135,6 +151,13 @@ def finish(process: Forked) -> dict[str, Any]:
         while receive(process):
             pass
     os.close(process.reader)
+    try:
+        return _result(process, status)
+    finally:
+        process.log.unlink(missing_ok=True)  # all of them together could be large
+
+
+def _result(process: Forked, status: int) -> dict[str, Any]:
     if process.timed_out:
         return {"error": f"did not end within {process.seconds:g} s"}
     if os.WIFSIGNALED(status):
@@ -152,7 +175,9 @@ def finish(process: Forked) -> dict[str, Any]:
 def last_words(log: Path) -> str:
     """The last line of a log, led by a colon; empty where there is none."""
     with contextlib.suppress(OSError):
-        lines = [line for line in log.read_text("utf-8", errors="replace")[-4000:].splitlines() if line.strip()]
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
+            lines = [line for line in file.read(4000).decode("utf-8", errors="replace").splitlines() if line.strip()]
         if lines:
             return f": {' '.join(lines[-1].split())[:300]}"
     return ""

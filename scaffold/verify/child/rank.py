@@ -22,7 +22,7 @@ def main() -> None:
     from scaffold.verify.subject import subject_of
     from scaffold.verify.subject.sharded import run_rank
 
-    run_rank(subject_of(job, package), order["backend"], order["rank"], Path(order["folder"]))
+    run_rank(subject_of(job, package), order["backend"], order["strategy"], order["rank"], Path(order["folder"]))
 
 
 if __name__ == "__main__":

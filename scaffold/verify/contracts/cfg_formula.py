@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from scaffold.verify.formulas import guided, relative, time_of, transition
+from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import Guidance, guidance, step
 
@@ -82,4 +82,4 @@ def _difference(
     without = module.unconditional[-1] if module.unconditional else conditional
     velocity = guided(conditional, without, sigma, values, 1e-8)
     mean, _ = transition("sde", latents[:, index], velocity, (sigma, following, second), settings.algo.noise_level)
-    return relative(result[1], mean)
+    return worst_relative(result[1], mean)

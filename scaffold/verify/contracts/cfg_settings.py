@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.verify.formulas import guided, relative, transition
+from scaffold.verify.formulas import guided, transition, worst_relative
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.guidance import guidance, step
 from scaffold.verify.subject.rollout import RolloutDriver
@@ -25,7 +25,7 @@ def run(subject: Any) -> Measured:
     without = module.unconditional[-1] if module.unconditional else module.conditional[-1]
     velocity = guided(module.conditional[-1], without, sigmas[1], found.values(), 1e-8)
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
-    value = relative(result[1], mean)
+    value = worst_relative(result[1], mean)
     problems = []
     name = found.names["text_scale"]
     given: dict[str, Any] = {name: GIVEN}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
@@ -23,8 +23,11 @@ def run(subject: Any) -> Measured:
     driver, module = RolloutDriver(subject), KnownVelocity(subject)
     worst, where, problems = 0.0, "", []
     series: dict[str, list[float]] = {}
+    attempts = Attempts()
     for kind, noise_level in (*((kind, 0.7) for kind in KINDS), (KINDS[0], 0.4)):
-        rolled = driver.roll_out(sde_type=kind, noise_level=noise_level)
+        rolled = attempts.of(kind, driver.roll_out, sde_type=kind, noise_level=noise_level)
+        if rolled is None:
+            continue
         if rolled.latents is None or rolled.timesteps is None or rolled.log_probs is None:
             raise NotDrivableError("the rollout returns no trajectory without a window; see window-alignment")
         count = rolled.timesteps.shape[1] if rolled.timesteps.ndim > 1 else 0
@@ -34,12 +37,15 @@ def run(subject: Any) -> Measured:
                 f" and latents {tuple(rolled.latents.shape)}"
             )
             continue
-        again = recomputed(subject, module, rolled, kind, noise_level)
+        again = attempts.of(kind, recomputed, subject, module, rolled, kind, noise_level)
+        if again is None:
+            continue
         difference = (again - rolled.log_probs).abs().max().item()
         if not series:
             series = {"rollout log-prob": rolled.log_probs[0].tolist(), "training log-prob": again[0].tolist()}
         if difference > worst or difference != difference:
             worst, where = difference, f" ({kind}, noise level {noise_level})"
+    problems += attempts.problems
     return Measured(f"{worst:.1e} apart{where}", problems, worst, LIMIT, "absolute", 6e-8, series or None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.formulas import log_prob, relative, transition
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.guidance_off import without_guidance
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
@@ -24,15 +24,22 @@ def run(subject: Any) -> Measured:
     """Score given next samples at several steps and noise levels with a known velocity."""
     worst, where, problems = 0.0, "", []
     conventions = set()
+    attempts = Attempts()
     for kind in KINDS:
         for noise_level in (0.7, 1.0):
             settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
             sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
             for step in (0, 1, len(sigmas) - 2):
                 latents, timesteps = _near(subject, settings, kind, sigmas, step)
-                found = subject.log_prob(
-                    KnownVelocity(subject), PROMPTS, settings, step=step, trajectory=(latents, timesteps)
+                found = attempts.of(
+                    kind,
+                    subject.log_prob,
+                    *(KnownVelocity(subject), PROMPTS, settings),
+                    step=step,
+                    trajectory=(latents, timesteps),
                 )
+                if found is None:
+                    break
                 problems += _shapes(found, len(PROMPTS), latents[:, step])
                 mean, scale = transition(
                     kind,
@@ -54,7 +61,7 @@ def run(subject: Any) -> Measured:
         problems.append("the Gaussian's normaliser is in some log-probs and not in others")
     kept = "with" if conventions == {True} else "without"
     line = f"{worst:.1e} from the formulas{where if worst > LIMIT else ''}, {kept} the Gaussian's normaliser"
-    return Measured(line, sorted(set(problems)), worst, LIMIT, "relative", 1e-6)
+    return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, LIMIT, "relative", 1e-6)
 
 
 def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int) -> tuple[Any, Any]:

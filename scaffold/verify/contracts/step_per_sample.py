@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from scaffold.verify.contracts.cfg_formula import RENORMS
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import guidance
@@ -21,23 +22,17 @@ STEP = 1
 
 def run(subject: Any) -> Measured:
     """Score one batch whose windows begin at different steps, then each sample alone; guidance acts on some only."""
-    changes: list[dict[str, Any]] = [{}]
-    sigmas = subject.scheduler(subject.settings()).sigmas
-    try:
-        found = guidance(subject)
-    except NotDrivableError:
-        found = None
-    if found is not None and "interval" in found.names:
-        # Between the noise levels of the first sample and of the last.
-        changes.append(found.settings(interval=(0.0, float(sigmas[STEP + 1] + sigmas[STEP]) / 2)))
     worst, where = 0.0, ""
-    for change in changes:
+    for change in _cases(subject):
         settings = subject.settings(**change)
-        latents, timesteps = subject.trajectory(len(PROMPTS), settings)
-        timesteps = torch.stack([row.roll(-i) for i, row in enumerate(timesteps)])
-        together = _scored(subject, settings, PROMPTS, latents, timesteps)
+        try:
+            together = _scored(subject, settings, PROMPTS, *subject.unlike(len(PROMPTS), settings))
+        except (NotImplementedError, ValueError):
+            if not change:
+                raise
+            continue  # a renorm that it has not; see cfg-formula
         for i, prompt in enumerate(PROMPTS):
-            alone = _scored(subject, settings, [prompt], latents[i : i + 1], timesteps[i : i + 1])
+            alone = _scored(subject, settings, [prompt], *subject.unlike(1, settings, 1 + i))
             for batch, single in zip(together[:2], alone[:2], strict=True):
                 difference = relative(batch[i], single[0])
                 if difference > worst:
@@ -50,6 +45,21 @@ def run(subject: Any) -> Measured:
         "relative",
         1e-7,
     )
+
+
+def _cases(subject: Any) -> list[dict[str, Any]]:
+    """Settings of guidance: the recipe's, an interval that ends between samples, each renorm."""
+    try:
+        found = guidance(subject)
+    except NotDrivableError:
+        return [{}]
+    cases: list[dict[str, Any]] = [{}]
+    if "interval" in found.names:
+        sigmas = subject.scheduler(subject.settings()).sigmas
+        cases.append({"interval": (0.0, float(sigmas[STEP + 1] + sigmas[STEP]) / 2)})
+    if "renorm_type" in found.names:
+        cases += [{"renorm_type": kind} for kind in RENORMS]
+    return [found.settings(**case) for case in cases]
 
 
 def _scored(subject: Any, settings: Any, prompts: Any, latents: Any, timesteps: Any) -> tuple[Any, ...]:

@@ -53,10 +53,10 @@ def html_report(report: VerifyReport) -> str:
 
 
 def _outcome(report: VerifyReport) -> str:
-    """``pass`` only where something passed and nothing failed."""
+    """``pass`` only where something of each level passed and nothing failed."""
     if report.failed:
         return "fail"
-    return "pass" if report.count("pass") else "skip"
+    return "skip" if report.unmeasured or not report.checks else "pass"
 
 
 def _row(check: CheckResult, order: int) -> dict[str, Any]:

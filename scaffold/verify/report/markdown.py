@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from scaffold.verify.report.number import figure, figures
 from scaffold.verify.report.printable import printable, printable_command
-from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, verdict
+from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, skips, verdict
 from scaffold.verify.result import CheckResult, VerifyReport
 
 HEADING = "### Test"
@@ -33,10 +33,11 @@ def markdown_report(report: VerifyReport) -> str:
         checks = [check for check in report.checks if check.level == level]
         if checks:
             parts += ["", f"**{heading}**", "", *_table(checks)]
-    for status, heading in (("fail", "Failed"), ("skip", "Skipped")):
-        found = [check for check in report.checks if check.status == status]
+    failed = [_reason([check], check.reason) for check in report.checks if check.status == "fail"]
+    skipped = [_reason(checks, reason) for reason, checks in skips(report).items()]
+    for heading, found in (("Failed", failed), ("Skipped", skipped)):
         if found:
-            parts += ["", f"**{heading}**", "", *map(_reason, found)]
+            parts += ["", f"**{heading}**", "", *found]
     if report.environment:
         rows = ((prose(name), prose(value)) for name, value in report.environment.items())
         parts += ["", "**Environment**", "", *_rows(("", ""), ("---", "---"), rows)]
@@ -76,12 +77,13 @@ def _rows(titles: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[s
     return [f"| {' | '.join(cells)} |" for cells in (titles, rules, *rows)]
 
 
-def _reason(check: CheckResult) -> str:
-    reason = printable(check.reason) or "no reason was given"
+def _reason(checks: Sequence[CheckResult], reason: str) -> str:
+    reason = printable(reason) or "no reason was given"
     if len(reason) > REASON_CHARACTERS:
         reason = reason[: REASON_CHARACTERS - 1] + "…"
-    known = pitfalls(check)
-    return f"- {code(check.id)}{f' ({known})' if known else ''}: {prose(reason)}"
+    known = pitfalls(checks[0])
+    names = ", ".join(code(check.id) for check in checks)
+    return f"- {names}{f' ({known})' if known else ''}: {prose(reason)}"
 
 
 def _fenced(commands: Iterable[str]) -> list[str]:

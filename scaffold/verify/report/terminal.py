@@ -12,7 +12,7 @@ from rich.text import Text
 
 from scaffold.verify.report.number import figures
 from scaffold.verify.report.printable import printable
-from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls
+from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
@@ -34,21 +34,23 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         return Text(safe, style, overflow="fold")
 
     console.print(text(report.package, "bold").append(f"  run with {LIBRARIES[report.contract]}", "not bold"))
+    skipped = skips(report)
+    together = {check.id for checks in skipped.values() for check in checks if len(checks) > 1}
     for level in LEVELS:
-        checks = [check for check in report.checks if check.level == level]
+        checks = [check for check in report.checks if check.level == level and check.id not in together]
         if checks:
             console.print()
             console.print(_table(level, checks, text))
-    for status, heading in (("fail", "failed"), ("skip", "skipped")):
-        found = [check for check in report.checks if check.status == status]
+    failed = [(check.id, pitfalls(check), check.reason) for check in report.checks if check.status == "fail"]
+    left = [(", ".join(check.id for check in checks), "", reason) for reason, checks in skipped.items()]
+    for status, heading, found in (("fail", "failed", failed), ("skip", "skipped", left)):
         if found:
             console.print()
             console.print(Text(heading, STYLES[status]))
-        for check in found:
-            known = pitfalls(check)
-            name = text(check.id, "bold").append(f" ({known})" if known else "", "not bold")
+        for ids, known, reason in found:
+            name = text(ids, "bold").append(f" ({known})" if known else "", "not bold")
             console.print(Padding(name, (0, 0, 0, 2), expand=False))
-            console.print(Padding(text(check.reason or "no reason was given"), (0, 0, 0, 4), expand=False))
+            console.print(Padding(text(reason or "no reason was given"), (0, 0, 0, 4), expand=False))
     console.print()
     console.print(text(counts(report), "bold"))
     for step in next_steps(report):

@@ -19,10 +19,12 @@ def verdict(report: VerifyReport) -> str:
         return "No contract ran: nothing is verified."
     if failed:
         return f"{failed} of {_contracts(total)} {'fails' if failed == 1 else 'fail'}."
-    if skipped == total:
-        return (
-            f"{'The one contract was' if total == 1 else f'All {total} contracts were'} skipped: nothing is verified."
-        )
+    if report.unmeasured:
+        level = report.unmeasured[0]
+        of = "" if skipped == total else f" of level {level}"
+        count = sum(check.level == level for check in report.checks) if of else total
+        were = f"The one contract{of} was" if count == 1 else f"All {count} contracts{of} were"
+        return f"{were} skipped: nothing{of} is verified."
     if skipped:
         passed = report.count("pass")
         return f"{passed} of {_contracts(total)} {'passes' if passed == 1 else 'pass'}, the rest was skipped."
@@ -46,16 +48,25 @@ def next_steps(report: VerifyReport) -> tuple[str, ...]:
         steps.append(f"repair {first} first, later ones may follow from it; --select {first} runs it alone")
     if skipped:
         steps.append(f"read why {_contracts(len(skipped))} {'was' if len(skipped) == 1 else 'were'} skipped")
-    if failed or len(skipped) == len(report.checks):
+    if failed or report.unmeasured or not report.checks:
         return tuple(steps) or ("give the package's folder, and ids that exist to --select",)
     if not any(check.level == "rollout" for check in report.checks):
-        steps.append("run the real rollout on a CPU with --level rollout (omni-scaffold env rollout builds what it needs)")
+        steps.append("run the real rollout on a CPU with --level rollout (`omni-scaffold env rollout` makes it ready)")
     if report.contract == "kit":
         steps.append("repeat it where the real verl_omni can be imported")
     steps.append(
         "--report FILE.md writes the Test section of the pull request, --report FILE.html the page for reviewers"
     )
     return tuple(steps)
+
+
+def skips(report: VerifyReport) -> dict[str, list[CheckResult]]:
+    """The checks that were skipped, by reason."""
+    found: dict[str, list[CheckResult]] = {}
+    for check in report.checks:
+        if check.status == "skip":
+            found.setdefault(check.reason or "no reason was given", []).append(check)
+    return found
 
 
 def pitfalls(check: CheckResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,15 +11,30 @@ if TYPE_CHECKING:
 
 
 def run(request: VerifyRequest, *, version: str | None = None) -> Outcome:
-    """Run the level; where its environment is not built, every check is skipped with the reason.
+    """Run the level.
 
     Args:
         request: package, checkpoint and selection.
         version: of vllm-omni; by default ``$OMNI_SCAFFOLD_ROLLOUT_VERSION``, else the one the package was made for.
+
+    Raises:
+        ScaffoldError: as for :func:`require`.
     """
     from scaffold.verify.rollout.level import run_level
 
     return run_level(request, version=version)
+
+
+def require(request: VerifyRequest) -> None:
+    """Return at once where the level can run what is selected of it.
+
+    Raises:
+        ScaffoldError: it cannot; the message says what to do.
+    """
+    if not request.select or set(request.select) & set(check_ids()):
+        from scaffold.verify.rollout.level import require as plan
+
+        plan(request, Path())
 
 
 def check_ids() -> list[str]:

@@ -61,13 +61,18 @@ def environment_folder(version: str) -> Path:
     return cache_root() / f"rollout-{version}"
 
 
+def build_command(version: str) -> str:
+    """The command that builds the environment of a version."""
+    return f"omni-scaffold env rollout --vllm-omni {version}"
+
+
 def find_environment(version: str) -> Environment | str:
     """Return the environment of a version, or why there is none to use."""
     folder = environment_folder(version)
     if os.environ.get(OVERRIDE):
         found = Environment(folder, version)
         return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
-    command = f"omni-scaffold env rollout --vllm-omni {version}"
+    command = build_command(version)
     if version not in known_versions():
         return f"no rollout environment is described for vllm-omni {version}; known: {', '.join(known_versions())}"
     if not (folder / MARKER).is_file():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from scaffold.verify.result import CheckResult, Level
 from scaffold.verify.rollout.check import Check, Measurement
@@ -38,8 +38,3 @@ def judge_all(checks: Sequence[Check], measured: Mapping[str, Measurement], miss
     return [
         judge(check, measured.get(check.id) or Measurement(check.id, None, missing, skipped=True)) for check in checks
     ]
-
-
-def skipped(checks: Iterable[Check], reason: str) -> list[CheckResult]:
-    """Return every check as skipped for one reason."""
-    return judge_all(list(checks), {}, reason)

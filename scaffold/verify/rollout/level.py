@@ -20,7 +20,7 @@ from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Check, Measurement
 from scaffold.verify.rollout.environment import Environment, find_environment
 from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
-from scaffold.verify.rollout.judge import judge, judge_all, skipped
+from scaffold.verify.rollout.judge import judge, judge_all
 from scaffold.verify.rollout.process import Ending, run_process
 from scaffold.verify.rollout.scenario import all_checks, scenarios
 from scaffold.verify.rollout.task import Task
@@ -74,25 +74,38 @@ class Outcome:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
-    """Run the level.
+def require(request: VerifyRequest, scratch: Path, *, version: str | None = None) -> Plan:
+    """Say how the level will run; asked for by name it is never left out in silence.
 
     Args:
         request: package, checkpoint and selection.
+        scratch: a folder for what the run writes.
         version: of vllm-omni; by default ``$OMNI_SCAFFOLD_ROLLOUT_VERSION``, else the one the package was made for.
+
+    Raises:
+        ScaffoldError: its environment or something it takes is missing.
+    """
+    package = open_package(request.package)
+    found = find_environment(version or os.environ.get(VERSION) or package_version(package))
+    if isinstance(found, str):
+        raise ScaffoldError(f"level rollout cannot run: {found}")
+    try:
+        return make_plan(package, found, request.checkpoint, scratch)
+    except NotEstablishedError as reason:
+        raise ScaffoldError(f"level rollout cannot run: {reason}") from None
+
+
+def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
+    """Run the level.
+
+    Args, raises:
+        As for :func:`require`.
     """
     wanted = [check for check in level_checks() if not request.select or check.id in request.select]
     if not wanted:
         return Outcome([])
-    package = open_package(request.package)
-    found = find_environment(version or os.environ.get(VERSION) or package_version(package))
-    if isinstance(found, str):
-        return Outcome(skipped(wanted, found))
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-") as scratch:
-        try:
-            plan = make_plan(package, found, request.checkpoint, Path(scratch))
-        except NotEstablishedError as reason:
-            return Outcome(skipped(wanted, str(reason)))
+        plan = require(request, Path(scratch), version=version)
         results: list[CheckResult] = []
         versions: dict[str, str] = {}
         for dtype in DTYPES:

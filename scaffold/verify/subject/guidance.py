@@ -80,7 +80,7 @@ def step(subject: Any, settings: Any, index: int = 1) -> tuple[TwoBranches, Any,
         The module, latents, timesteps, and what the adapter returned.
     """
     probe = TwoBranches(subject, None)
-    trajectory = subject.trajectory(len(PROMPTS), settings)
+    trajectory = subject.unlike(len(PROMPTS), settings, levels=False)
     inputs, negative = subject.inputs(probe, settings=settings, step=index, trajectory=trajectory)
     module = TwoBranches(subject, negative)
     recorded = {"all_latents": trajectory[0], "all_timesteps": trajectory[1]}

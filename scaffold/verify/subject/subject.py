@@ -21,6 +21,8 @@ from scaffold.verify.subject.tiny_config import MAX_PARAMETERS, parameter_count,
 STEPS = 6
 # Ragged on purpose: the longest first, last and in the middle find different mistakes.
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
+# Of the latents of ``unlike`` samples.
+SCALES = (1.0, 20.0, 0.05)
 
 
 class Subject:
@@ -247,6 +249,19 @@ class Subject:
         """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""
         timesteps = self.scheduler(settings).timesteps.clone()
         return self.latents(batch, len(timesteps) + 1, seed), timesteps.repeat(batch, 1)
+
+    def unlike(self, batch: int, settings: Settings, seed: int = 1, *, levels: bool = True) -> tuple[Tensor, Tensor]:
+        """A trajectory as ``trajectory`` gives it, of samples that have little in common.
+
+        A statistic over the batch would go unseen where all samples are alike, or too small to set it off: latents of
+        one are large, of another small, and with ``levels`` each stands at a noise level of its own.
+        """
+        latents, timesteps = self.trajectory(batch, settings, seed)
+        numbers = [(seed - 1 + i) % len(SCALES) for i in range(batch)]
+        scales = torch.tensor([SCALES[number] for number in numbers])
+        if levels:
+            timesteps = torch.stack([row.roll(-i) for row, i in zip(timesteps, numbers, strict=True)])
+        return latents * scales.view(-1, *[1] * (latents.ndim - 1)), timesteps
 
     def passed_on(self) -> dict[str, Any]:
         """``extra_args`` as upstream sees them of a request that gives none.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from known_bugs.bug import COMMON, ROLLOUT, TRAINING, Bug
 
+BEFORE_RENORM = '    renorm, minimum = guidance["cfg_renorm_type"], guidance["cfg_renorm_min"]\n'
+
 BUGS = (
     Bug(
         6,
@@ -83,6 +85,7 @@ BUGS = (
         "first sample decides about guidance",
         ((TRAINING, "torch.where(active.view(-1, 1, 1), guided", "torch.where(active[0], guided"),),
         ("step-per-sample",),
+        ("padding-invariance",),
     ),
     Bug(
         None,
@@ -94,7 +97,52 @@ BUGS = (
                 "            timestep=timesteps[:1, step].expand(len(timesteps)),\n            prev_sample",
             ),
         ),
-        ("step-per-sample",),
+        ("step-per-sample", "batch-equals-singles"),
+        ("padding-invariance",),
+    ),
+    Bug(
+        None,
+        "values above a threshold scaled by the largest of the batch",
+        (
+            (
+                TRAINING,
+                BEFORE_RENORM,
+                BEFORE_RENORM + "    guided = guided / (guided.abs().amax() / 3.0).clamp(min=1.0)\n",
+            ),
+        ),
+        ("cfg-formula", "batch-equals-singles", "step-per-sample"),
+        ("padding-invariance", "cfg-settings"),
+    ),
+    Bug(
+        None,
+        "one renorm follows the batch",
+        (
+            (
+                TRAINING,
+                '    if renorm == "channel":\n',
+                '    if renorm == "channel":\n        guided = guided * (1 + 1e-3 * guided.mean(dim=(0, 1)))\n',
+            ),
+        ),
+        ("cfg-formula", "step-per-sample"),
+    ),
+    Bug(
+        None,
+        "samples of a batch stretched to the largest",
+        ((TRAINING, BEFORE_RENORM, BEFORE_RENORM + "    guided = guided * guided.std(dim=0).clamp(max=1.0)\n"),),
+        ("cfg-formula", "batch-equals-singles", "step-per-sample"),
+        ("padding-invariance", "cfg-settings"),
+    ),
+    Bug(
+        None,
+        "model told the first sample's noise level for all",
+        (
+            (
+                TRAINING,
+                "timestep_features(timesteps[:, step])",
+                "timestep_features(timesteps[:1, step].expand(len(timesteps)))",
+            ),
+        ),
+        ("batch-equals-singles", "padding-invariance"),
     ),
     Bug(
         None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from known_bugs.bug import BEFORE_OUTPUT, MODEL, OTHERS, ROLLOUT, TRAINING, Bug
 
+RUN_THE_LAYER = '"""Run the layer; arguments and result as in :class:`BagelAttention`."""\n'
+
 BUGS = (
     Bug(
         1,
@@ -141,7 +143,24 @@ BUGS = (
                 "        latents = latents + self.layers[0].mlp.up_proj.weight.sum()\n" + BEFORE_OUTPUT,
             ),
         ),
-        ("fsdp2-gloo",),
+        ("fsdp2-gloo", "fsdp2-bf16", "fsdp1-bf16"),
+    ),
+    Bug(
+        13,
+        "rotary tables where mixed precision rounds them",
+        (
+            (
+                MODEL,
+                "self._checkpointed_call(layer, context, latents, layout)",
+                "self._checkpointed_call(layer, context, latents, layout, layout.rotary)",
+            ),
+            (
+                MODEL,
+                f"layout: Layout) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}",
+                f"layout: Layout, given) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}{8 * ' '}layout.rotary = given\n",
+            ),
+        ),
+        ("fsdp2-bf16",),
     ),
     Bug(
         None,

@@ -53,6 +53,20 @@ BUGS = (
         ("window-alignment", "rollout-log-probs"),
     ),
     Bug(
+        7,
+        "noise level of the first request for all",
+        (
+            (
+                ROLLOUT,
+                '        noise_level = float(extra_args.get("noise_level", 0.0))\n',
+                "        self._first = getattr(self, '_first', float(extra_args.get('noise_level', 0.0)))\n"
+                "        noise_level = self._first\n",
+            ),
+        ),
+        ("requests-apart",),
+        ("rollout-log-probs",),
+    ),
+    Bug(
         15,
         "window drawn for each request",
         ((COMMON, "random.Random(int(training_step)).random()", "random.random()"),),

@@ -1,0 +1,50 @@
+"""A request leaves nothing behind for the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scaffold.verify.contracts.rollout_log_probs import LIMIT, recomputed
+from scaffold.verify.formulas import difference
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import KnownVelocity
+
+ID = "requests-apart"
+TITLE = "a request is sampled and recorded as it asks, whatever the requests before it asked for"
+PITFALLS = (7,)
+BEFORE: dict[str, dict[str, Any]] = {
+    "another noise level": {"noise_level": 0.3},
+    "another SDE type": {"sde_type": "cps"},
+    "more steps and a window": {"steps": 9, "sde_window_size": 2, "sde_window_range": [3, 5]},
+    "no log-probs": {"logprobs": False},
+}
+
+
+def run(subject: Any) -> Measured:
+    """Send one request to a pipeline that has served others; it must be what a fresh one makes of it."""
+    module = KnownVelocity(subject)
+    alone = RolloutDriver(subject).roll_out()
+    worst, tried = 0.0, []
+    problems: list[str] = []
+    for name, asked in BEFORE.items():
+        driver = RolloutDriver(subject)
+        try:
+            driver.roll_out(**asked)
+        except (NotImplementedError, ValueError):
+            continue  # refused, so nothing of it can be left
+        tried.append(name)
+        after = driver.roll_out()
+        shapes = [[getattr(getattr(one, part), "shape", None) for part in TRAJECTORY] for one in (alone, after)]
+        if shapes[0] != shapes[1] or alone.extra_args != after.extra_args:
+            problems.append(f"a request after one with {name} is recorded or asks upstream for something else")
+        elif after.timesteps is not None and not torch.equal(after.timesteps, alone.timesteps):
+            problems.append(f"a request after one with {name} has other timesteps")
+        elif after.log_probs is not None:
+            found = difference(recomputed(subject, module, after, "sde"), after.log_probs)
+            if found > worst:
+                worst = found
+                problems += [f"log-probs after a request with {name} are {found:.1e} off"] if found > LIMIT else []
+    return Measured(f"requests after {', '.join(tried)}: {worst:.1e} off", problems, worst, LIMIT, "absolute", 6e-8)
