@@ -1,4 +1,4 @@
-"""The rendered smoke script, run with a trainer that prints what the test says: it fails where learning would not be."""
+"""The rendered smoke script with a trainer that prints what the test says: it fails where nothing was learned."""
 
 from __future__ import annotations
 

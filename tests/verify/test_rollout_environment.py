@@ -6,14 +6,16 @@ import importlib.metadata
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.verify.rollout import environment as room
 from scaffold.verify.rollout import pins as pins_room
-from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, main
+from scaffold.verify.rollout.environment import Environment, build_environment, find_environment
 from scaffold.verify.rollout.pins import known_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import GROUP, install_plugin
 
@@ -162,19 +164,23 @@ def test_failed_step_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
-    [(["9.9.9"], "no rollout environment is described for vllm-omni 9.9.9"), ([VERSION], room.OVERRIDE)],
+    ("version", "told"),
+    [("9.9.9", "no rollout environment is described for vllm-omni 9.9.9"), (VERSION, room.OVERRIDE)],
 )
 def test_command_errors_are_one_line(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    version: str, told: str, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if told == room.OVERRIDE:
         monkeypatch.setenv(room.OVERRIDE, "elsewhere")
-    assert main(arguments) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ")
-    assert told in err
-    assert err.count("\n") == 1
+    assert told in scaffold_cli("env", "rollout", "--vllm-omni", version).refusal()
+
+
+def test_command_says_where_the_environment_is_and_how_large(scaffold_cli: Callable[..., Any], cache: Path) -> None:
+    build_environment(VERSION, run=Pip())
+    said = scaffold_cli("env", "train", "--vllm-omni", VERSION).success()
+    assert str(cache / f"rollout-{VERSION}") in said
+    assert "GB" in said
+    assert "next: omni-scaffold verify PACKAGE --level train" in said
 
 
 def test_override_names_an_environment_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,6 @@ def verify(
     if found.failed:
         raise typer.Exit(1)
     if found.unmeasured or not found.checks:
-        from scaffold.errors import ScaffoldError
         from scaffold.verify.report.verdict import verdict
 
         raise ScaffoldError(verdict(found).rstrip("."), hint="the report says why")

@@ -157,7 +157,8 @@ BUGS = (
             (
                 MODEL,
                 f"layout: Layout) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}",
-                f"layout: Layout, given) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}{8 * ' '}layout.rotary = given\n",
+                "layout: Layout, given) -> tuple[Tensor, Tensor]:\n"
+                f"        {RUN_THE_LAYER}{8 * ' '}layout.rotary = given\n",
             ),
         ),
         ("fsdp2-bf16",),
