@@ -15,7 +15,7 @@ import pytest
 from scaffold.errors import ScaffoldError
 from scaffold.verify.rollout import environment as room
 from scaffold.verify.rollout import pins as pins_room
-from scaffold.verify.rollout.environment import Environment, build_environment, find_environment
+from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, in_use
 from scaffold.verify.rollout.pins import known_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import GROUP, install_plugin
 
@@ -152,8 +152,19 @@ def test_two_builds_at_a_time_are_refused(cache: Path) -> None:
     cache.mkdir()
     with (cache / f"rollout-{VERSION}.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ScaffoldError, match="being built by another process"):
+        with pytest.raises(ScaffoldError, match="used or built by another process"):
             build_environment(VERSION, run=Pip())
+
+
+def test_environment_in_use_is_not_built_anew() -> None:
+    built = build_environment(VERSION, run=Pip())
+    with in_use(built), in_use(built):
+        assert build_environment(VERSION, run=Pip()) == built
+        with pytest.raises(ScaffoldError, match="used or built by another process"):
+            build_environment(VERSION, run=Pip(), force=True)
+    pip = Pip()
+    build_environment(VERSION, run=pip, force=True)
+    assert pip.commands
 
 
 def test_failed_step_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,15 +174,33 @@ def _run(command: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _building(folder: Path) -> Iterator[None]:
-    """Only one process builds a folder at a time; a second one is told so."""
+def in_use(environment: Environment) -> Iterator[None]:
+    """Inside of the block nobody builds the environment anew, which would take its libraries away.
+
+    Raises:
+        ScaffoldError: it is being built.
+    """
+    if os.environ.get(OVERRIDE):
+        yield
+        return
+    with _locked(environment.folder, alone=False):
+        yield
+
+
+def _building(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Only one process builds a folder at a time, and none while it is used; another is told so."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return _locked(folder, alone=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, alone: bool) -> Iterator[None]:
     import fcntl
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.with_name(folder.name + ".lock")
-    with lock.open("w") as file:
+    with folder.with_name(folder.name + ".lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError:
-            raise ScaffoldError(f"{folder} is being built by another process", hint="wait for it") from None
+            doing = "used or built" if alone else "being built"
+            raise ScaffoldError(f"{folder} is {doing} by another process", hint="wait for it") from None
         yield

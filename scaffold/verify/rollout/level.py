@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Check, Measurement
-from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.rollout.environment import Environment, find_environment, in_use
 from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
 from scaffold.verify.rollout.judge import judge, judge_all
 from scaffold.verify.rollout.process import Ending, run_process
@@ -104,8 +105,10 @@ def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
     wanted = [check for check in level_checks() if not request.select or check.id in request.select]
     if not wanted:
         return Outcome([])
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-") as scratch:
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-"))
         plan = require(request, Path(scratch), version=version)
+        stack.enter_context(in_use(plan.environment))
         results: list[CheckResult] = []
         versions: dict[str, str] = {}
         for dtype in DTYPES:

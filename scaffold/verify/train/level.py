@@ -17,7 +17,7 @@ from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Measurement, NotApplicable
-from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.rollout.environment import Environment, find_environment, in_use
 from scaffold.verify.rollout.facts import model_name
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
@@ -160,7 +160,8 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
         laid = [found for found in (beside, own) if found]
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, model_name(own))
-        yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
+        with in_use(environment):
+            yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
     finally:
         if not keep:
             shutil.rmtree(scratch, ignore_errors=True)
