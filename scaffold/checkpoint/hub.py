@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.checkpoint.configs import MAX_CONFIG_BYTES, collect
-from scaffold.checkpoint.folder import open_regular, read_up_to
+from scaffold.checkpoint.folder import open_regular
 from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
 from scaffold.checkpoint.layout import WEIGHTS, assemble, check_inside, no_weights, placed, weight_names
@@ -27,6 +27,7 @@ from scaffold.checkpoint.local import Progress, read_file, read_local
 from scaffold.checkpoint.quoting import quoted
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_up_to
 
 # Enough for the header of most files, so that one request does.
 _FIRST_BYTES = 1 << 17

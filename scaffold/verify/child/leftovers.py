@@ -8,6 +8,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from scaffold.reading import read_bytes
+
 # Inherited by everything that a run starts; its value is the run's own.
 MARK = "OMNI_SCAFFOLD_RUN"
 PASSES = 20
@@ -33,7 +35,7 @@ def _carrying(entry: bytes) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         # The memory of a process that has ended and waits to be reaped is gone, so it is not found again.
         with suppress(OSError):
-            if entry in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+            if entry in read_bytes(folder / "environ").split(b"\0") and int(folder.name) != os.getpid():
                 pids.append(int(folder.name))
     return pids
 

@@ -6,14 +6,15 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
@@ -58,7 +59,7 @@ def environment_folder(version: str) -> Path:
     """
     override = os.environ.get(OVERRIDE)
     if override:
-        return Path(override.replace("{version}", version)).expanduser()
+        return Path(override.replace("{version}", version)).expanduser().absolute()
     return cache_root() / f"rollout-{version}"
 
 
@@ -144,7 +145,7 @@ def _expected(pins: Pins) -> dict[str, str]:
 
 def _marker(folder: Path) -> object:
     try:
-        return json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        return json.loads(read_text(folder / MARKER))
     except (OSError, ValueError):
         return None
 
@@ -154,7 +155,7 @@ def _python(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = child_process.run_text(command, seconds=None)
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines
