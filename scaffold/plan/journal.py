@@ -17,6 +17,8 @@ from scaffold.reading import read_bytes
 
 MARK = "omni-scaffold"
 
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
 State = Literal["staging", "replacing", "done"]
 
 
@@ -88,8 +90,7 @@ class JournalFile:
         if not self.path.parent.is_dir():
             self.path.parent.mkdir(mode=0o700, parents=True)
         with self._place() as place:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._temporary, flags, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
+            with os.fdopen(os.open(self._temporary, _WRITE, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -8,21 +8,19 @@ import sys
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
 
+# What pip prints under -vv for each page of an index that it did not get.
+_MISSED = re.compile(r"Could not fetch URL \S+: (?:(\d{3}) (?:Client|Server) Error)?")
 _OFFLINE = (
-    "NewConnectionError",
-    "NameResolutionError",
-    "Temporary failure in name resolution",
-    "Connection refused",
     "connection broken by",
-    "Could not fetch URL",
-    "Network is unreachable",
+    "Max retries exceeded",
+    "ConnectionError",
+    "name resolution",
     "timed out",
-    "ProxyError",
     "SSLError",
 )
 _KNOWN = re.compile(r"from versions: ([^)]*)\)")
 _NO_PIP = "No module named pip"
-_QUIET = ["--disable-pip-version-check", "--no-input", "--no-color", "--ignore-requires-python"]
+_OPTIONS = ["-vv", "--disable-pip-version-check", "--no-input", "--no-color", "--ignore-requires-python"]
 
 
 def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> str:
@@ -41,7 +39,7 @@ def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> st
     on_path = child_process.program("pip")
     for command in ([sys.executable, "-m", "pip"], *([[on_path]] if on_path else [])):
         try:
-            done = child_process.run_text([*command, *arguments, *_QUIET], seconds=seconds)
+            done = child_process.run_text([*command, *arguments, *_OPTIONS], seconds=seconds)
         except child_process.TookTooLong:
             raise ScaffoldError(f"fetching {what} took longer than {seconds:.0f} seconds", hint=hint) from None
         except OSError:
@@ -57,8 +55,8 @@ def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> st
 def failure(what: str, output: str, hint: str) -> ScaffoldError:
     """Return the error that says why pip failed, from what it printed.
 
-    That the index lacks a version is said only where pip lists others: for an index that is down or refuses, it
-    prints the same as for a name that nobody has taken.
+    That the index lacks something is said only where it answered so: pip itself ends in the same words where an index
+    is down, refuses, or has never heard of the name.
     """
     if _NO_PIP in output:
         return ScaffoldError(f"cannot fetch {what}: this Python has no pip", hint=hint)
@@ -68,13 +66,20 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
     if known:
         near = ", ".join(nearest_versions(what.rpartition(" ")[2], known))
         return ScaffoldError(f"the package index has no {what}", hint=f"nearest are {near}")
-    if any(sign in output for sign in _OFFLINE):
-        return ScaffoldError(f"cannot fetch {what}: the package index cannot be reached", hint=hint)
+    answers = _MISSED.findall(output)
+    refused = [code for code in answers if code not in ("", "404")]
+    if "" in answers or (not answers and any(sign in output for sign in _OFFLINE)):
+        return ScaffoldError(f"cannot fetch {what}: the package index is down or cannot be reached", hint=hint)
+    if refused:
+        told = f"the package index answers with error {refused[0]}"
+        return ScaffoldError(f"cannot fetch {what}: {told}", hint=f"see `pip config list`, or {hint}")
     if listed or "No matching distribution" in output:
-        told = "pip found no release of it at all; its index lacks the project, refuses or is down"
-        return ScaffoldError(f"cannot fetch {what}: {told}", hint=f"see `pip config list`; {hint}")
-    last = [line.strip() for line in output.splitlines() if line.strip()]
-    return ScaffoldError(f"cannot fetch {what}: {last[-1] if last else 'pip failed'}", hint=hint)
+        return ScaffoldError(
+            f"the package index has no {what}", hint=f"nor any other release, see `pip config list`; {hint}"
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("ERROR")] or lines
+    return ScaffoldError(f"cannot fetch {what}: {told[-1] if told else 'pip failed'}", hint=hint)
 
 
 def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:
