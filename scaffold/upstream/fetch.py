@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
+import secrets
 import shutil
 import tempfile
 import zipfile
@@ -85,7 +85,7 @@ def _problem(wheel: Path) -> str | None:
         stored = _stored_digest(wheel)
         if stored is not None:
             return None if digest == stored else "is damaged (its SHA-256 is not the one it was fetched with)"
-        with open_regular(wheel) as (stream, _), zipfile.ZipFile(stream) as archive:  # type: ignore[arg-type]
+        with open_regular(wheel) as (stream, _), zipfile.ZipFile(stream) as archive:
             broken = archive.testzip()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
         return f"is no readable wheel ({getattr(error, 'strerror', None) or error})"
@@ -114,13 +114,14 @@ def _digest_file(wheel: Path) -> Path:
 def _stored_digest(wheel: Path) -> str | None:
     try:
         words = read_text(_digest_file(wheel), limit=1000, errors="replace").split()
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return None
     return words[0] if words else ""
 
 
 def _store_digest(wheel: Path, digest: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".digest-", dir=wheel.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    # Whoever may read the wheel may read this: the user's umask decides.
+    temporary = wheel.with_name(f".digest-{secrets.token_hex(8)}")
+    with temporary.open("x", encoding="utf-8") as file:
         file.write(f"{digest}  {wheel.name}\n")
-    Path(name).replace(_digest_file(wheel))
+    temporary.replace(_digest_file(wheel))

@@ -78,8 +78,8 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
             f"the package index has no {what}", hint=f"nor any other release, see `pip config list`; {hint}"
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("ERROR")] or lines
-    return ScaffoldError(f"cannot fetch {what}: {told[-1] if told else 'pip failed'}", hint=hint)
+    errors = [line for line in lines if line.startswith("ERROR")] or lines
+    return ScaffoldError(f"cannot fetch {what}: {errors[-1] if errors else 'pip failed'}", hint=hint)
 
 
 def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:

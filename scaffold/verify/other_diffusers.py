@@ -38,7 +38,7 @@ def other_diffusers(version: str) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".unzip-", dir=folder.parent))
         try:
-            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:  # type: ignore[arg-type]
+            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
                 archive.extractall(staging)
             # Another process may have been faster; both folders are the same.
             staging.replace(folder)

@@ -143,10 +143,10 @@ def test_a_wheel_put_there_by_hand_is_read_through(cached: Path, damage: str) ->
 def test_a_cache_that_may_not_be_written_serves_what_it_has(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(cached)
 
-    def refuse(**_: object) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("scaffold.upstream.fetch.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("scaffold.upstream.fetch._store_digest", refuse)
     assert fetch_wheel("vllm-omni", "0.98.0") == cached
 
 
