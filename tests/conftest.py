@@ -6,9 +6,11 @@ import contextlib
 import importlib.util
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec
 from scaffold.verify.rollout.forking import Servers, forking
 
+# Journals of trees without git.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="omni-scaffold-tests-")
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -40,6 +44,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_sessionfinish() -> None:
     """End the processes that have imported it."""
     ENGINES.end()
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from scaffold.check.fingerprint import fingerprints
 from scaffold.check.report import CheckReport
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_bytes
 
 SCHEMA = 1
 
@@ -32,7 +33,7 @@ class Baseline(NamedTuple):
             ScaffoldError: there is none, or it is something else.
         """
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_bytes(path))
         except OSError as error:
             hint = "make one with --write-baseline"
             raise ScaffoldError(f"{path}: {error.strerror or error}", hint=hint) from error

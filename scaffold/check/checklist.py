@@ -6,6 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from scaffold.reading import read_text
+
 
 class Entry(NamedTuple):
     """An item of the checklist, or a pitfall.
@@ -30,7 +32,7 @@ def entries() -> tuple[Entry, ...]:
     """Return all items, then all pitfalls."""
     import tomli
 
-    data = tomli.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    data = tomli.loads(read_text(Path(__file__).with_suffix(".toml")))
     items = [Entry(item["id"], item["part"], item["text"], True, item.get("verify")) for item in data["item"]]
     pitfalls = [
         Entry(f"pitfall {item['number']}", "", item["text"], item["text_tells"], item.get("verify"))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from scaffold.check.finding import Finding, Span
+from scaffold.reading import read_text
 
 OPEN, CLOSE = "«", "»"
 Change = str | None | Sequence[tuple[str, str]]
@@ -105,7 +106,7 @@ def _unmarked(text: str) -> tuple[str, list[Span]]:
 @lru_cache(maxsize=8)
 def base_tree(name: str) -> Mapping[str, str]:
     """Return the files of a base: path -> text."""
-    text = (Path(__file__).parent / "bases" / f"{name}.txt").read_text(encoding="utf-8")
+    text = read_text(Path(__file__).parent / "bases" / f"{name}.txt")
     files: dict[str, str] = {}
     for part in text.split("\n==> ")[1:] if not text.startswith("==> ") else ("\n" + text).split("\n==> ")[1:]:
         path, _, body = part.partition(" <==\n")

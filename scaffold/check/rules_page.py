@@ -10,6 +10,7 @@ from scaffold.check.catalogue import all_rules
 from scaffold.check.checklist import Entry, entries
 from scaffold.check.example import Example, base_tree, check_files
 from scaffold.check.rule import Rule
+from scaffold.reading import read_text
 
 WILD = Path(__file__).resolve().parents[2] / "docs" / "found_in_the_wild.toml"
 _FIXES = {"safe": "safe (`--fix`)", "unsafe": "unsafe (`--unsafe-fixes`)"}
@@ -121,7 +122,7 @@ def _example(example: Example, rule: Rule) -> Iterator[str]:
 def _wild() -> Iterator[str]:
     import tomli
 
-    data = tomli.loads(WILD.read_text(encoding="utf-8"))
+    data = tomli.loads(read_text(WILD))
     yield "## Found in the wild"
     yield ""
     yield from data["introduction"].strip().splitlines()

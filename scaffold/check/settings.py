@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_bytes
 
 TABLE = "omni-scaffold"
 KEYS = ("select", "ignore", "per-file-ignores", "baseline")
@@ -58,7 +59,7 @@ def find_settings(path: Path) -> Settings:
     for folder in (resolved, *resolved.parents):
         file = folder / "pyproject.toml"
         try:
-            text = file.read_bytes() if file.is_file() else b""
+            text = read_bytes(file) if file.is_file() else b""
         except OSError as error:
             raise ScaffoldError(f"{file}: {error.strerror or error}") from error
         if TABLE.encode() not in text:

@@ -12,8 +12,7 @@ from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
 from scaffold.check.model.tree import ChangedTree, DiskTree, Tree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
-
-MOST_READ = 20_000_000
+from scaffold.reading import read_bytes
 
 
 @dataclass
@@ -123,13 +122,19 @@ def _alone(path: Path, resolved: Path, changed: Mapping[Path, bytes]) -> tuple[P
 def _looks_like_integration(folder: Path) -> bool:
     try:
         for file in sorted(folder.glob("*.py")):
-            if file.is_file() and file.stat().st_size <= MOST_READ:
-                data = file.read_bytes()
-                if any(mark in data for mark in CONTRACT_BASES):
-                    return True
+            if file.is_file() and _mentions_contract(file):
+                return True
     except OSError:
         return False
     return False
+
+
+def _mentions_contract(file: Path) -> bool:
+    try:
+        data = read_bytes(file)
+    except OSError:
+        return False  # one that cannot be read is said later, if the others are an integration
+    return any(mark in data for mark in CONTRACT_BASES)
 
 
 def _no_integration(path: Path) -> ScaffoldError:

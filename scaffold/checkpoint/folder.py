@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaffold import reading
 from scaffold.checkpoint.layout import check_inside
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
@@ -92,7 +93,7 @@ class Folder:
             ScaffoldError: it is larger than ``limit`` bytes, lies outside the folder, or cannot be read.
         """
         with open_regular(self.resolve(name), self.label(name)) as (stream, size):
-            raw = read_up_to(stream, limit + 1) if size <= limit else b""
+            raw = reading.read_up_to(stream, limit + 1) if size <= limit else b""
         if size > limit or len(raw) > limit:
             raise ScaffoldError(f"{self.label(name)} is larger than {limit} bytes")
         return raw
@@ -105,24 +106,10 @@ def open_regular(path: Path, label: str) -> Iterator[tuple[RawIOBase, int]]:
     Raises:
         ScaffoldError: it cannot be opened or read, or is no regular file.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
-        with os.fdopen(os.open(path, flags), "rb", buffering=0) as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ScaffoldError(f"{label} is no regular file")
-            yield stream, status.st_size
+        with reading.open_regular(path) as found:
+            yield found
+    except reading.RefusedFileError as error:
+        raise ScaffoldError(f"{label} {error.strerror}") from None
     except OSError as error:
         raise ScaffoldError(f"cannot read {label}: {error.strerror or error}") from None
-
-
-def read_up_to(stream: RawIOBase, count: int) -> bytes:
-    """Read ``count`` bytes, fewer only where the file ends."""
-    parts = []
-    while count > 0:
-        part = stream.read(count)
-        if not part:
-            break
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.checkpoint.configs import MAX_CONFIG_BYTES, collect
-from scaffold.checkpoint.folder import open_regular, read_up_to
+from scaffold.checkpoint.folder import open_regular
 from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
 from scaffold.checkpoint.layout import WEIGHTS, assemble, check_inside, no_weights, placed, weight_names
@@ -27,6 +27,7 @@ from scaffold.checkpoint.local import Progress, read_file, read_local
 from scaffold.checkpoint.quoting import quoted
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_up_to
 
 # Enough for the header of most files, so that one request does.
 _FIRST_BYTES = 1 << 17
@@ -204,7 +205,8 @@ def _explained(repository: str, revision: str | None, file: str | None = None) -
     except errors.RevisionNotFoundError:
         raise ScaffoldError(f"{repository} has no revision {quoted(revision)} on the Hub") from None
     except errors.LocalEntryNotFoundError:
-        raise ScaffoldError(f"cannot fetch {file} of {repository}: no connection to the Hub") from None
+        what = f"{file} of {repository} is not in the Hub's cache, and the Hub is not asked or cannot be reached"
+        raise ScaffoldError(what, hint="check the connection, HF_ENDPOINT and HF_HUB_OFFLINE") from None
     except errors.HfHubHTTPError as error:
         raise _refused(getattr(error.response, "status_code", 0), repository, file) from None
     except errors.HFValidationError:
@@ -213,7 +215,8 @@ def _explained(repository: str, revision: str | None, file: str | None = None) -
         reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         what = f"{file} of {repository}" if file else repository
         hint = "check the connection and HF_ENDPOINT"
-        raise ScaffoldError(f"cannot read {what} from the Hub: {reason}", hint=hint) from None
+        here = "" if file else f"no such folder here: {repository}; "
+        raise ScaffoldError(f"{here}cannot read {what} from the Hub: {reason}", hint=hint) from None
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
@@ -248,7 +251,7 @@ def _refused(status: int, repository: str, file: str | None) -> ScaffoldError:
 def _cached_snapshot(repository: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
-    with _explained(repository, revision, "a snapshot"), _quiet():
+    with _explained(repository, revision, "no such folder here, and a snapshot"), _quiet():
         return Path(snapshot_download(repository, revision=revision, local_files_only=True))
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaffold.checkpoint.configs import read_configs
-from scaffold.checkpoint.folder import Folder, open_regular, read_up_to
+from scaffold.checkpoint.folder import Folder, open_regular
 from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
 from scaffold.checkpoint.layout import PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_up_to
 
 Progress = Callable[[int, int], None]
 

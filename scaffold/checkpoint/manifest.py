@@ -9,6 +9,7 @@ from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, Tenso
 from scaffold.checkpoint.json_bounds import parse_table
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_bytes
 
 MAX_MANIFEST_BYTES = 32_000_000
 
@@ -24,12 +25,9 @@ def read_manifest(path: str | Path) -> CheckpointHeaders:
     """
     path = Path(path)
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_MANIFEST_BYTES + 1)
+        raw = read_bytes(path, MAX_MANIFEST_BYTES)
     except OSError as error:
         raise ScaffoldError(f"cannot read the manifest {path}: {error.strerror}") from None
-    if len(raw) > MAX_MANIFEST_BYTES:
-        raise ScaffoldError(f"the manifest {path} is larger than {MAX_MANIFEST_BYTES} bytes")
     model, _, weights = path.stem.rpartition(".")
     file = f"{weights}.safetensors"
     entries = []

@@ -9,12 +9,16 @@ from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
 
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?", re.ASCII)
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@[\w./-]+)?", re.ASCII)
+_LONGEST = 96
+# What the Hub takes for no id, and what can only be a file that is not there.
+_NO_ID = re.compile(r"--|\.\.|[.-](/|$)|\.(git|ipynb|safetensors|json|bin|pt|pth|ckpt|gguf)$")
 
 
 def is_repository(text: str) -> bool:
-    """Tell whether a text has the form ``owner/name`` or ``owner/name@revision``."""
-    return _REPOSITORY.fullmatch(text) is not None
+    """Tell whether a text has the form ``owner/name`` or ``owner/name@revision`` of an id on the Hub."""
+    found = _REPOSITORY.fullmatch(text)
+    return found is not None and len(found[1]) <= _LONGEST and _NO_ID.search(found[1]) is None
 
 
 def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -> CheckpointHeaders:
@@ -46,5 +50,6 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
 
         return read_hub(location, progress)
     if not exists:
-        raise ScaffoldError(f"there is no checkpoint at {path}", hint="give a path, or a Hub repository as owner/name")
+        hint = "give a path that is there, or a Hub repository as owner/name"
+        raise ScaffoldError(f"no such folder here: {text}", hint=hint)
     return read_local(path, progress)

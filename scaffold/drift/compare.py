@@ -45,7 +45,7 @@ def compare(request: DriftRequest) -> Drift:
     from scaffold.upstream import locate
 
     if request.package is not None:
-        recover_around(request.package)
+        recover_around(request.package, dry=True)
     package = ScaffoldedPackage.open(request.package) if request.package is not None else None
     old_source, new_source = locate(_older(request, package)), locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):

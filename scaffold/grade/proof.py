@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from scaffold.reading import read_text
 from scaffold.resources import presets_root
 
 if TYPE_CHECKING:
@@ -35,5 +36,5 @@ def proofs() -> dict[str, dict[str, str]]:
     """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
     import tomli
 
-    data = tomli.loads((presets_root() / "proofs" / "ported.toml").read_text(encoding="utf-8"))
+    data = tomli.loads(read_text(presets_root() / "proofs" / "ported.toml"))
     return {str(version): dict(pipelines) for version, pipelines in data.items()}

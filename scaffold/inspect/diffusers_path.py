@@ -17,6 +17,7 @@ from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.values import External
 from scaffold.inspect.weight_sources import component_sources
+from scaffold.reading import read_text
 from scaffold.upstream.registry import REGISTRY_FILE
 
 _EXPORTS = Path(__file__).with_name("diffusers_exports.json")
@@ -44,7 +45,7 @@ def _releases() -> dict[str, _Release]:
     found: dict[str, _Release] = {}
     models: frozenset[str] = frozenset()
     pipelines: frozenset[str] = frozenset()
-    for version, added in json.loads(_EXPORTS.read_text(encoding="utf-8")).items():
+    for version, added in json.loads(read_text(_EXPORTS)).items():
         models, pipelines = models | frozenset(added["models"]), pipelines | frozenset(added["pipelines"])
         found[version] = _Release(models, pipelines)
     return found

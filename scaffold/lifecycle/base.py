@@ -47,7 +47,7 @@ class Bases:
         return None
 
     def _candidates(self, path: str) -> Iterator[bytes]:
-        from scaffold.plan.git import versions
+        from scaffold.git import versions
 
         if path in self._rendered:
             yield self._rendered[path]

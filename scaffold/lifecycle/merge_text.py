@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold import git
+from scaffold.child_process import TookTooLong
 from scaffold.errors import ScaffoldError
 
 OPEN, CLOSE = b"<<<<<<< ", b">>>>>>> "
@@ -38,11 +39,11 @@ def merge_text(mine: bytes, base: bytes, new: bytes, *, labels: tuple[str, str, 
         for file, content in (("mine", mine), ("base", base), ("new", new)):
             (folder / file).write_bytes(content)
         options = [word for label in labels for word in ("-L", label)]
-        # The name of the style is fixed: the user's configuration may ask for another.
-        command = ["git", "-c", "merge.conflictStyle=merge", "merge-file", "-p", *options, "mine", "base", "new"]
+        # No configuration is read: the user's may ask for another style, and the folder may lie in a repository.
+        variables = {"GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=60)
-        except (OSError, subprocess.TimeoutExpired) as error:
+            done = git.call("merge-file", "-p", *options, "mine", "base", "new", cwd=folder, variables=variables)
+        except (OSError, TookTooLong) as error:
             raise ScaffoldError(f"git merge-file did not run: {error}", hint="update needs git") from None
     if done.returncode >= _MANY:
         problem = done.stderr.decode(errors="replace").strip().splitlines()

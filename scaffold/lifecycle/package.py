@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.new import SPEC_NAME, package_path
+from scaffold.reading import read_text
 from scaffold.render.rendered import RenderedFile
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ScaffoldedPackage:
         root = folder.parents[2]
         shown = _shown(Path(given), folder)
         try:
-            text = (folder / SPEC_NAME).read_text(encoding="utf-8")
+            text = read_text(folder / SPEC_NAME, inside=root)
         except UnicodeDecodeError:
             raise ScaffoldError(f"{shown} is not UTF-8 text", hint=RESTORE) from None
         except OSError as error:
@@ -120,8 +121,8 @@ class ScaffoldedPackage:
         return wiring_edits(files, self.spec.context())
 
 
-def recover_around(given: str | Path) -> None:
-    """Undo or finish what an interrupted run left in the tree of a package, and say which on stderr.
+def recover_around(given: str | Path, *, dry: bool = False) -> None:
+    """Call `recover_aloud` for the tree of a package.
 
     A run that was killed may have taken the package itself away, so that the tree is looked for by its shape.
     """
@@ -130,7 +131,7 @@ def recover_around(given: str | Path) -> None:
     path = _real(_named(given))
     for candidate in (path, *path.parents):
         if (candidate / PIPELINES).is_dir():
-            recover_aloud(candidate)
+            recover_aloud(candidate, dry=dry)
             return
 
 

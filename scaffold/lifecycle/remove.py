@@ -49,18 +49,19 @@ class Removal:
             )
 
 
-def plan_remove(given: str | Path, *, force: bool = False) -> Removal:
+def plan_remove(given: str | Path, *, force: bool = False, dry: bool = False) -> Removal:
     """Plan the removal of a package.
 
     Files that still have their recorded digest go, the edits of the target's files are undone, and the folders that
-    ``new`` made go where nothing is left in them. A file that was edited stays, unless ``force`` is given.
+    ``new`` made go where nothing is left in them. A file that was edited stays, unless ``force`` is given. With ``dry``
+    the plan is only shown, and what an interrupted run left is not touched.
 
     Raises:
         ScaffoldError: there is no such package, or the target's files have a shape in which an edit cannot be undone.
     """
     from scaffold.plan.output import states
 
-    recover_around(given)
+    recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
     recorded = {**package.spec.files, package.spec_path: ""}
     for path in recorded:

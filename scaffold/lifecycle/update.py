@@ -30,6 +30,7 @@ class UpdateRequest:
     base: str | None = None
     spec: bool = False
     force: bool = False
+    dry: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     for flag, value in (("--vllm-omni", request.vllm_omni), ("--from", request.base)):
         if value is not None and not value.strip():
             raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
-    recover_around(request.package)
+    recover_around(request.package, dry=request.dry)
     notes: list[str] = []
     package = ScaffoldedPackage.open(request.package)
     _refuse_unresolved(package)

@@ -13,6 +13,7 @@ from scaffold.new.recorded import known_digests, package_path
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
+from scaffold.reading import read_text
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -59,7 +60,7 @@ def plan_new(request: NewRequest) -> NewResult:
         raise ScaffoldError("--profile goes with --out", hint="a checkout says itself which release it is")
     notes: list[str] = []
     checkout = None
-    recover_aloud(Path(request.verl_omni or request.out or ".").expanduser())
+    recover_aloud(Path(request.verl_omni or request.out or ".").expanduser(), dry=request.dry)
     if request.verl_omni is not None:
         checkout = Checkout.open(request.verl_omni)
         profile = checkout.profile
@@ -117,7 +118,7 @@ def _read_spec(path: Path, model: str) -> IntegrationSpec:
     from scaffold.spec import IntegrationSpec
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ScaffoldError(f"cannot read the spec {path}: {error}") from None
     spec = IntegrationSpec.from_toml(text, str(path))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -24,7 +25,7 @@ def recorded_spec(root: Path, spec: IntegrationSpec) -> tuple[str, IntegrationSp
 
     path = root / package_path(spec) / SPEC_NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, inside=root)
         return text, IntegrationSpec.from_toml(text, str(path))
     except (OSError, UnicodeDecodeError, ScaffoldError):
         return "", None

@@ -15,7 +15,7 @@ def uncommitted_notes(plan: Plan) -> list[str]:
 
     What an earlier run wrote and nobody has committed yet is no reason for it.
     """
-    from scaffold.plan.git import uncommitted
+    from scaffold.git import uncommitted
 
     ours = {change.path for change in plan.changes if change.action == "same"}
     found = [path for path in uncommitted(plan.root) if path not in ours]

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.state import FileState
+from scaffold.reading import read_bytes
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
@@ -19,9 +20,15 @@ _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 def contained(path: str) -> str:
     """Return ``path`` when it is relative, normal and stays inside; raise `ScaffoldError` otherwise."""
     parts = path.split("/")
-    if not path or "\0" in path or "\\" in path or any(part in ("", ".", "..") for part in parts) or parts[0] == ".git":
+    foreign = any(part in ("", ".", "..") or _is_git(part) for part in parts)
+    if foreign or "\0" in path or "\\" in path:
         raise ScaffoldError(f"the path {path!r} does not stay inside the tree")
     return path
+
+
+def _is_git(part: str) -> bool:
+    """Whether a name is that of git's folder, on any file system."""
+    return part.lower() in (".git", "git~1")
 
 
 class Folder:
@@ -78,8 +85,7 @@ class Folder:
                     return FileState(os.fsencode(os.readlink(name, dir_fd=folder)), link=True)
                 if not stat.S_ISREG(status.st_mode):
                     raise ScaffoldError(f"{path}: is there and is not a file")
-                with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
-                    return FileState(file.read(), executable=bool(status.st_mode & stat.S_IXUSR))
+                return FileState(read_bytes(name, dir_fd=folder), executable=bool(status.st_mode & stat.S_IXUSR))
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -1,21 +1,23 @@
-"""The record of a commit in progress, kept in the checkout's git directory or, without one, in its root."""
+"""The record of a commit in progress; `journal_place` says where it is kept."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder, contained
+from scaffold.plan.journal_place import journal_place
+from scaffold.reading import read_bytes
 
-NAME = "omni-scaffold-journal.json"
 MARK = "omni-scaffold"
 
-_TEMPORARY = f".{NAME}.tmp"
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 State = Literal["staging", "replacing", "done"]
 
@@ -58,89 +60,91 @@ class Journal:
     state: State = "staging"
     emptied: Sequence[str] = ()
 
-    def write(self, folder: Folder, state: State) -> None:
-        """Put the journal on disk in the given state."""
-        entries = [{"path": e.path, "before": e.before, "after": e.after} for e in self.entries]
-        lists = {"folders": list(self.folders), "entries": entries, "emptied": list(self.emptied)}
-        text = json.dumps({"schema": 1, "state": state, **lists})
-        place = _open_place(folder)
+
+class JournalFile:
+    """The journal of a folder on disk, found once.
+
+    Attributes:
+        path: where it stands.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        place, self._name = journal_place(folder.root)
+        self.path = place / self._name
+        self._temporary = f".{self._name}.tmp"
+        self._root = folder.root
+
+    @contextmanager
+    def _place(self) -> Iterator[int]:
+        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(_TEMPORARY, flags, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def write(self, journal: Journal, state: State) -> None:
+        """Put a journal on disk in the given state."""
+        entries = [{"path": e.path, "before": e.before, "after": e.after} for e in journal.entries]
+        lists = {"folders": list(journal.folders), "entries": entries, "emptied": list(journal.emptied)}
+        text = json.dumps({"schema": 1, "state": state, **lists})
+        if not self.path.parent.is_dir():
+            self.path.parent.mkdir(mode=0o700, parents=True)
+        with self._place() as place:
+            with os.fdopen(os.open(self._temporary, _WRITE, 0o600, dir_fd=place), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(_TEMPORARY, _name(folder), src_dir_fd=place, dst_dir_fd=place)
+            os.replace(self._temporary, self._name, src_dir_fd=place, dst_dir_fd=place)
             os.fsync(place)
-            self.state = state
-        finally:
-            os.close(place)
+            journal.state = state
 
-    @staticmethod
-    def left_in(folder: Folder) -> bool:
+    def is_there(self) -> bool:
         """Whether a journal, or the beginning of one, is there."""
-        place = _open_place(folder)
-        try:
-            with os.scandir(place) as items:
-                return not {_name(folder), _TEMPORARY}.isdisjoint(item.name for item in items)
-        finally:
-            os.close(place)
+        return os.path.lexists(self.path) or os.path.lexists(self.path.with_name(self._temporary))
 
-    @classmethod
-    def read(cls, folder: Folder) -> Journal | None:
-        """Return the journal that an interrupted run left, or None."""
-        place = _open_place(folder)
-        name = _name(folder)
+    def read(self) -> Journal | None:
+        """Return the journal that an interrupted run left, or None.
+
+        Raises:
+            ScaffoldError: it is no journal.
+        """
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            with self._place() as place:
+                raw = read_bytes(self._name, dir_fd=place)
         except FileNotFoundError:
             return None
-        finally:
-            os.close(place)
-        with os.fdopen(descriptor, encoding="utf-8") as file:
-            try:
-                data = json.load(file)
-                entries = [Entry(contained(e["path"]), e["before"], e["after"]) for e in data["entries"]]
-                folders = [contained(path) for path in data["folders"]]
-                emptied = [contained(path) for path in data.get("emptied", [])]
-                state: State = data["state"]
-                if data["schema"] != 1 or state not in ("staging", "replacing", "done"):
-                    raise ValueError("unknown state")
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                hint = "undo what it lists by hand and delete it"
-                raise ScaffoldError(f"{folder.root}: the journal {name} is damaged", hint=hint) from error
-        return cls(folders, entries, state, emptied)
-
-    @staticmethod
-    def remove(folder: Folder) -> None:
-        """Delete the journal, the last step of every commit."""
-        place = _open_place(folder)
         try:
-            for name in (_TEMPORARY, _name(folder)):
-                try:
+            data = json.loads(raw.decode("utf-8"))
+            entries = [Entry(_path(e["path"]), _digest(e["before"]), _digest(e["after"])) for e in data["entries"]]
+            folders = [_path(path) for path in data["folders"]]
+            emptied = [_path(path) for path in data.get("emptied", [])]
+            state: State = data["state"]
+            if data["schema"] != 1 or state not in ("staging", "replacing", "done"):
+                raise ValueError("unknown state")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ScaffoldError) as error:
+            hint = "undo what it lists by hand and delete it"
+            raise ScaffoldError(f"{self._root}: the journal {self.path} is damaged", hint=hint) from error
+        return Journal(folders, entries, state, emptied)
+
+    def remove(self) -> None:
+        """Delete the journal, the last step of every commit."""
+        if not self.is_there():
+            return
+        with self._place() as place:
+            for name in (self._temporary, self._name):
+                with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=place)
-                except FileNotFoundError:
-                    continue
-                os.fsync(place)
-        finally:
-            os.close(place)
+                    os.fsync(place)
 
 
-def _open_place(folder: Folder) -> int:
-    """Open the folder of the journal: ``.git`` where it is a folder, else the root."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(".git", flags, dir_fd=folder.descriptor)
-    except OSError:
-        return os.open(".", flags, dir_fd=folder.descriptor)
+def _path(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a path is no text")
+    os.fsencode(value)  # a lone surrogate is none either
+    return contained(value)
 
 
-def journal_path(folder: Folder) -> str:
-    """Return where the journal of a folder stands, from its root."""
-    name = _name(folder)
-    return f".git/{name}" if name == NAME else name
-
-
-def _name(folder: Folder) -> str:
-    git = (folder.root / ".git").is_dir() and not (folder.root / ".git").is_symlink()
-    return NAME if git else f".{NAME}"
+def _digest(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError("a digest is no text")
+    return value

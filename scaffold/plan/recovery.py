@@ -5,11 +5,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scaffold.plan.transaction import recover
+from scaffold.errors import ScaffoldError
+from scaffold.plan.transaction import is_interrupted, recover
 
 
-def recover_aloud(root: Path) -> None:
-    """Undo or finish what an interrupted run left in ``root``, and say which on stderr."""
+def recover_aloud(root: Path, *, dry: bool = False) -> None:
+    """Undo or finish what an interrupted run left in ``root``, and say which on stderr.
+
+    Args:
+        root: the tree.
+        dry: nothing may be written.
+
+    Raises:
+        ScaffoldError: it cannot be undone, or ``dry`` forbids it; what the command would show is not what it would do.
+    """
+    if dry:
+        if is_interrupted(root):
+            hint = "the next `new`, `update` or `remove` there that writes undoes or finishes it"
+            raise ScaffoldError(f"{root}: an interrupted run left its changes half made", hint=hint)
+        return
     said = recover(root)
     if said is not None:
         print(f"note: {root}: {said}", file=sys.stderr)

@@ -44,7 +44,7 @@ def place(folder: Folder, change: PlannedChange, entry: Entry) -> None:
 
 
 def put_back(folder: Folder, entry: Entry) -> bool:
-    """Restore the old content; False where somebody has changed the path since, which then stays."""
+    """Restore the old content; False where somebody has changed the path or its backup since, and both stay."""
     present = folder.state(entry.path)
     digest = present.digest if present else None
     if digest not in (entry.before, entry.after):
@@ -54,16 +54,31 @@ def put_back(folder: Folder, entry: Entry) -> bool:
     if entry.before is None:
         _unlink(folder, entry.path)
         return True
+    if not _is_backup(folder, entry):
+        return False
     with folder.parent(entry.path) as (parent, name):
         os.replace(entry.backup.rpartition("/")[2], name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
     return True
 
 
-def clear(folder: Folder, entry: Entry) -> None:
-    """Delete what is left of the siblings."""
+def clear(folder: Folder, entry: Entry, *, whole: bool) -> None:
+    """Delete what is left of the siblings.
+
+    Args:
+        folder: the tree.
+        entry: the path.
+        whole: the backup was written to its end; something else in its place is not ours, and stays.
+    """
     _unlink(folder, entry.temporary)
-    _unlink(folder, entry.backup)
+    if not whole or _is_backup(folder, entry):
+        _unlink(folder, entry.backup)
+
+
+def _is_backup(folder: Folder, entry: Entry) -> bool:
+    """Whether the backup holds the old content, by its digest."""
+    state = folder.state(entry.backup)
+    return state is not None and state.digest == entry.before
 
 
 def sync(folder: Folder, entries: Iterable[Entry], folders: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.interrupt import AGAIN, Interrupted, doing, leaving
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
-from scaffold.plan.journal import Entry, Journal, journal_path
+from scaffold.plan.journal import Entry, Journal, JournalFile
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
 
 ALL_WRITTEN = "all files were written; the next run there tidies up"
@@ -47,11 +47,12 @@ def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] 
     made = _make_root(root)
     try:
         with Folder(root) as folder:
+            file = JournalFile(folder)
             _lock(folder)
-            _recover(folder)
+            _recover(folder, file)
             _compare(folder, changes)
             with doing("writing"):
-                _run(folder, changes, [path for path in emptied if path != "."])
+                _run(folder, file, changes, [path for path in emptied if path != "."])
     except BaseException:
         for path in made:
             _remove_if_empty(path)
@@ -61,24 +62,33 @@ def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] 
     return tuple(change.path for change in changes)
 
 
+def is_interrupted(root: Path) -> bool:
+    """Whether an interrupted run left something in ``root``; nothing is changed."""
+    if not root.is_dir():
+        return False
+    with Folder(root) as folder:
+        return JournalFile(folder).is_there()
+
+
 def recover(root: Path) -> str | None:
     """Undo or finish what an interrupted run left in ``root``, and say which; None where nothing was left."""
     if not root.is_dir():
         return None
     with Folder(root) as folder:
-        if not Journal.left_in(folder):
+        file = JournalFile(folder)
+        if not file.is_there():
             return None
         _lock(folder)
-        return _recover(folder)
+        return _recover(folder, file)
 
 
-def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str]) -> None:
+def _run(folder: Folder, file: JournalFile, changes: Sequence[PlannedChange], emptied: Sequence[str]) -> None:
     folders = sorted({parent for change in changes if change.after for parent in folder.missing_parents(change.path)})
     entries = tuple(Entry.of(change) for change in changes)
     journal = Journal(folders, entries, emptied=emptied)
-    current = journal_name = journal_path(folder)
+    current = journal_name = str(file.path)
     try:
-        journal.write(folder, "staging")
+        file.write(journal, "staging")
         for path in folders:
             current = path
             with folder.parent(path) as (parent, name):
@@ -89,21 +99,21 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
             backup(folder, change, entry)
         current = journal_name
         sync(folder, entries, folders)
-        journal.write(folder, "replacing")
+        file.write(journal, "replacing")
         for change, entry in zip(changes, entries, strict=True):
             current = change.path
             place(folder, change, entry)
         current = journal_name
         sync(folder, entries, folders)
-        journal.write(folder, "done")
+        file.write(journal, "done")
     except BaseException as error:
         if journal.state == "done":
             raise Interrupted(left=ALL_WRITTEN) from None
         try:
             if journal.state == "replacing":
                 # What is on disk may already say "done" although writing it failed.
-                journal.write(folder, "replacing")
-            _roll_back(folder, journal)
+                file.write(journal, "replacing")
+            _roll_back(folder, file, journal)
         except OSError as second:
             problem = f"{current}: {error}; undoing it failed too: {second.strerror or second}"
             raise ScaffoldError(problem, hint="run the command again to undo it") from error
@@ -114,48 +124,48 @@ def _run(folder: Folder, changes: Sequence[PlannedChange], emptied: Sequence[str
             raise ScaffoldError(problem, hint="see that there is room and that you may write there") from error
         raise
     with suppress(OSError), leaving(ALL_WRITTEN):  # everything is in place; the next start tidies up
-        _tidy(folder, journal)
+        _tidy(folder, file, journal)
 
 
-def _recover(folder: Folder) -> str | None:
+def _recover(folder: Folder, file: JournalFile) -> str | None:
     try:
-        return _finish(folder)
+        return _finish(folder, file)
     except OSError as error:
         problem = f"{folder.root}: what an interrupted run left cannot be undone: {error.strerror or error}"
         raise ScaffoldError(problem, hint="run the command again") from error
 
 
-def _finish(folder: Folder) -> str | None:
-    journal = Journal.read(folder)
+def _finish(folder: Folder, file: JournalFile) -> str | None:
+    journal = file.read()
     if journal is None:
-        Journal.remove(folder)  # one that died before anything else was made
+        file.remove()  # one that died before anything else was made
         return None
     if journal.state == "done":
-        _tidy(folder, journal)
+        _tidy(folder, file, journal)
         return "finished an interrupted run: all its files were in place"
-    kept = _roll_back(folder, journal)
+    kept = _roll_back(folder, file, journal)
     note = f"; changed since and kept: {', '.join(kept)}" if kept else ""
     return f"undid an interrupted run{note}"
 
 
-def _roll_back(folder: Folder, journal: Journal) -> list[str]:
+def _roll_back(folder: Folder, file: JournalFile, journal: Journal) -> list[str]:
     kept = []
     for entry in reversed(journal.entries):
         if journal.state == "replacing" and not put_back(folder, entry):
             kept.append(entry.path)
-        clear(folder, entry)
+        clear(folder, entry, whole=journal.state == "replacing")
     for path in reversed(journal.folders):
         _remove_folder(folder, path)
-    Journal.remove(folder)
+    file.remove()
     return kept
 
 
-def _tidy(folder: Folder, journal: Journal) -> None:
+def _tidy(folder: Folder, file: JournalFile, journal: Journal) -> None:
     for entry in journal.entries:
-        clear(folder, entry)
+        clear(folder, entry, whole=True)
     for path in sorted(journal.emptied, reverse=True):
         _remove_folder(folder, path)
-    Journal.remove(folder)
+    file.remove()
 
 
 def _remove_folder(folder: Folder, path: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.render.formats.python import SETTINGS, ruff_binary
+from scaffold.reading import read_text
+from scaffold.render.formats.python import SETTINGS, run_ruff
 
 # Rules of the target that are mended; what is left of them is upstream's style, and is named in the text.
 _RULES = "E,F,UP,B,I,G"
@@ -30,10 +30,11 @@ def finish(text: str) -> str:
         common = ["--no-cache", "--config", str(settings)]
         rules = ["--select", _RULES, "--ignore", _LEFT_OUT, "--output-format", "json"]
         mended = ["--fix", "--unsafe-fixes", "--fixable", "F401,F841,I,UP"]
-        _ruff(["format", *common, "--quiet", str(path)])  # so that only lines that cannot be shorter are too long
-        left = _ruff(["check", *common, *rules, *mended, str(path)])
-        _ruff(["format", *common, "--quiet", str(path)])
-        finished = path.read_text(encoding="utf-8")
+        # Formatted first, so that only lines that cannot be shorter are too long.
+        run_ruff(["format", *common, "--quiet", str(path)])
+        left = run_ruff(["check", *common, *rules, *mended, str(path)])
+        run_ruff(["format", *common, "--quiet", str(path)])
+        finished = read_text(path)
     found = json.loads(left or "[]")
     for entry in found:
         if entry["code"] in _FATAL or entry["code"] is None or entry["code"] == "invalid-syntax":
@@ -44,10 +45,3 @@ def finish(text: str) -> str:
         finished = f"# ruff: noqa: {', '.join(codes)}\n{finished}"
     ast.parse(finished)
     return finished
-
-
-def _ruff(arguments: list[str]) -> str:
-    result = subprocess.run([ruff_binary(), *arguments], capture_output=True, encoding="utf-8", check=False)
-    if result.returncode not in (0, 1):
-        raise ScaffoldError(f"ruff {arguments[0]} failed: {result.stderr.strip()[:500]}")
-    return result.stdout

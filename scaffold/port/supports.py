@@ -6,6 +6,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from scaffold.reading import read_text
+
 FOLDER = Path(__file__).parent / "support"
 
 
@@ -29,7 +31,7 @@ def support_text(module: str, names: set[str]) -> str:
 
 @cache
 def _definitions(module: str) -> dict[str, str]:
-    text = (FOLDER / f"{module}.py").read_text(encoding="utf-8")
+    text = read_text(FOLDER / f"{module}.py")
     lines = text.splitlines()
     found = {}
     for node in ast.parse(text).body:

@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.remap.key_map import KeyMap
 from scaffold.spec import IntegrationSpec
 
@@ -111,11 +112,7 @@ def _parsed(path: Path) -> ast.Module:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ScaffoldError(f"{path} is larger than {MAX_BYTES} bytes")
-        return raw.decode("utf-8")
+        return read_text(path, MAX_BYTES, inside=path.parent)
     except OSError as error:
         raise ScaffoldError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.resources import presets_root
 
 
@@ -54,7 +55,7 @@ def find_preset(model: str, registry_key: str | None) -> Preset:
 def _read(path: Path) -> Preset:
     import tomli
 
-    data = tomli.loads(path.read_text(encoding="utf-8"))
+    data = tomli.loads(read_text(path))
     return Preset(
         name=path.stem,
         pipelines=tuple(data.pop("pipelines")),

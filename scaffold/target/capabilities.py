@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaffold.target.pin import read_text
+from scaffold.target.pin import text_of
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
 MODEL_BASE = "verl_omni/pipelines/model_base.py"
@@ -44,16 +44,16 @@ class Capabilities:
 
 def capabilities(root: Path) -> Capabilities:
     """Read a checkout's capabilities. ``root`` must have passed `missing`."""
-    base = _tree(root / MODEL_BASE)
-    rollout = _tree(root / ROLLOUT_OUTPUT)
+    base = _tree(root, MODEL_BASE)
+    rollout = _tree(root, ROLLOUT_OUTPUT)
     return Capabilities(
         methods=frozenset(_methods(base, "DiffusionModelBase")),
         rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",
-        logprob_difference="logprob_abs_diff_max" in (read_text(root / ROLLOUT_CORRECTION) or ""),
+        logprob_difference="logprob_abs_diff_max" in (text_of(root, ROLLOUT_CORRECTION) or ""),
         lora_hook=_calls_lora_hook(root),
         worker_extension=_worker_extension(root),
         request_batch_default=_stores(base, "VllmOmniPipelineBase", "supports_request_batch"),
-        docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(read_text(root / DOCS_INDEX) or "")),
+        docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(text_of(root, DOCS_INDEX) or "")),
         docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
         smoke_runner=_smoke_runner(root),
     )
@@ -67,13 +67,13 @@ def missing(root: Path) -> str | None:
         if not (root / path).is_file():
             return f"it has no {path}"
     for path, name in ((MODEL_BASE, "DiffusionModelBase"), (NON_DIFFUSERS_BASE, "NonDiffusersModelBase")):
-        if _class(_tree(root / path), name) is None:
+        if _class(_tree(root, path), name) is None:
             return f"its {path} defines no {name}"
     return None
 
 
-def _tree(path: Path) -> ast.Module | None:
-    text = read_text(path)
+def _tree(root: Path, path: str) -> ast.Module | None:
+    text = text_of(root, path)
     try:
         return None if text is None else ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -104,10 +104,10 @@ def _stores(tree: ast.Module | None, class_name: str, attribute: str) -> bool:
 
 def _calls_lora_hook(root: Path) -> bool:
     for folder in LORA_HOOK_FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            if LORA_HOOK not in (read_text(path) or ""):
+        for path in sorted(file.relative_to(root).as_posix() for file in (root / folder).rglob("*.py")):
+            if LORA_HOOK not in (text_of(root, path) or ""):
                 continue
-            tree = _tree(path)
+            tree = _tree(root, path)
             # A mention in a comment or a docstring is not a call.
             if tree and any(
                 (isinstance(node, ast.Constant) and node.value == LORA_HOOK)
@@ -120,13 +120,13 @@ def _calls_lora_hook(root: Path) -> bool:
 
 def _worker_extension(root: Path) -> str | None:
     module, _, name = WORKER_EXTENSION.rpartition(".")
-    return WORKER_EXTENSION if _class(_tree(root / f"{module.replace('.', '/')}.py"), name) is not None else None
+    return WORKER_EXTENSION if _class(_tree(root, f"{module.replace('.', '/')}.py"), name) is not None else None
 
 
 def _smoke_runner(root: Path) -> str | None:
     """Return the runner of diffusion end-to-end scripts: its own script where there is one, else the common one."""
     for name in ("run_gpu_smoke_diffusion_e2e.sh", "run_gpu_smoke_tests.sh"):
         path = f"{SMOKE_FOLDER}/{name}"
-        if RUNNER_ENTRY.search(read_text(root / path) or ""):
+        if RUNNER_ENTRY.search(text_of(root, path) or ""):
             return path
     return None

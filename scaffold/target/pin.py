@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
+
 MAX_BYTES = 1 << 20
 
 _REQUIREMENT = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*===?\s*([0-9][A-Za-z0-9.!+_-]*)""")
@@ -24,22 +26,20 @@ def vllm_omni_pin(root: Path) -> str | None:
     return None
 
 
-def read_text(path: Path) -> str | None:
-    """Return a text file of reasonable size, or None where there is none or it cannot be read."""
+def text_of(root: Path, path: str) -> str | None:
+    """Return a text file of a checkout, of reasonable size; None where there is none or it cannot be read."""
     try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            return None
-        return path.read_text(encoding="utf-8")
+        return read_text(root / path, MAX_BYTES, inside=root)
     except (OSError, UnicodeDecodeError):
         return None
 
 
 def _requirements(root: Path) -> Iterator[str]:
-    text = read_text(root / "pyproject.toml")
+    text = text_of(root, "pyproject.toml")
     if text is not None:
         yield from _pyproject_requirements(text)
-    for path in [*sorted(root.glob("requirements*.txt")), root / "setup.py"]:
-        yield from (read_text(path) or "").splitlines()
+    for name in [*sorted(path.name for path in root.glob("requirements*.txt")), "setup.py"]:
+        yield from (text_of(root, name) or "").splitlines()
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 
 FOLDER = Path(__file__).resolve().parent / "profiles"
 DEFAULT = "main"
@@ -103,7 +104,7 @@ def default_profile() -> ContractProfile:
 def _read(path: Path) -> ContractProfile:
     import tomli
 
-    data = tomli.loads(path.read_text(encoding="utf-8"))
+    data = tomli.loads(read_text(path))
     contract, layout = data["contract"], data["layout"]
     return ContractProfile(
         name=data["name"],

@@ -10,11 +10,11 @@ from pathlib import Path
 def cache_root() -> Path:
     """Return the folder for downloads: ``$OMNI_SCAFFOLD_CACHE``, else the platform's user cache.
 
-    The folder is not created here.
+    The path is absolute; the folder is not created here.
     """
     override = os.environ.get("OMNI_SCAFFOLD_CACHE")
     if override:
-        return Path(override).expanduser()
+        return Path(override).expanduser().absolute()
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
         root = Path(base) if base else Path.home() / "AppData" / "Local"

@@ -1,45 +1,55 @@
-"""Fetches one wheel, without its dependencies, into the cache."""
+"""Fetches one wheel, without its dependencies, into the cache, and keeps it only as it was fetched.
+
+Beside each wheel stands its SHA-256, in the form that ``sha256sum --check`` takes. A wheel that no longer has it is
+fetched again. One without, put there by hand, is read through once; its own checksums then decide.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import re
+import hashlib
+import secrets
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
+from scaffold.reading import open_regular, read_text
 from scaffold.upstream.cache import cache_root
+from scaffold.upstream.pip import run_pip
 
 TIMEOUT_SECONDS = 600
-_OFFLINE = (
-    "NewConnectionError",
-    "Temporary failure in name resolution",
-    "Connection refused",
-    "timed out",
-    "ProxyError",
-)
-_KNOWN = re.compile(r"from versions: ([^)]*)\)")
+_CHUNK = 1 << 20
 
 
 def fetch_wheel(distribution: str, version: str) -> Path:
     """Return the path of ``distribution``'s wheel of ``version``, downloading it on first use.
 
     Raises:
-        ScaffoldError: the index lacks the version, cannot be reached, or the cache cannot be written.
+        ScaffoldError: the index lacks the version, cannot be reached, or the cache cannot be written; where a damaged
+            wheel is in the cache, the message names it.
     """
     folder = cache_root() / "wheels"
     stem = distribution.replace("-", "_")
-    cached = folder / f"{stem}-{version}-py3-none-any.whl"
-    if cached.is_file() and zipfile.is_zipfile(cached):
-        return cached
-    for other in sorted(folder.glob(f"{stem}-{version}-*.whl")):
-        if zipfile.is_zipfile(other):
-            return other
+    damaged: dict[Path, str] = {}
+    for cached in sorted(folder.glob(f"{stem}-{version}-*.whl")):
+        problem = _problem(cached)
+        if problem is None:
+            return cached
+        damaged[cached] = problem
+    try:
+        return _fetched(distribution, version, folder, again=bool(damaged))
+    except ScaffoldError as error:
+        if not damaged:
+            raise
+        file, problem = next(iter(damaged.items()))
+        why = f"{file} {problem}, and it was not fetched again: {error.message}"
+        raise ScaffoldError(why, hint="put a whole wheel there, or try again where the index can be reached") from None
+
+
+def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
@@ -47,90 +57,71 @@ def fetch_wheel(distribution: str, version: str) -> Path:
         raise ScaffoldError(
             f"cannot write the cache folder {folder}: {error.strerror}", hint="set OMNI_SCAFFOLD_CACHE"
         ) from None
+    what = f"{distribution} {version}"
     try:
-        with step(f"fetching {distribution} {version}"):
-            _download(distribution, version, staging)
+        with step(f"fetching {what}{' again: the cached wheel is damaged' if again else ''}"):
+            arguments = ["download", "--no-deps", "--only-binary=:all:", "--no-python-version-warning"]
+            arguments += ["--dest", str(staging), f"{distribution}=={version}"]
+            hint = f"name a wheel or a folder instead, or put the wheel into {folder}"
+            run_pip(what, arguments, seconds=TIMEOUT_SECONDS, hint=hint)
         wheels = sorted(staging.glob("*.whl"))
         if not wheels:
-            raise ScaffoldError(f"pip fetched no wheel of {distribution} {version}")
+            raise ScaffoldError(f"pip fetched no wheel of {what}")
         target = folder / wheels[0].name
-        # Another process may have been faster: both files are the same, the rename is atomic.
+        # Another process may have been faster: both wheels are the same, and each rename is atomic.
+        _store_digest(target, _digest(wheels[0]))
         wheels[0].replace(target)
         return target
+    except OSError as error:
+        raise ScaffoldError(f"cannot write into {folder}: {error.strerror}", hint="set OMNI_SCAFFOLD_CACHE") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _download(distribution: str, version: str, folder: Path) -> None:
-    arguments = [
-        "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input",
-        "--no-python-version-warning", "--ignore-requires-python", "--dest", str(folder), f"{distribution}=={version}",
-    ]  # fmt: skip
-    output = ""
-    for command in pip_commands():
-        with contextlib.suppress(OSError):
-            try:
-                done = subprocess.run(
-                    [*command, *arguments], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-                )
-            except subprocess.TimeoutExpired:
-                raise ScaffoldError(
-                    f"fetching {distribution} {version} took longer than {TIMEOUT_SECONDS} seconds",
-                    hint="download the wheel yourself and name its path",
-                ) from None
-            if done.returncode == 0:
-                return
-            output = done.stderr + done.stdout
-            if "No module named pip" not in output:
-                break
-    raise failure(distribution, version, output)
+def _problem(wheel: Path) -> str | None:
+    """Say what is wrong with a cached wheel, or None."""
+    try:
+        digest = _digest(wheel)
+        stored = _stored_digest(wheel)
+        if stored is not None:
+            return None if digest == stored else "is damaged (its SHA-256 is not the one it was fetched with)"
+        with open_regular(wheel) as (stream, _), zipfile.ZipFile(stream) as archive:
+            broken = archive.testzip()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
+        return f"is no readable wheel ({getattr(error, 'strerror', None) or error})"
+    except Exception as error:
+        # zlib and lzma raise error types of their own.
+        return f"is damaged ({error})"
+    if broken is not None:
+        return f"is damaged (at {broken})"
+    with contextlib.suppress(OSError):  # a cache that others fill may be read-only
+        _store_digest(wheel, digest)
+    return None
 
 
-def pip_commands() -> list[list[str]]:
-    """Return the ways to start pip, the one of this Python first."""
-    commands = [[sys.executable, "-m", "pip"]]
-    on_path = shutil.which("pip")
-    if on_path:
-        commands.append([on_path])
-    return commands
+def _digest(wheel: Path) -> str:
+    digest = hashlib.sha256()
+    with open_regular(wheel) as (stream, _):
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
-def failure(distribution: str, version: str, output: str) -> ScaffoldError:
-    """Return the error that says why pip failed, from what it printed."""
-    if not output or "No module named pip" in output:
-        return ScaffoldError(
-            f"cannot fetch {distribution} {version}: this Python has no pip", hint="name a wheel or a folder instead"
-        )
-    if any(sign in output for sign in _OFFLINE):
-        return ScaffoldError(
-            f"cannot fetch {distribution} {version}: the package index cannot be reached",
-            hint="name a wheel or a folder holding vllm_omni/ instead",
-        )
-    known = _KNOWN.search(output)
-    if known or "No matching distribution" in output:
-        names = [n.strip() for n in known.group(1).split(",")] if known else []
-        near = nearest_versions(version, [n for n in names if n and n != "none"])
-        hint = "nearest are " + ", ".join(near) if near else None
-        return ScaffoldError(f"the package index has no {distribution} {version}", hint=hint)
-    last = [line.strip() for line in output.splitlines() if line.strip()]
-    return ScaffoldError(f"cannot fetch {distribution} {version}: {last[-1] if last else 'pip failed'}")
+def _digest_file(wheel: Path) -> Path:
+    return wheel.with_name(wheel.name + ".sha256")
 
 
-def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:
-    """Return the ``count`` versions of ``known`` closest to ``version`` by their numbers, nearest first."""
+def _stored_digest(wheel: Path) -> str | None:
+    try:
+        words = read_text(_digest_file(wheel), limit=1000, errors="replace").split()
+    except (FileNotFoundError, PermissionError):
+        return None
+    return words[0] if words else ""
 
-    def numbers(text: str) -> tuple[int, ...]:
-        release = re.split(r"[a-z+]", text, maxsplit=1)[0]
-        return tuple(int(part) for part in release.split(".") if part.isdigit())
 
-    wanted = numbers(version)
-
-    width = max([len(wanted), *(len(numbers(text)) for text in known)])
-
-    def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
-        return parts + (0,) * (width - len(parts))
-
-    def distance(text: str) -> tuple[int, ...]:
-        return tuple(abs(a - b) for a, b in zip(padded(numbers(text)), padded(wanted), strict=True))
-
-    return sorted(known, key=distance)[:count]
+def _store_digest(wheel: Path, digest: str) -> None:
+    # Whoever may read the wheel may read this: the user's umask decides.
+    temporary = wheel.with_name(f".digest-{secrets.token_hex(8)}")
+    with temporary.open("x", encoding="utf-8") as file:
+        file.write(f"{digest}  {wheel.name}\n")
+    temporary.replace(_digest_file(wheel))

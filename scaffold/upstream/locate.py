@@ -7,9 +7,10 @@ from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.upstream.fetch import fetch_wheel
 from scaffold.upstream.newest import newest_release
-from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource, WheelSource
+from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 
 DEFAULT_VERSION = "0.27.0rc1"
 DISTRIBUTION = "vllm-omni"
@@ -69,15 +70,12 @@ def _folder_version(path: Path) -> str | None:
     for info in sorted(path.glob("vllm_omni-*.dist-info")):
         return info.name.removeprefix("vllm_omni-").removesuffix(".dist-info")
     generated = path / PACKAGE / "_version.py"
-    if generated.is_file():
-        found = re.search(
-            r"^(?:__version__ = )?(?:version = )?['\"](\d[^'\"]*)['\"]",
-            generated.read_text(encoding="utf-8", errors="replace"),
-            re.MULTILINE,
-        )
-        if found:
-            return found.group(1)
-    return None
+    try:
+        text = read_text(generated, MAX_FILE_BYTES, inside=path, errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^(?:__version__ = )?(?:version = )?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)
+    return found.group(1) if found else None
 
 
 def _wheel(path: Path, text: str) -> UpstreamSource:
@@ -99,4 +97,4 @@ def _installed() -> UpstreamSource | None:
     if not (root / PACKAGE / "__init__.py").is_file():
         # An editable installation keeps its source elsewhere; a version of it can still be fetched.
         return None
-    return FolderSource(root, distribution.version, f"{distribution.version} (installed)")
+    return FolderSource(root, distribution.version, f"{distribution.version} (installed)", linked=True)

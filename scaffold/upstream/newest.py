@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
+from scaffold.errors import ScaffoldError
 from scaffold.progress import step
-from scaffold.upstream.fetch import failure, pip_commands
+from scaffold.upstream.pip import run_pip
 
 TIMEOUT_SECONDS = 120
 _FIRST = re.compile(r"^Available versions: ([^,\s]+)", re.MULTILINE)
@@ -18,25 +18,11 @@ def newest_release(distribution: str) -> str:
     Raises:
         ScaffoldError: the index cannot be reached, or knows no such distribution.
     """
-    options = ["--disable-pip-version-check", "--no-input", "--no-color", "--ignore-requires-python"]
-    output = ""
-    for command in pip_commands():
-        try:
-            with step(f"asking for the newest {distribution}"):
-                done = subprocess.run(
-                    [*command, "index", "versions", distribution, *options],
-                    capture_output=True,
-                    text=True,
-                    timeout=TIMEOUT_SECONDS,
-                    check=False,
-                )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            output = f"timed out: {error}"
-            continue
-        found = _FIRST.search(done.stdout)
-        if found is not None:
-            return found[1]
-        output = done.stderr + done.stdout
-        if "No module named pip" not in output:
-            break
-    raise failure(distribution, "newest", output)
+    hint = "name a version, a wheel or a folder instead"
+    arguments = ["index", "versions", distribution]
+    with step(f"asking for the newest {distribution}"):
+        output = run_pip(f"the list of {distribution}'s releases", arguments, seconds=TIMEOUT_SECONDS, hint=hint)
+    found = _FIRST.search(output)
+    if found is None:
+        raise ScaffoldError(f"pip lists no release of {distribution}", hint=hint)
+    return found[1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import zipfile
 from abc import ABC, abstractmethod
 from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import RefusedFileError, open_file, read_bytes
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -81,11 +83,19 @@ class UpstreamSource(ABC):
 
 
 class FolderSource(UpstreamSource):
-    """A folder that holds ``vllm_omni/``: a checkout, or the site-packages of an installation."""
+    """A folder that holds ``vllm_omni/``: a checkout, or the site-packages of an installation.
 
-    def __init__(self, root: Path, version: str | None, label: str) -> None:
+    Args:
+        root: the folder.
+        version: its version, if known.
+        label: its name for the user.
+        linked: files may be links that lead out of it, as some installers make them.
+    """
+
+    def __init__(self, root: Path, version: str | None, label: str, *, linked: bool = False) -> None:
         super().__init__(version, label)
         self._root = root
+        self._inside = None if linked else root
 
     def exists(self, path: str) -> bool:
         return (self._root / self._checked(path)).is_file()
@@ -96,11 +106,10 @@ class FolderSource(UpstreamSource):
         return sorted(path for path in found if path.startswith(prefix))
 
     def _bytes(self, path: str) -> bytes:
-        file = self._root / path
         try:
-            if file.stat().st_size > MAX_FILE_BYTES:
-                raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
-            return file.read_bytes()
+            return read_bytes(self._root / path, MAX_FILE_BYTES, inside=self._inside)
+        except RefusedFileError as error:
+            raise ScaffoldError(f"{path} in vllm-omni {self.label} {error.strerror}") from None
         except OSError:
             raise self._missing(path) from None
 
@@ -111,7 +120,7 @@ class WheelSource(UpstreamSource):
     def __init__(self, wheel: Path, version: str | None, label: str) -> None:
         super().__init__(version, label)
         try:
-            self._zip = zipfile.ZipFile(wheel)
+            self._zip = zipfile.ZipFile(io.BufferedReader(open_file(wheel)))
             self._sizes = {info.filename: info.file_size for info in self._zip.infolist()}
         except (OSError, zipfile.BadZipFile, ValueError) as error:
             raise ScaffoldError(f"{wheel.name} is not a readable wheel: {error}") from None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from scaffold.reading import read_text
+
 _OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded")
 CONTRACTS = Path(__file__).resolve().parent / "contracts"
 
@@ -45,7 +47,7 @@ def catalogue() -> tuple[ContractEntry, ...]:
 
 def _entry(path: Path) -> ContractEntry:
     values = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in ast.parse(read_text(path)).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
             try:
                 values[node.targets[0].id] = ast.literal_eval(node.value)

@@ -7,7 +7,6 @@ import os
 import secrets
 import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
 from scaffold.verify.catalogue import ContractEntry, catalogue
@@ -215,15 +215,15 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
     reader, writer = os.pipe()
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = child_process.start(
             [sys.executable, str(HOST), str(writer)],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
             cwd=log.parent,
-            env=_environment(job["token"]),
-            pass_fds=(writer,),
-            start_new_session=True,
+            variables=_environment(job["token"]),
+            stdin=child_process.PIPE,
+            stdout=output,
+            stderr=child_process.SAME_AS_OUTPUT,
+            inherited=(writer,),
+            own_session=True,
         )
     os.close(writer)
     assert process.stdin is not None
@@ -241,20 +241,8 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
 
 
 def _environment(token: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
-    path = os.environ.get("PYTHONPATH", "")
-    # A relative entry would mean another folder where the host runs.
-    entries = [str(Path(entry).resolve()) for entry in path.split(os.pathsep) if entry]
-    return hidden(
-        {
-            **inherited,
-            "PYTHONPATH": os.pathsep.join(entries),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            MARK: token,
-        }
-    )
+    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: token}
+    return hidden(child_process.environment(**changes))
 
 
 def _event(line: str, token: str) -> dict[str, Any] | None:

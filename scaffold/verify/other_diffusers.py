@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import open_file
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.fetch import fetch_wheel
 
@@ -37,7 +38,7 @@ def other_diffusers(version: str) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".unzip-", dir=folder.parent))
         try:
-            with zipfile.ZipFile(wheel) as archive:
+            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
                 archive.extractall(staging)
             # Another process may have been faster; both folders are the same.
             staging.replace(folder)

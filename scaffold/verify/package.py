@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 
 SPEC_FILE = "scaffold.toml"
 CONTAINER = ("verl_omni", "pipelines")
@@ -92,7 +93,7 @@ def _spec(folder: Path) -> dict[str, Any]:
     from scaffold.spec import IntegrationSpec
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, inside=folder.parents[2])
     except (OSError, UnicodeDecodeError) as error:
         raise ScaffoldError(f"{file} cannot be read: {error}") from None
     return {name: dict(values) for name, values in IntegrationSpec.from_toml(text, str(file)).sections.items()}
@@ -102,7 +103,7 @@ def _upstream_class(folder: Path) -> tuple[str, str] | None:
     """The class of vllm-omni's that a class of the package has as a base."""
     for file in sorted(folder.glob("*.py")):
         try:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
+            tree = ast.parse(read_text(file, inside=folder.parents[2]))
         except (SyntaxError, ValueError, OSError):
             continue
         imported = {
@@ -130,7 +131,7 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     if not package.spec:
         architectures = _architectures(package.folder)
         for script in sorted([*package.root.glob("examples/**/*.sh"), *package.root.glob("tests/special_e2e/*.sh")]):
-            text = script.read_text(encoding="utf-8", errors="replace")
+            text = _scanned(script, package.root)
             if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
                 continue
             for name, _, value in _LISTS.findall(text):
@@ -150,8 +151,14 @@ def _architectures(folder: Path) -> set[str]:
     """First string argument of each ``register(…)`` decorator."""
     names = set()
     for file in sorted(folder.glob("*.py")):
-        for match in re.finditer(
-            r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", file.read_text("utf-8", errors="replace")
-        ):
-            names.add(match[1])
+        text = _scanned(file, folder.parents[2])
+        names |= set(re.findall(r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
     return names
+
+
+def _scanned(file: Path, root: Path) -> str:
+    """The text of a file that is only looked through; empty where it cannot be read."""
+    try:
+        return read_text(file, inside=root, errors="replace")
+    except OSError:
+        return ""

@@ -220,7 +220,7 @@ def test_offline_reads_the_cached_snapshot(hub: Hub, monkeypatch: pytest.MonkeyP
     offline = read_checkpoint("o/model")
     assert dict(offline.tensors) == dict(online.tensors)
     assert offline.source == "o/model"
-    refused("o/other", "o/other")
+    refused("o/other", "no such folder here, and a snapshot of o/other is not in the Hub's cache")
     assert hub.requests == []
 
 
@@ -256,8 +256,7 @@ def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("o/model", "compressed", "the server compresses"),
         ("o/model", "cut", "cut short|too early|has . bytes"),
         ("o/model", "no sizes", "index.json has no known size"),
-        ("o/mo del", "", "there is no checkpoint at"),
-        ("o..--x/model", "", "no repository id"),
+        ("o/mo del", "", "no such folder here: o/mo del"),
     ],
 )
 def test_failures(hub: Hub, location: str, fault: str, message: str) -> None:
@@ -265,10 +264,32 @@ def test_failures(hub: Hub, location: str, fault: str, message: str) -> None:
     refused(location, message)
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("./o/model", "/o/model", "o/model/", "o", "o/model/x", "~/model", "../model", "o--x/model", "o..x/model"),
+        *(
+            "o/model.git",
+            "o/model.safetensors",
+            "o/model.safetensors.index.json",
+            "o./model",
+            "o/model-",
+            "o/" + 96 * "m",
+        ),
+    ],
+)
+def test_what_is_no_repository_is_never_asked_for(hub: Hub, location: str) -> None:
+    refused(location, "no such folder here: .*; give a path that is there, or a Hub repository as owner/name")
+    assert hub.requests == []
+
+
 def test_no_server(hub: Hub) -> None:
     hub.shutdown()
     hub.server_close()
-    refused("o/model", "cannot read o/model from the Hub: .*; check the connection and HF_ENDPOINT")
+    refused(
+        "o/model",
+        "no such folder here: o/model; cannot read o/model from the Hub: .*; check the connection and HF_ENDPOINT",
+    )
 
 
 def test_an_endpoint_that_is_no_address(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.plan import Plan, plan_checkout, recover
+from scaffold.plan.journal_place import journal_place
 from scaffold.render import RenderedFile
 
 FILES = {
@@ -39,8 +41,14 @@ def checkout(root: Path, *, git: bool = False) -> Path:
     (root / "over.txt").write_text("old\n")
     (root / "linked.txt").symlink_to("over.txt")
     if git:
-        (root / ".git").mkdir()
+        subprocess.run(["git", "init", "--quiet", "--template=", str(root)], check=True)
     return root
+
+
+def journal(root: Path) -> Path:
+    """Where the journal of a tree would stand."""
+    folder, name = journal_place(root)
+    return folder / name
 
 
 def plan(root: Path) -> Plan:
@@ -204,7 +212,7 @@ def test_a_file_edited_after_the_kill_is_kept(tmp_path: Path, killed_at: Callabl
     for step in range(1, 1000):
         root = checkout(tmp_path / f"run{step}")
         assert killed_at(step, plan(root).commit), "no step left the new file and a journal"
-        if (root / "a/b/new.py").exists() and (root / ".omni-scaffold-journal.json").exists():
+        if (root / "a/b/new.py").exists() and journal(root).exists():
             break
     (root / "a/b/new.py").write_text("mine\n")
     said = recover(root)
@@ -214,10 +222,22 @@ def test_a_file_edited_after_the_kill_is_kept(tmp_path: Path, killed_at: Callabl
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"schema": 1}', '{"schema":1,"state":"replacing","folders":["../x"],"entries":[]}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"schema": 1}',
+        '{"schema":1,"state":"replacing","folders":["../x"],"entries":[]}',
+        '{"schema":1,"state":"replacing","folders":["a/.git/x"],"entries":[]}',
+        '{"schema":1,"state":"replacing","folders":[],"entries":[{"path":5,"before":null,"after":null}]}',
+        '{"schema":1,"state":"replacing","folders":[],"entries":[{"path":"\\ud800","before":null,"after":null}]}',
+        '{"schema":1,"state":"replacing","folders":[],"entries":[{"path":"x","before":7,"after":null}]}',
+    ],
 )
 def test_a_damaged_journal_is_said(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".omni-scaffold-journal.json").write_text(text)
+    journal(tmp_path).parent.mkdir(parents=True, exist_ok=True)
+    journal(tmp_path).write_text(text)
     with pytest.raises(ScaffoldError) as caught:
         recover(tmp_path)
     assert "\n" not in caught.value.line

@@ -265,7 +265,7 @@ def unfolded(pattern: str) -> list[str]:
         (("./nowhere",), "there is no package at ./nowhere"),
         ((".",), "has no scaffold.toml"),
         (("bagel", "--checkpoint", ""), "--checkpoint is empty"),
-        (("bagel", "--checkpoint", "./nothing"), "there is no checkpoint at nothing"),
+        (("bagel", "--checkpoint", "./nothing"), "no such folder here: ./nothing"),
     ],
 )
 def test_wrong_use(arguments: tuple[str, ...], message: str, scaffold_cli: CLI, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.upstream import DEFAULT_VERSION, cache_root, locate
-from scaffold.upstream.fetch import nearest_versions
+from scaffold.upstream.pip import nearest_versions
 from scaffold.upstream.source import MAX_FILE_BYTES
 
 
@@ -141,13 +141,13 @@ class Pip:
         monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(cache))
         monkeypatch.setattr(subprocess, "run", self)
 
-    def __call__(self, command: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+    def __call__(self, command: list[str], **kwargs: object) -> subprocess.CompletedProcess[bytes]:
         self.calls.append(command)
         if self.code == 0:
             folder = Path(command[command.index("--dest") + 1])
-            version = command[-1].partition("==")[2]
+            version = next(word for word in command if "==" in word).partition("==")[2]
             wheel(folder / f"vllm_omni-{version}-py3-none-any.whl", FILES)
-        return subprocess.CompletedProcess(command, self.code, "", self.output)
+        return subprocess.CompletedProcess(command, self.code, b"", self.output.encode())
 
 
 def test_version_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -157,7 +157,8 @@ def test_version_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert len(pip.calls) == 1
     assert "--no-deps" in pip.calls[0]
     assert "--only-binary=:all:" in pip.calls[0]
-    assert [p.name for p in (tmp_path / "wheels").iterdir()] == ["vllm_omni-0.98.0-py3-none-any.whl"]
+    name = "vllm_omni-0.98.0-py3-none-any.whl"
+    assert sorted(p.name for p in (tmp_path / "wheels").iterdir()) == [name, f"{name}.sha256"]
 
 
 def test_half_written_wheel_is_fetched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

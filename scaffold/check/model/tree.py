@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from scaffold.reading import LARGEST, read_bytes
+
 SKIPPED = {"__pycache__", "node_modules"}
-LARGEST = 20_000_000  # bytes
 MOST_FILES = 50_000
 
 
@@ -91,15 +91,8 @@ class DiskTree:
         if place is None:
             return None
         try:
-            state = place.stat()
-            if stat.S_ISDIR(state.st_mode):
-                return None
-            if not stat.S_ISREG(state.st_mode):
-                raise UnreadableError("is no regular file")
-            if state.st_size > LARGEST:
-                raise UnreadableError(f"has {state.st_size} bytes, more than {LARGEST}")
-            return place.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            return read_bytes(place, LARGEST, inside=self.root)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise UnreadableError(error.strerror or str(error)) from error

@@ -48,13 +48,14 @@ def new(
     from scaffold.new import NewRequest, plan_new
     from scaffold.new.text import print_result
 
-    request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force)
+    dry = diff or dry_run
+    request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry)
     result = plan_new(request)
     if diff:
         typer.echo(result.plan.diff(), nl=False)
     elif dry_run:
         print_result(result, written=None, svg=export_svg)
-    if diff or dry_run:
+    if dry:
         result.plan.check()
         return
     written = result.plan.commit()

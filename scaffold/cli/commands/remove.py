@@ -22,7 +22,7 @@ def remove(
     from scaffold.lifecycle.remove import plan_remove
     from scaffold.lifecycle.text import print_removal
 
-    removal = plan_remove(package, force=force)
+    removal = plan_remove(package, force=force, dry=diff or dry_run)
     if diff:
         typer.echo(removal.plan.diff(), nl=False)
     elif dry_run:

@@ -33,7 +33,7 @@ def update(
     from scaffold.lifecycle.text import print_update
     from scaffold.lifecycle.update import UpdateRequest, plan_update
 
-    result = plan_update(UpdateRequest(package, vllm_omni, base, spec, force))
+    result = plan_update(UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run))
     if diff:
         typer.echo(result.plan.diff(), nl=False)
     if diff or dry_run:

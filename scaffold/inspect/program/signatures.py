@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.values import Attr, Call, External, Func, Value
+from scaffold.reading import read_text
 
 _FILE = Path(__file__).parent.parent / "known_schedulers" / "signatures.json"
 _SIGNATURE = "inspect.signature"
@@ -61,5 +62,5 @@ def _of_diffusers(made: Value, method: str) -> frozenset[str] | None:
 
 @cache
 def _signatures() -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, list[str]]] = json.loads(read_text(_FILE))
     return found

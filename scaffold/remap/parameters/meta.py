@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.remap.parameters.values import Shape
 from scaffold.resources import kit_root
 
 TIMEOUT_SECONDS = 300
 _CHILD = """
-import importlib.util, json, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, json
 import torch
 path, module, config, kit, values = sys.argv[1:]
-sys.path[:] = [entry for entry in sys.path if entry]
 try:
     import verl_omni.pipelines.non_diffusers_model_base
 except ImportError:
@@ -51,17 +51,20 @@ def parameters_on_meta(path: Path, module: str, config: str, values: Mapping[str
     Raises:
         ScaffoldError: torch or another import is missing, or the module cannot be built.
     """
-    command = [sys.executable, "-c", _CHILD, str(path), module, config, str(kit_root()), json.dumps(dict(values))]
+    command = [
+        sys.executable,
+        "-c",
+        _CHILD,
+        str(path.absolute()),
+        module,
+        config,
+        str(kit_root()),
+        json.dumps(dict(values)),
+    ]
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
+        variables = child_process.environment(PYTHONDONTWRITEBYTECODE="1")
+        done = child_process.run_text(command, seconds=TIMEOUT_SECONDS, variables=variables)
+    except child_process.TookTooLong:
         raise ScaffoldError(f"{path.name}: building {module} took over {TIMEOUT_SECONDS} s") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -14,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.render.long_lines import break_long_lines
 from scaffold.render.rendered import RenderedFile
 
@@ -55,11 +55,11 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
         settings.write_text(SETTINGS, encoding="utf-8")
         common = ["--no-cache", "--config", str(settings)]
         mend = ["--select", f"{MENDED},{FATAL}", "--fix", "--fixable", MENDED, "--output-format", "json"]
-        _raise_on_findings(_ruff(["check", *common, *mend, str(root)], root, allowed=(0, 1)), files, root)
-        _ruff(["format", *common, "--quiet", str(root)], root, allowed=(0,))
+        _raise_on_findings(run_ruff(["check", *common, *mend, str(root)]), files, root)
+        run_ruff(["format", *common, "--quiet", str(root)])
         if _break_long_lines(sorted(files), root):
-            _ruff(["format", *common, "--quiet", str(root)], root, allowed=(0,))
-        finished = {path: replace(f, content=(root / path).read_text(encoding="utf-8")) for path, f in files.items()}
+            run_ruff(["format", *common, "--quiet", str(root)])
+        finished = {path: replace(f, content=read_text(root / path)) for path, f in files.items()}
     for path, file in finished.items():
         _parse(path, file)
     return finished
@@ -69,7 +69,7 @@ def _break_long_lines(paths: Sequence[str], root: Path) -> bool:
     """Break what the formatter leaves too long, unless the file says that it may be; tell whether there was any."""
     changed = False
     for path in paths:
-        text = (root / path).read_text(encoding="utf-8")
+        text = read_text(root / path)
         broken = text if ALLOWED_LONG.search(text) else break_long_lines(text, WIDTH)
         if broken != text:
             (root / path).write_text(broken, encoding="utf-8", newline="\n")
@@ -83,16 +83,21 @@ def ruff_binary() -> str:
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (folder / name).is_file():
             return str(folder / name)
-    found = shutil.which("ruff")
+    found = child_process.program("ruff")
     if found is None:
         hint = "install it with pip install ruff"
         raise ScaffoldError("ruff, which formats what is rendered, was not found", hint=hint)
     return found
 
 
-def _ruff(arguments: Sequence[str], cwd: Path, *, allowed: Sequence[int]) -> str:
-    result = subprocess.run([ruff_binary(), *arguments], cwd=cwd, capture_output=True, encoding="utf-8", check=False)
-    if result.returncode not in allowed:
+def run_ruff(arguments: Sequence[str]) -> str:
+    """Run ruff and return what it prints.
+
+    Raises:
+        ScaffoldError: it is not installed, or fails otherwise than by finding something.
+    """
+    result = child_process.run_text([ruff_binary(), *arguments], seconds=None)
+    if result.returncode not in ((0, 1) if arguments[0] == "check" else (0,)):
         raise ScaffoldError(f"ruff {arguments[0]} failed: {result.stderr.strip()[:500]}")
     return result.stdout
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.render.rendered import RenderedFile
 
@@ -17,7 +17,7 @@ _WHERE = re.compile(r"^.*?: line (\d+): (.*)$", re.MULTILINE)
 
 def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> Mapping[str, RenderedFile]:
     """Return the files unchanged; raise `ScaffoldError` for the first that bash does not read."""
-    bash = shutil.which("bash")
+    bash = child_process.program("bash")
     if bash is None:
         notes.append("bash is not installed: rendered shell scripts were not checked")
         return files
@@ -33,7 +33,10 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> Mapping[str, 
     return files
 
 
-def _start(bash: str) -> subprocess.Popen[bytes]:
+def _start(bash: str) -> child_process.Process:
     # An empty environment keeps BASH_ENV out and the messages in one language.
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen([bash, "--norc", "-n"], env={"LC_ALL": "C"}, stdin=pipe, stdout=null, stderr=pipe)
+    pipe, nothing = child_process.PIPE, child_process.NOTHING
+    command = [bash, "--norc", "-n"]
+    return child_process.start(
+        command, cwd=Path("/"), variables={"LC_ALL": "C"}, stdin=pipe, stdout=nothing, stderr=pipe
+    )

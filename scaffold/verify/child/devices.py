@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from scaffold import child_process
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 KEPT = "OMNI_SCAFFOLD_VISIBLE_DEVICES"
@@ -33,7 +33,6 @@ def gpu_count() -> int:
     if not Path("/dev/nvidiactl").exists():
         return 0
     code = "import torch; print(torch.cuda.device_count())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=shown(os.environ), capture_output=True, text=True, check=False, timeout=60
-    )
+    variables = shown(child_process.environment())
+    done = child_process.run_text([sys.executable, "-c", code], seconds=60, variables=variables)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_tail, read_text
 from scaffold.verify.child.leftovers import die_with_parent
 
 MAX_RESULT_BYTES = 4 << 20
@@ -90,7 +91,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
 def _limit_memory(megabytes: int, *, for_good: bool = True) -> None:
     """Allow ``megabytes`` of address space beyond what is mapped now; a system that cannot say gets no limit."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        pages = int(read_text("/proc/self/statm").split()[0])
         limit = pages * os.sysconf("SC_PAGE_SIZE") + (megabytes << 20)
         hard = limit if for_good else resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
@@ -175,9 +176,7 @@ def _result(process: Forked, status: int) -> dict[str, Any]:
 def last_words(log: Path) -> str:
     """The last line of a log, led by a colon; empty where there is none."""
     with contextlib.suppress(OSError):
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
-            lines = [line for line in file.read(4000).decode("utf-8", errors="replace").splitlines() if line.strip()]
+        lines = [line for line in read_tail(log, 4000).decode("utf-8", errors="replace").splitlines() if line.strip()]
         if lines:
             return f": {' '.join(lines[-1].split())[:300]}"
     return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
 
@@ -25,7 +26,7 @@ def run(subject: Any) -> Measured:
     model = subject.folder.name.removesuffix("_flow_grpo")
     name = f"tokenize_{model}_prompt"
     scripts = sorted(Path(subject.job["root"]).glob(f"examples/*/data_process/{model}*.py"))
-    scripts = [script for script in scripts if f"def {name}(" in script.read_text("utf-8", errors="replace")]
+    scripts = [script for script in scripts if f"def {name}(" in read_text(script, errors="replace")]
     if not scripts:
         raise NotDrivableError(f"no data script in examples/*/data_process/ has a function {name}")
     expected = [*begin, *tokenizer.encode(TEXT), *end]

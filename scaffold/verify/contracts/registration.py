@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.discovery import registered
 
@@ -45,7 +46,7 @@ def _wiring(init: Path, package: str) -> list[str]:
     if not init.is_file():
         return []
     names, star, exports = set(), False, False
-    for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(read_text(init))):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
             names |= {alias.name for alias in node.names} if node.module is None else set()
             star = star or (node.module == package and any(alias.name == "*" for alias in node.names))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -77,17 +78,20 @@ def _begin(driver: RolloutDriver, low: int, high: int, training_step: int, seed:
     return distances.index(min(distances))
 
 
-def _in_another_process(work: Any) -> Begins:
+def _in_another_process(work: Callable[[], Begins]) -> Begins:
     """What ``work`` returns in a fork: another process, with the state that this one has now."""
-    fork = multiprocessing.get_context("fork")
-    reader, writer = fork.Pipe(duplex=False)
-    process = fork.Process(target=lambda: writer.send(work()))
-    process.start()
-    writer.close()
-    try:
-        found: Begins = reader.recv()
-    except EOFError:
-        raise ValueError("the rollout raises in a second process") from None
-    finally:
-        process.join()
-    return found
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with os.fdopen(writer, "w") as answer:
+                json.dump(sorted(work().items()), answer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise ValueError("the rollout raises in a second process")
+    return dict(json.loads(text))

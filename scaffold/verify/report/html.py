@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold import __version__
+from scaffold.reading import read_text
 from scaffold.verify.report.curves import drawings
 from scaffold.verify.report.margins import margins
 from scaffold.verify.report.number import duration, figure, figures
@@ -31,7 +32,7 @@ def html_report(report: VerifyReport) -> str:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    script = (PAGE / "page.js").read_text(encoding="utf-8")
+    script = read_text(PAGE / "page.js")
     return environment.get_template("page.html.jinja").render(
         package=printable(report.package),
         library=LIBRARIES[report.contract],
@@ -46,7 +47,7 @@ def html_report(report: VerifyReport) -> str:
         environment={printable(name): printable(value) for name, value in report.environment.items()},
         commands=[printable_command(command) for command in report.commands],
         version=__version__,
-        style=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
+        style=Markup(read_text(PAGE / "page.css")),
         script=Markup(script),
         script_hash=_script_hash(script),
     )

@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
@@ -57,7 +58,7 @@ def environment_folder(version: str) -> Path:
     """
     override = os.environ.get(OVERRIDE)
     if override:
-        return Path(override.replace("{version}", version)).expanduser()
+        return Path(override.replace("{version}", version)).expanduser().absolute()
     return cache_root() / f"rollout-{version}"
 
 
@@ -153,7 +154,7 @@ def _expected(pins: Pins) -> dict[str, str]:
 
 def _marker(folder: Path) -> object:
     try:
-        return json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        return json.loads(read_text(folder / MARKER))
     except (OSError, ValueError):
         return None
 
@@ -163,7 +164,7 @@ def _python(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = child_process.run_text(command, seconds=None)
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines

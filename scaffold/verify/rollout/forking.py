@@ -8,13 +8,13 @@ import os
 import secrets
 import select
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scaffold import child_process
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
 
@@ -89,7 +89,7 @@ def forked(
 class Server:
     """A process of ``engine_side/server.py`` that is ready."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str], token: str) -> None:
+    def __init__(self, process: child_process.Process, folder: tempfile.TemporaryDirectory[str], token: str) -> None:
         self.process, self.folder, self.token = process, folder, token
         self.alive = True
         self._received = b""
@@ -100,14 +100,14 @@ class Server:
         folder = tempfile.TemporaryDirectory(prefix="omni-scaffold-engine-")
         token = secrets.token_hex(8)
         with Path(folder.name, "log").open("wb") as log:
-            process = subprocess.Popen(
+            process = child_process.start(
                 [str(environment.python), str(BOOT), "--serve"],
-                env={**variables, "TMPDIR": folder.name, MARK: token},
-                cwd=folder.name,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                cwd=Path(folder.name),
+                variables={**variables, "TMPDIR": folder.name, MARK: token},
+                stdin=child_process.PIPE,
+                stdout=child_process.PIPE,
                 stderr=log,
-                start_new_session=True,
+                own_session=True,
             )
         server = cls(process, folder, token)
         try:
@@ -177,7 +177,7 @@ class Server:
 
 
 class ForkedProcess:
-    """A fork of a server, with as much of ``subprocess.Popen`` as a run needs."""
+    """A fork of a server, with as much of a `Process` as a run needs."""
 
     def __init__(self, server: Server, pid: int) -> None:
         self.server, self.pid = server, pid

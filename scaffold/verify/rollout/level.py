@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_tail, read_text
 from scaffold.resources import kit_root
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, open_package
@@ -221,18 +221,21 @@ def _measurement(event: dict[str, Any]) -> Measurement:
     return Measurement.from_data({name: value for name, value in event.items() if name not in ("event", "raised")})
 
 
+KEPT_BYTES = 64 << 20
+
+
 def kept_log(log: Path, dtype: str) -> Path:
-    """Where a copy of a log stays after the run."""
+    """Where a copy of a log, or of the end of a long one, stays after the run."""
     handle, name = tempfile.mkstemp(prefix=f"omni-scaffold-{dtype}-", suffix=".log")
-    with log.open("rb") as source, os.fdopen(handle, "wb") as target:
-        shutil.copyfileobj(source, target)
+    with os.fdopen(handle, "wb") as target:
+        target.write(read_tail(log, KEPT_BYTES))
     return Path(name)
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
     """Events of a process; the last line of one that was killed may be cut."""
     events = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    for line in read_text(path, errors="replace").splitlines() if path.is_file() else []:
         try:
             events.append(json.loads(line))
         except ValueError:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 
 FOLDER = Path(__file__).resolve().parent / "environments"
 
@@ -65,7 +66,7 @@ def read_pins(version: str, folder: Path = FOLDER) -> Pins:
     import tomli
 
     try:
-        data = tomli.loads(path.read_text(encoding="utf-8"))
+        data = tomli.loads(read_text(path))
         pins = Pins(
             version=str(data["version"]),
             steps=tuple(

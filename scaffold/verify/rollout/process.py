@@ -6,12 +6,13 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold import child_process
+from scaffold.reading import read_tail, read_text
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
 from scaffold.verify.rollout.forking import ForkedProcess, forked
@@ -41,6 +42,7 @@ VARIABLES = {
 }
 SECONDS = 900.0
 MEGABYTES = 8000
+LAST_BYTES = 1 << 16  # of a log, which may have gigabytes
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def run_process(
 
 def start_process(
     environment: Environment, command: Sequence[str], variables: Mapping[str, str], log: Path
-) -> subprocess.Popen[bytes] | ForkedProcess:
+) -> child_process.Process | ForkedProcess:
     """Start a script and its arguments in an environment: inside of ``forking`` as a fork, else by itself.
 
     Args:
@@ -116,20 +118,19 @@ def start_process(
         found = forked(environment, command, variables, log)
         if found is not None:
             return found
-        return subprocess.Popen(
+        return child_process.start(
             [str(environment.python), *command],
-            env=variables,
             cwd=log.parent,
-            stdin=subprocess.DEVNULL,
+            variables=variables,
             stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            stderr=child_process.SAME_AS_OUTPUT,
+            own_session=True,
         )
 
 
 def last_line(log: Path) -> str:
     """The last line of a log that says something, at most 400 characters of it."""
-    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    lines = read_tail(log, LAST_BYTES).decode("utf-8", errors="replace").replace("\r", "\n").splitlines()
     found = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     return " ".join(found.split())[:400]
 
@@ -137,13 +138,13 @@ def last_line(log: Path) -> str:
 def _resident(pid: int) -> int:
     """Resident megabytes of a process; 0 where the system does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
+        for line in read_text(f"/proc/{pid}/status", errors="replace").splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) // 1024
     return 0
 
 
-def _end(child: subprocess.Popen[bytes] | ForkedProcess, token: str) -> None:
+def _end(child: child_process.Process | ForkedProcess, token: str) -> None:
     """Kill what is left of the process and of those it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

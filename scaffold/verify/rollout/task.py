@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
+
 
 @dataclass(frozen=True)
 class Task:
@@ -47,4 +49,4 @@ class Task:
     @classmethod
     def read(cls, path: Path) -> Task:
         """Read what :meth:`write` wrote."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        return cls(**json.loads(read_text(path)))

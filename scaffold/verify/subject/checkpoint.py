@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
 
@@ -62,7 +63,7 @@ def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
     if callable(told.get("to_checkpoint_key")) and told.get("CHECKPOINT_FILES"):
         names = {name: told["to_checkpoint_key"](name) for name in state}
         return CheckpointWriter(told["CHECKPOINT_FILES"][0], names, config)
-    text = "\n".join(file.read_text("utf-8", errors="replace") for file in sorted(subject.folder.glob("*.py")))
+    text = "\n".join(read_text(file, errors="replace") for file in sorted(subject.folder.glob("*.py")))
     reasons = []
     for file in dict.fromkeys(_FILE.findall(text)):
         try:
@@ -107,7 +108,7 @@ def _by_trial(
 def _config(subject: Any, folder: Path) -> dict[str, Any]:
     """Content of a ``config.json`` that is read as the tiny configuration."""
     subject.config.save_pretrained(str(folder))
-    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    saved = json.loads(read_text(folder / "config.json"))
     if _read(subject, folder, saved) == subject.config:
         return dict(saved)
     content: dict[str, Any] = {}

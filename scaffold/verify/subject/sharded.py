@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -16,6 +15,8 @@ from typing import Any
 
 import torch
 
+from scaffold import child_process
+from scaffold.reading import read_text
 from scaffold.verify.child.devices import shown
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
@@ -71,7 +72,7 @@ def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Meas
 def _result(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {"error": "a process died without a word"}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(read_text(file))
     return found
 
 
@@ -100,14 +101,15 @@ def _spawned(subject: Any, backend: str, strategy: str, folder: Path) -> None:
     ranks = []
     try:
         for rank in range(WORLD):
-            process = subprocess.Popen(
-                [sys.executable, str(RANK)], stdin=subprocess.PIPE, env=shown(os.environ), text=True
+            variables = shown(child_process.environment())
+            process = child_process.start(
+                [sys.executable, str(RANK)], cwd=folder, variables=variables, stdin=child_process.PIPE
             )
             ranks.append(process)
             assert process.stdin is not None
             order = {"job": subject.job, "backend": backend, "rank": rank, "folder": str(folder)}
             order["strategy"] = strategy
-            process.stdin.write(json.dumps(order))
+            process.stdin.write(json.dumps(order).encode())
             process.stdin.close()
         for process in ranks:
             process.wait()

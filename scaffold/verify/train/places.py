@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from scaffold.target.pin import read_text
+from scaffold.target.pin import text_of
 
 
 def digest(text: str, name: str) -> str | None:
@@ -42,7 +42,7 @@ def changed(places: Mapping[str, Sequence[str]], roots: Sequence[Path]) -> Itera
     """
     for place, known in places.items():
         file, _, name = place.partition(":")
-        text = next((text for root in roots if (text := read_text(root / file)) is not None), None)
+        text = next((text for root in roots if (text := text_of(root, file)) is not None), None)
         if text is None:
             yield f"{place}: there is no such file"
         elif (found := digest(text, name)) not in known:

@@ -6,15 +6,17 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from scaffold.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
 # Lines that a failed engine call leaves while the trainer goes on.
 ERRORS = ("Error executing method", "failed on worker rank")
-MAX_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,5 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        while line := file.readline(MAX_LINE):
-            yield line
+    with suppress(FileNotFoundError):
+        yield from read_lines(path)

@@ -7,12 +7,13 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scaffold.child_process import SAME_AS_OUTPUT, Process, start
+from scaffold.reading import open_file, read_lines
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.process import last_line
@@ -110,8 +111,6 @@ def command(plan: RunPlan) -> list[str]:
 def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     """The environment of a run's processes."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    # Ray's sockets lie below its folder, and a socket's path has at most 107 characters.
-    ray = Path("/tmp") / f"os-{token}"
     places = [PATH, plan.workshop, *([plan.verl] if plan.verl else [])]
     rooms = ["patches", "observers", *([f"controls.{plan.control}"] if plan.control else [])]
     return {
@@ -121,7 +120,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
         "PATH": f"{plan.environment.folder / 'bin'}:{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": ":".join(map(str, places)),
-        "RAY_TMPDIR": str(ray),
+        "RAY_TMPDIR": str(_ray_folder(token)),
         "TMPDIR": str(folder),
         MARK: token,
         "OMNI_SCAFFOLD_ROLLOUT_DEVICES": str(plan.variant.devices),
@@ -140,20 +139,24 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     }
 
 
+def _ray_folder(token: str) -> Path:
+    """Where Ray keeps its sockets, whose paths have at most 107 characters."""
+    return Path("/tmp") / f"os-{token}"
+
+
 def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
     ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        child = start(
             given,
-            env=variables(plan, folder, token),
             cwd=plan.workshop,
-            stdin=subprocess.DEVNULL,
+            variables=variables(plan, folder, token),
             stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            stderr=SAME_AS_OUTPUT,
+            own_session=True,
         )
     try:
         stopped = _follow(child, folder, log, follow)
@@ -161,21 +164,21 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        end_leftovers(token)
-        shutil.rmtree(Path("/tmp") / f"os-{token}", ignore_errors=True)
+        end_leftovers(token, _ray_folder(token))
+        shutil.rmtree(_ray_folder(token), ignore_errors=True)
     if stopped is None and child.returncode == 0:
         return None
     return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
 
 
-def _follow(child: subprocess.Popen[bytes], folder: Path, log: Path, follow: Follow | None) -> str | None:
+def _follow(child: Process, folder: Path, log: Path, follow: Follow | None) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
-    with log.open(encoding="utf-8", errors="replace") as printed:
+    with open_file(log) as printed:
         while child.poll() is None:
             time.sleep(0.5)
-            new = printed.read(1 << 20)
-            broken = broken or any(text in new for text in ERRORS)
+            new = printed.read(1 << 20) or b""
+            broken = broken or any(text.encode() in new for text in ERRORS)
             steps = read_metrics(folder / "metrics.jsonl")
             for number, data in steps[seen:]:
                 last = time.monotonic()
@@ -189,5 +192,4 @@ def _follow(child: subprocess.Popen[bytes], folder: Path, log: Path, follow: Fol
 
 
 def _ray_was_slow(log: Path) -> bool:
-    with log.open(encoding="utf-8", errors="replace") as file:
-        return any(text in line for line in iter(lambda: file.readline(1 << 20), "") for text in SLOW_RAY)
+    return any(text in line for line in read_lines(log) for text in SLOW_RAY)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
-from scaffold.target.pin import read_text
+from scaffold.target.pin import text_of
 from scaffold.verify.package import Package
 
 VERL_OMNI = "VERL_OMNI_SRC"
@@ -59,10 +59,10 @@ def find_sources(package: Package, verl_omni: Path | None) -> Sources:
 
 def _commit(folder: Path, checkout: Checkout) -> str:
     """Which commit a checkout of verl is at, next to the pin."""
-    pin = (read_text(checkout.root / PIN) or "").strip()
-    head = (read_text(folder / ".git" / "HEAD") or "").strip()
+    pin = (text_of(checkout.root, PIN) or "").strip()
+    head = (text_of(folder, ".git/HEAD") or "").strip()
     if head.startswith("ref: "):
-        head = (read_text(folder / ".git" / head[5:]) or "").strip()
+        head = (text_of(folder, f".git/{head[5:]}") or "").strip()
     if not head:
         return "of an unknown commit"
     return f"at {head[:9]}, " + ("the pin" if head == pin else f"while verl-omni pins {pin[:9] or 'none'}")

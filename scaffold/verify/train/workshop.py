@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.hooks import add_package
+from scaffold.reading import read_text
 from scaffold.target.capabilities import REGISTRY
 from scaffold.verify.package import CONTAINER, Package
 
@@ -37,7 +38,7 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
                 if (package.root / name).is_dir() and not package.checkout:
                     shutil.copytree(package.root / name, folder / name, dirs_exist_ok=True, ignore=ignore)
         try:
-            registry.write_text(add_package(registry.read_text(encoding="utf-8"), package.name), encoding="utf-8")
+            registry.write_text(add_package(read_text(registry), package.name), encoding="utf-8")
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
             raise ScaffoldError(f"{checkout / REGISTRY} cannot be read: {error}") from None
     return folder

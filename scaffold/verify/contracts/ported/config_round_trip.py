@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.verify.contracts.config_round_trip import LIMIT
 from scaffold.verify.measured import Measured
 
@@ -31,4 +32,4 @@ def _files(folder: Path) -> dict[str, Any]:
     """Configurations at the root and of components, by path."""
     found = [path for pattern in ("*.json", "*/*.json") for path in sorted(folder.glob(pattern))]
     found = [path for path in found if path.name in ("config.json", "model_index.json")]
-    return {path.relative_to(folder).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in found}
+    return {path.relative_to(folder).as_posix(): json.loads(read_text(path)) for path in found}

@@ -10,9 +10,9 @@ import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
 
@@ -132,7 +132,7 @@ def _replace(
 
 def _source(module: types.ModuleType) -> str:
     path = str(getattr(module, "__file__", None))
-    return Path(path).read_text(encoding="utf-8") if path.endswith(".py") else ""
+    return read_text(path) if path.endswith(".py") else ""
 
 
 def _import_all(package: str) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side import absent
 
 _kept: list[Any] = []
@@ -64,7 +65,7 @@ def withhold_kernels(package: str) -> list[str]:
     folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
     if folder is None:
         return []
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    sources = {path.stem: read_text(path) for path in sorted(folder.glob("*.py"))}
     kernels = [name for name, text in sources.items() if "triton.jit" in text]
     trees = [ast.parse(text) for text in sources.values()]
     withheld = [f"{package}.{name}" for name in kernels if all(_guards(tree, name) for tree in trees)]

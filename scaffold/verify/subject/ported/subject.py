@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scaffold.reading import read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE
@@ -52,7 +53,7 @@ class PortedSubject(Subject):
     def config(self) -> Any:
         """The denoiser's configuration, as the checkpoint has it."""
         places = (self.checkpoint / "transformer" / "config.json", self.checkpoint / "config.json")
-        return json.loads(next(place for place in places if place.is_file()).read_text(encoding="utf-8"))
+        return json.loads(read_text(next(place for place in places if place.is_file())))
 
     def new_module(self, seed: int = 0) -> Any:
         """A float32 training module in eval mode, loaded from the tiny checkpoint; other seeds have other weights."""
@@ -161,7 +162,7 @@ class PortedSubject(Subject):
     def may_lack(self, target: str) -> bool:
         """The ported text serves several configurations: whether it sets layers of those names in some of them."""
         names = [name for name in target.split(".") if not name.isdigit()]
-        text = (self.folder / f"{self.spec['names']['model']}_denoiser.py").read_text(encoding="utf-8")
+        text = read_text(self.folder / f"{self.spec['names']['model']}_denoiser.py")
         numbered = "nn.Sequential(" if target.rpartition(".")[2].isdigit() else ""
         return all(name.isidentifier() and f"self.{name} = " in text for name in names) and (
             f"self.{names[-1]} = {numbered}" in text if names else False

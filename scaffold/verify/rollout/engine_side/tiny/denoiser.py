@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
@@ -99,7 +100,7 @@ class PortedModule:
             raise
         except Exception as error:
             line = " ".join(str(error).split())[:300]
-            config = (place / "config.json").read_text(encoding="utf-8")
+            config = read_text(place / "config.json")
             raise NotGrownError(
                 f"{self.entry.__name__} cannot be built of {config}: {type(error).__name__}: {line};"
                 " set values in [verify.denoiser] of scaffold.toml"

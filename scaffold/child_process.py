@@ -1,0 +1,131 @@
+"""The one way to start another program.
+
+The working directory may be a stranger's checkout, and Python puts it first on the path of ``-c`` and ``-m``. So a
+child runs in an empty folder unless the caller names one, empty entries of ``PYTHONPATH``, which mean the working
+directory, are dropped, and programs are looked up in the absolute entries of ``PATH`` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+PIPE, NOTHING, SAME_AS_OUTPUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
+
+Process = subprocess.Popen[bytes]
+Ended = subprocess.CompletedProcess
+TookTooLong = subprocess.TimeoutExpired
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return the environment for a child: ours with ``changes``.
+
+    ``PYTHONPATH`` is the user's own and stays; a relative entry means the folder that it means to this process.
+    """
+    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if entries:
+        found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries)
+    return {**found, **changes}
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program, None where no absolute entry of ``PATH`` holds it."""
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(entry).is_absolute()]
+    return shutil.which(name, path=os.pathsep.join(entries)) if entries else None
+
+
+def run(
+    command: Sequence[str],
+    *,
+    seconds: float | None,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+) -> Ended[bytes]:
+    """Run a program to its end and return its exit code and what it printed.
+
+    Args:
+        command: its path, or a name to look up, and its arguments; paths among them are absolute.
+        seconds: time it may take; None for a step that the user watches.
+        cwd: where it runs; an empty folder by default.
+        variables: its whole environment; `environment` by default.
+        stdin: what it reads.
+
+    Raises:
+        OSError: there is no such program, or it cannot be started.
+        TookTooLong: it was ended.
+    """
+    if cwd is None:
+        with tempfile.TemporaryDirectory(prefix="omni-scaffold-empty-") as folder:
+            return run(command, seconds=seconds, cwd=Path(folder), variables=variables, stdin=stdin)
+    return subprocess.run(
+        _found(command),
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        env=environment() if variables is None else variables,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def run_text(
+    command: Sequence[str],
+    *,
+    seconds: float | None,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Ended[str]:
+    """`run` for a program that prints UTF-8."""
+    done = run(command, seconds=seconds, cwd=cwd, variables=variables)
+    told = (part.decode("utf-8", errors="replace") for part in (done.stdout, done.stderr))
+    return Ended(done.args, done.returncode, *told)
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    variables: Mapping[str, str],
+    stdin: int = NOTHING,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+    inherited: Sequence[int] = (),
+    own_session: bool = False,
+) -> Process:
+    """Start a program and leave it running.
+
+    Args:
+        command: as `run`.
+        cwd: where it runs.
+        variables: its whole environment.
+        stdin: `PIPE` or `NOTHING`.
+        stdout: `PIPE`, `NOTHING`, a file, or None for ours.
+        stderr: the same, or `SAME_AS_OUTPUT`.
+        inherited: descriptors that it gets.
+        own_session: whether Ctrl-C does not reach it.
+    """
+    return subprocess.Popen(
+        _found(command),
+        cwd=cwd,
+        env=variables,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=inherited,
+        start_new_session=own_session,
+    )
+
+
+def _found(command: Sequence[str]) -> list[str]:
+    name, *arguments = command
+    path = name if os.sep in name else program(name)
+    if path is None:
+        raise FileNotFoundError(f"{name} is not installed")
+    return [path, *arguments]

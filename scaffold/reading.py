@@ -1,0 +1,135 @@
+"""The one way to read a file that may be anybody's: a regular one, of bounded size, inside the tree it belongs to.
+
+A pipe or a device is never waited for. What is refused is an `OSError` with a `strerror` like any other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+
+LARGEST = 20_000_000
+"""Bytes of the largest file that is read whole, unless the reader knows better."""
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_CHUNK = 1 << 16
+
+
+class RefusedFileError(OSError):
+    """Something is there, and it must not be read."""
+
+
+def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | None = None) -> RawIOBase:
+    """Open a regular file without buffering; it is the caller's to close.
+
+    Args:
+        path: the file; a symbolic link is followed, except with ``dir_fd``.
+        inside: the tree it belongs to; a link may lead elsewhere in it, not out of it.
+        dir_fd: open folder that the path starts from.
+
+    Raises:
+        RefusedFileError: it is no regular file, or a link that leads out of the tree.
+        OSError: it cannot be opened.
+    """
+    flags = _FLAGS if dir_fd is None else _FLAGS | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        if inside is not None and not _real(descriptor, path).startswith(_real_folder(inside.absolute())):
+            raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(path))
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise RefusedFileError(errno.EINVAL, "is no regular file", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def _real(descriptor: int, path: str | Path) -> str:
+    """Return the path of an open file without links; Linux knows what was really opened."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  # for its speed
+    except OSError:
+        return os.path.realpath(path)
+
+
+@lru_cache(maxsize=64)
+def _real_folder(folder: Path) -> str:
+    return os.path.realpath(folder).rstrip(os.sep) + os.sep
+
+
+@contextmanager
+def open_regular(
+    path: str | Path, *, inside: Path | None = None, dir_fd: int | None = None
+) -> Iterator[tuple[RawIOBase, int]]:
+    """`open_file` for a block, which gets the size in bytes too."""
+    with open_file(path, inside=inside, dir_fd=dir_fd) as stream:
+        yield stream, os.fstat(stream.fileno()).st_size
+
+
+def read_bytes(
+    path: str | Path, limit: int = LARGEST, *, inside: Path | None = None, dir_fd: int | None = None
+) -> bytes:
+    """Return a file's bytes; the arguments are those of `open_file`, and ``limit`` the most bytes it may have.
+
+    Raises:
+        OSError: as `open_file`, or it is larger.
+    """
+    with open_regular(path, inside=inside, dir_fd=dir_fd) as (stream, size):
+        raw = read_up_to(stream, limit + 1) if size <= limit else b""
+    if size > limit or len(raw) > limit:
+        raise RefusedFileError(errno.EFBIG, f"is larger than {limit} bytes", str(path))
+    return raw
+
+
+def read_text(path: str | Path, limit: int = LARGEST, *, inside: Path | None = None, errors: str = "strict") -> str:
+    """Return a file's text, UTF-8, with every line end made ``\\n``, as `Path.read_text` does.
+
+    Raises:
+        OSError: as `read_bytes`.
+        UnicodeDecodeError: it is not UTF-8 and ``errors`` is strict.
+    """
+    text = read_bytes(path, limit, inside=inside).decode("utf-8", errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def read_tail(path: str | Path, count: int) -> bytes:
+    """Return the last ``count`` bytes of a file of any size.
+
+    Raises:
+        OSError: as `open_file`.
+    """
+    with open_regular(path) as (stream, size):
+        stream.seek(max(0, size - count))
+        return read_up_to(stream, count)
+
+
+def read_lines(path: str | Path, longest: int = 1 << 20) -> Iterator[str]:
+    """Give the lines of a file of any size, UTF-8 with what is none replaced; a longer line comes in parts.
+
+    Raises:
+        OSError: as `open_file`.
+    """
+    with BufferedReader(open_file(path)) as stream:
+        while line := stream.readline(longest):
+            yield line.decode("utf-8", errors="replace")
+
+
+def read_up_to(stream: RawIOBase, count: int) -> bytes:
+    """Read ``count`` bytes, fewer only where the file ends."""
+    parts = []
+    while count > 0:
+        part = stream.read(min(count, _CHUNK))
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,102 @@
+"""Asks pip, and says in one line why it failed."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from scaffold import child_process
+from scaffold.errors import ScaffoldError
+
+# What pip prints under -vv for each page of an index that it did not get.
+_MISSED = re.compile(r"Could not fetch URL \S+: (?:(\d{3}) (?:Client|Server) Error)?")
+_OFFLINE = (
+    "connection broken by",
+    "Max retries exceeded",
+    "ConnectionError",
+    "name resolution",
+    "timed out",
+    "SSLError",
+)
+_KNOWN = re.compile(r"from versions: ([^)]*)\)")
+_NO_PIP = "No module named pip"
+_OPTIONS = ["-vv", "--disable-pip-version-check", "--no-input", "--no-color", "--ignore-requires-python"]
+
+
+def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> str:
+    """Run pip, the one of this Python first, and return what it prints on stdout.
+
+    Args:
+        what: what is wanted, such as ``vllm-omni 0.30.0``, for errors.
+        arguments: a command of pip and its arguments.
+        seconds: time it may take.
+        hint: what to do where there is no index to be had.
+
+    Raises:
+        ScaffoldError: there is no pip, it took too long, the index cannot be reached, or it lacks what is wanted.
+    """
+    output = _NO_PIP
+    on_path = child_process.program("pip")
+    for command in ([sys.executable, "-m", "pip"], *([[on_path]] if on_path else [])):
+        try:
+            done = child_process.run_text([*command, *arguments, *_OPTIONS], seconds=seconds)
+        except child_process.TookTooLong:
+            raise ScaffoldError(f"fetching {what} took longer than {seconds:.0f} seconds", hint=hint) from None
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return done.stdout
+        output = done.stderr + done.stdout
+        if _NO_PIP not in output:
+            break
+    raise failure(what, output, hint)
+
+
+def failure(what: str, output: str, hint: str) -> ScaffoldError:
+    """Return the error that says why pip failed, from what it printed.
+
+    That the index lacks something is said only where it answered so: pip itself ends in the same words where an index
+    is down, refuses, or has never heard of the name.
+    """
+    if _NO_PIP in output:
+        return ScaffoldError(f"cannot fetch {what}: this Python has no pip", hint=hint)
+    listed = _KNOWN.search(output)
+    known = [name.strip() for name in listed.group(1).split(",")] if listed else []
+    known = [name for name in known if name and name != "none"]
+    if known:
+        near = ", ".join(nearest_versions(what.rpartition(" ")[2], known))
+        return ScaffoldError(f"the package index has no {what}", hint=f"nearest are {near}")
+    answers = _MISSED.findall(output)
+    refused = [code for code in answers if code not in ("", "404")]
+    if "" in answers or (not answers and any(sign in output for sign in _OFFLINE)):
+        return ScaffoldError(f"cannot fetch {what}: the package index is down or cannot be reached", hint=hint)
+    if refused:
+        told = f"the package index answers with error {refused[0]}"
+        return ScaffoldError(f"cannot fetch {what}: {told}", hint=f"see `pip config list`, or {hint}")
+    if listed or "No matching distribution" in output:
+        return ScaffoldError(
+            f"the package index has no {what}", hint=f"nor any other release, see `pip config list`; {hint}"
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines
+    return ScaffoldError(f"cannot fetch {what}: {errors[-1] if errors else 'pip failed'}", hint=hint)
+
+
+def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:
+    """Return the ``count`` versions of ``known`` closest to ``version`` by their numbers, nearest first."""
+
+    def numbers(text: str) -> tuple[int, ...]:
+        release = re.split(r"[a-z+]", text, maxsplit=1)[0]
+        return tuple(int(part) for part in release.split(".") if part.isdigit())
+
+    wanted = numbers(version)
+
+    width = max([len(wanted), *(len(numbers(text)) for text in known)])
+
+    def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
+        return parts + (0,) * (width - len(parts))
+
+    def distance(text: str) -> tuple[int, ...]:
+        return tuple(abs(a - b) for a, b in zip(padded(numbers(text)), padded(wanted), strict=True))
+
+    return sorted(known, key=distance)[:count]

@@ -1,0 +1,95 @@
+"""What lies in the working directory is never run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold import child_process
+from scaffold.errors import ScaffoldError
+from scaffold.remap.parameters.meta import parameters_on_meta
+from scaffold.verify.child import devices
+from scaffold.verify.rollout import environment
+
+PLANTED = ("pip", "optparse", "torch", "json", "venv", "planted", "sitecustomize")
+
+
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder whose modules leave a mark when they run; it is the working directory."""
+    folder = tmp_path / "strange"
+    folder.mkdir()
+    for name in PLANTED:
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'mark')!r}, 'a').write({name!r})\n")
+    for name in ("pip", "git", "bash", "ruff"):
+        (folder / name).write_text(f"#!/bin/sh\necho program >> {folder}/mark\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep + os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PATH", f".{os.pathsep}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.parametrize("version", ["0.1.1", "newest"])
+def test_fetching(strange: Path, scaffold_cli: Callable[..., Any], version: str) -> None:
+    scaffold_cli("inspect", "bagel", "--vllm-omni", version).refusal(2)
+    assert not (strange / "mark").exists()
+
+
+def test_asking_the_module_itself(strange: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "model.py").write_text(
+        "import torch\nclass Config: pass\n"
+        "class Model(torch.nn.Linear):\n    def __init__(self, config): super().__init__(2, 3)\n"
+    )
+    path = Path(os.path.relpath(tmp_path / "model.py"))
+    assert parameters_on_meta(path, "Model", "Config", {}) == {"weight": (3, 2), "bias": (3,)}
+    assert not (strange / "mark").exists()
+
+
+def test_building_an_environment(strange: Path) -> None:
+    with pytest.raises(ScaffoldError, match="planted"):
+        environment._run([sys.executable, "-m", "planted"])
+    assert not (strange / "mark").exists()
+
+
+def test_counting_devices(strange: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.Path, "exists", lambda path: True)
+    devices.gpu_count()
+    monkeypatch.undo()
+    assert not (strange / "mark").exists()
+
+
+def test_programs_are_looked_up_elsewhere(strange: Path) -> None:
+    assert child_process.run(["git", "--version"], seconds=20).stdout.startswith(b"git version")
+    assert not (strange / "mark").exists()
+    with pytest.raises(FileNotFoundError):
+        child_process.run(["no-such-program"], seconds=20)
+
+
+def test_python_path_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "/one", "two", ""]))
+    assert child_process.environment()["PYTHONPATH"] == f"/one{os.pathsep}{tmp_path / 'two'}"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    assert "PYTHONPATH" not in child_process.environment()
+
+
+def test_a_child_is_ended_in_time() -> None:
+    with pytest.raises(child_process.TookTooLong):
+        child_process.run([sys.executable, "-c", "import time; time.sleep(60)"], seconds=0.1)
+
+
+def test_cache_folder_of_the_users_may_be_relative(
+    strange: Path, monkeypatch: pytest.MonkeyPatch, scaffold_cli: Callable[..., Any]
+) -> None:
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", "cache")
+    scaffold_cli("inspect", "bagel", "--vllm-omni", "0.1.1").refusal(2)
+    assert (strange / "cache/wheels").is_dir()

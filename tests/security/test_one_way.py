@@ -1,0 +1,101 @@
+"""One module starts programs, one calls git, one reads files: the code is walked for whoever does it alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SCAFFOLD = Path(__file__).resolve().parents[2] / "scaffold"
+STARTERS = {"subprocess", "multiprocessing", "pty", "asyncio"}
+CALLS = {"system", "popen", "startfile"}
+PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
+# Code that runs without this tool beside it.
+APART = ("verify/kit/", "port/support/")
+NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
+
+
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    paths = {path.relative_to(SCAFFOLD).as_posix(): path for path in sorted(SCAFFOLD.rglob("*.py"))}
+    return tuple((n, ast.parse(p.read_text(encoding="utf-8"))) for n, p in paths.items() if not n.startswith(APART))
+
+
+def starts(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in STARTERS for alias in node.names):
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in STARTERS:
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            yield from (node.lineno for a in node.names if a.name in CALLS or a.name.startswith(PREFIXES))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            if node.attr in CALLS or node.attr.startswith(PREFIXES):
+                yield node.lineno
+
+
+def names_git(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple) and node.elts:
+            first = node.elts[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str) and Path(first.value).name == "git":
+                yield node.lineno
+
+
+def reads(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function, text = node.func, ast.unparse(node)
+        writes = any(
+            isinstance(arg, ast.Constant) and isinstance(arg.value, str) and set(arg.value) & set("wax")
+            for arg in [*node.args[:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+        )
+        if isinstance(function, ast.Name):
+            if function.id == "open" and not writes:
+                yield node.lineno
+        elif isinstance(function, ast.Attribute):
+            owner = ast.unparse(function.value)
+            if function.attr in ("read_text", "read_bytes") and owner != "reading":
+                yield node.lineno
+            if owner == "os" and function.attr == "open" and not any(word in text for word in NO_READ):
+                yield node.lineno
+            elif function.attr == "open" and owner != "os" and not writes:
+                # `Checkout.open` and its like are no files, and a member of an archive is no file of the disk.
+                if not owner.rpartition(".")[2][:1].isupper() and owner not in ("cls", "self._zip"):
+                    yield node.lineno
+            if function.attr == "ZipFile" and "open_file(" not in text and "stream" not in text:
+                yield node.lineno
+
+
+@pytest.mark.parametrize(
+    ("find", "owner"),
+    [(starts, "child_process.py"), (names_git, "git.py"), (reads, "reading.py")],
+    ids=["starts a program", "calls git", "reads a file"],
+)
+def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-untyped-def]
+    found = {name: sorted(find(tree)) for name, tree in modules()}
+    assert found.pop(owner), "the walk sees nothing"
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("find", "text"),
+    [
+        (starts, "import subprocess"),
+        (starts, "import os\nos.execvp('x', [])"),
+        (starts, "from os import posix_spawn"),
+        (names_git, "run(['git', 'status'])"),
+        (names_git, "run(('/usr/bin/git', 'status'))"),
+        (reads, "path.read_text()"),
+        (reads, "open(path)"),
+        (reads, "path.open('rb')"),
+        (reads, "os.open(path, os.O_RDONLY)"),
+        (reads, "zipfile.ZipFile(path)"),
+    ],
+)
+def test_the_walk_sees(find, text: str) -> None:  # type: ignore[no-untyped-def]
+    assert list(find(ast.parse(text)))
