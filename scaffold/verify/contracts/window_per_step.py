@@ -38,7 +38,9 @@ def run(subject: Any) -> Measured:
     if outside:
         problems.append(f"a window begins at step {outside[0]}, outside of [{low}, {high})")
     if len({frozenset(of_step) for of_step in found.values()}) == 1:
-        problems.append(f"all {len(found)} training steps have the same windows: the rest of the range is never trained")
+        problems.append(
+            f"all {len(found)} training steps have the same windows: the rest of the range is never trained"
+        )
     several = [step for step, of_step in found.items() if len(of_step) > 1]
     if several:
         problems.append(f"training step {several[0]} has windows at steps {sorted(found[several[0]])}")

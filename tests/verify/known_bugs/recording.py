@@ -67,7 +67,7 @@ BUGS = (
     Bug(
         15,
         "window of the request's id",
-        ((ROLLOUT, 'extra_args.get("global_steps")', 'int(req.requests[0].request_id, 16)'),),
+        ((ROLLOUT, 'extra_args.get("global_steps")', "int(req.requests[0].request_id, 16)"),),
         ("window-per-step",),
     ),
     Bug(
