@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Level = Literal["contract", "rollout"]
+Level = Literal["contract", "rollout", "train"]
 Status = Literal["pass", "fail", "skip"]
 Library = Literal["verl_omni", "kit"]
 

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.interruption import orderly_end
-from scaffold.verify.package import open_package
+from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
+if TYPE_CHECKING:
+    from scaffold.verify.train.level import TrainRequest
+
 
 def verify(
-    package: str | Path, *, checkpoint: str | Path | None = None, level: Level = "contract", select: Sequence[str] = ()
+    package: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    level: Level = "contract",
+    select: Sequence[str] = (),
+    training: TrainRequest | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> VerifyReport:
     """Run a package against its contracts.
 
     Args:
         package: folder of the package, rendered or written by hand.
         checkpoint: folder of a checkpoint whose configuration the model takes.
-        level: ``contract``, or ``rollout`` for both.
+        level: ``contract``; ``rollout`` for both; ``train`` for the trainer alone.
         select: ids of the contracts to run; empty for all.
+        training: what level ``train`` is to do; its defaults where None.
+        tell: gets a line for each training step as it ends.
 
     Raises:
         ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
@@ -39,6 +50,8 @@ def verify(
         hint = "leave out --checkpoint; [verify] in scaffold.toml has settings of the tiny model"
         raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)
     _known(select, level)
+    if level == "train":
+        return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     from scaffold.verify.rollout.forking import forking
 
@@ -56,6 +69,23 @@ def verify(
     return VerifyReport(opened.name, outcome.contract, tuple(checks), environment, (command,))
 
 
+def _train(
+    opened: Package,
+    named: str,
+    request: VerifyRequest,
+    training: TrainRequest | None,
+    tell: Callable[[str], None],
+) -> VerifyReport:
+    from scaffold.verify.train.level import TrainRequest, run_level
+
+    asked = training or TrainRequest()
+    with orderly_end():
+        outcome = run_level(request, asked, tell)
+    command = _command(named, None, request) + f" --steps {asked.steps}"
+    command += "".join(f" --variant {name}" for name in asked.variants)
+    return VerifyReport(opened.name, "verl_omni", tuple(outcome.checks), outcome.environment, (command,))
+
+
 def _both(contract: Mapping[str, Any], rollout: Mapping[str, Any]) -> dict[str, Any]:
     """One table of both levels' environments; where they differ, what each had."""
     merged = {**rollout, **contract}
@@ -67,7 +97,11 @@ def _both(contract: Mapping[str, Any], rollout: Mapping[str, Any]) -> dict[str, 
 
 def _known(select: Sequence[str], level: Level) -> None:
     ids = [entry.id for entry in catalogue()]
-    if level == "rollout":
+    if level == "train":
+        from scaffold.verify.train.level import check_ids
+
+        ids = check_ids()
+    elif level == "rollout":
         from scaffold.verify import rollout
 
         ids += rollout.check_ids()

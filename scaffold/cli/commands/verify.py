@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli.options import Format
+from scaffold.errors import ScaffoldError
 from scaffold.interrupt import doing
 
 ORDER = 70
@@ -19,6 +20,7 @@ class VerifyLevel(str, Enum):
 
     contract = "contract"
     rollout = "rollout"
+    train = "train"
 
 
 def verify(
@@ -31,7 +33,10 @@ def verify(
     ] = None,
     level: Annotated[
         VerifyLevel,
-        typer.Option("--level", help="contract: seconds, no vllm. rollout: that, and vllm-omni itself on a CPU."),
+        typer.Option(
+            "--level",
+            help="contract: no vllm. rollout: that, and vllm-omni on a CPU. train: verl-omni's trainer on a CPU.",
+        ),
     ] = VerifyLevel.contract,
     format: Annotated[Format, typer.Option("--format", help="How to print the results.")] = Format.text,
     report: Annotated[
@@ -40,18 +45,46 @@ def verify(
     select: Annotated[
         list[str] | None, typer.Option("--select", metavar="ID", help="Run this contract only; may be repeated.")
     ] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, max=10_000, help="Training steps of level train; 16 show the reward.")
+    ] = 16,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option("--variant", metavar="NAME", help="Way to train, lora by default, or all; may be repeated."),
+    ] = None,
+    verl_omni: Annotated[
+        Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="verl-omni of level train.")
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option("--beside", metavar="PACKAGE", help="Train this package too, by the same command.")
+    ] = None,
 ) -> None:
     """Run a package on a tiny model, in child processes with limits, one line for each contract."""
     import gc
+    import sys
 
     from scaffold.verify.report import check_destination, print_report, write_report
     from scaffold.verify.run import verify as run_verify
+
+    training = None
+    if level is VerifyLevel.train:
+        from scaffold.verify.train.level import TrainRequest
+
+        training = TrainRequest(steps, tuple(variant or ()), verl_omni, beside)
+    elif variant or verl_omni or beside:
+        raise ScaffoldError("--variant, --verl-omni and --beside belong to --level train")
+
+    def tell(line: str) -> None:
+        if sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
 
     if report is not None:
         check_destination(report)
     gc.enable()  # tensors in cycles would fill the memory
     with doing("running the contracts"):
-        found = run_verify(package, checkpoint=checkpoint, level=level.value, select=select or ())
+        found = run_verify(
+            package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=tell
+        )
     if format is Format.json:
         import json
 

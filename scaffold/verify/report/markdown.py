@@ -11,7 +11,11 @@ from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, verdict
 from scaffold.verify.result import CheckResult, VerifyReport
 
 HEADING = "### Test"
-LEVELS = {"contract": "Contracts on a tiny model", "rollout": "Real rollout against training, on a CPU"}
+LEVELS = {
+    "contract": "Contracts on a tiny model",
+    "rollout": "Real rollout against training, on a CPU",
+    "train": "The real trainer, on a CPU",
+}
 # A pull request holds 65,536 characters, and a reason may be a thousand.
 REASON_CHARACTERS = 400
 ZERO_WIDTH_SPACE = "&#8203;"

@@ -16,7 +16,7 @@ from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfal
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
-LEVELS: tuple[Level, ...] = ("contract", "rollout")
+LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
 def print_report(report: VerifyReport, console: Console | None = None) -> None:

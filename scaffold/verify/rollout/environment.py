@@ -1,4 +1,4 @@
-"""Virtual environments in which the real vllm-omni runs on a CPU: ``python -m scaffold.verify.rollout.environment``."""
+"""Virtual environments in which the real vllm-omni and the real trainer run on a CPU: ``omni-scaffold env``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +67,7 @@ def find_environment(version: str) -> Environment | str:
     if os.environ.get(OVERRIDE):
         found = Environment(folder, version)
         return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
-    command = f"python -m scaffold.verify.rollout.environment {version}"
+    command = f"omni-scaffold env rollout --vllm-omni {version}"
     if version not in known_versions():
         return f"no rollout environment is described for vllm-omni {version}; known: {', '.join(known_versions())}"
     if not (folder / MARKER).is_file():
@@ -109,6 +108,11 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
             raise
         _finish(folder, pins)
     return Environment(folder, version)
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
 
 
 def _has_pins(folder: Path, pins: Pins) -> bool:
@@ -177,28 +181,3 @@ def _building(folder: Path) -> Iterator[None]:
         except OSError:
             raise ScaffoldError(f"{folder} is being built by another process", hint="wait for it") from None
         yield
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Build the environments of the versions named, all known ones by default; returns the exit code."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="python -m scaffold.verify.rollout.environment", description=__doc__.split(":")[0] if __doc__ else None
-    )
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of vllm-omni: {', '.join(known_versions())}")
-    parser.add_argument("--force", action="store_true", help="build it again")
-    options = parser.parse_args(arguments)
-    try:
-        for version in options.versions or known_versions():
-            started = time.monotonic()
-            environment = build_environment(version, force=options.force)
-            print(f"vllm-omni {version}: {environment.folder} ({time.monotonic() - started:.0f} s)", flush=True)
-    except ScaffoldError as error:
-        print(f"error: {error.line}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

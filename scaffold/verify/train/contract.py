@@ -1,0 +1,71 @@
+"""What a contract of level ``train`` is given, and how the contracts are found."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.verify.train.record import RunRecord
+from scaffold.verify.train.variants import VARIANTS, Variant
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that was run of one variant.
+
+    Attributes:
+        variant: what was tried.
+        steps: training steps that were asked for.
+        run: the run itself.
+        control: the same with a learning rate of 0, where there was reason to run it.
+        resumed: one more step from the checkpoint of ``run``, where the variant resumes.
+        beside: another package under the same command, by its name.
+        gain: how much the reward of the reference package rises in 16 steps, where it is known.
+    """
+
+    variant: Variant
+    steps: int
+    run: RunRecord
+    control: RunRecord | None = None
+    resumed: RunRecord | None = None
+    beside: tuple[str, RunRecord] | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One contract: what it is, and how it is measured.
+
+    ``measure`` raises ``NotApplicable`` where the run has nothing that it could measure.
+    """
+
+    check: Check
+    measure: Callable[[Training], Measurement]
+
+
+def contracts(variant: Variant) -> list[Contract]:
+    """The contracts of a variant, in the order of their modules' names; the ids name any but the ordinary variant."""
+    package = importlib.import_module("scaffold.verify.train.contracts")
+    found = []
+    for entry in pkgutil.iter_modules(package.__path__):
+        module: Any = importlib.import_module(f"{package.__name__}.{entry.name}")
+        if getattr(module, "applies", lambda _: True)(variant):
+            found.append(Contract(_named(module.CHECK, variant), module.measure))
+    return found
+
+
+def _named(check: Check, variant: Variant) -> Check:
+    if variant is VARIANTS[0]:
+        return replace(check, id=f"train-{check.id}")
+    return replace(check, id=f"train-{variant.name}-{check.id}", title=f"{check.title} ({variant.title})")
+
+
+def not_a_number(values: list[float]) -> int:
+    """How many values are missing or not finite."""
+    import math
+
+    return sum(not math.isfinite(value) for value in values)

@@ -1,0 +1,1 @@
+"""One contract a module: ``CHECK``, ``measure(training)``, and ``applies(variant)`` where not every variant has it."""

@@ -1,0 +1,42 @@
+"""Training's log-probs are the rollout's at every step, also after updates."""
+
+from __future__ import annotations
+
+import math
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.train.contract import Training, not_a_number
+from scaffold.verify.train.record import LOG_PROB
+
+CHECK = Check(
+    "log-prob",
+    "At every step training recomputes the rollout's log-probs",
+    None,
+    "absolute",
+    (1, 5, 6, 7, 11),
+)
+# A difference of rounding alone keeps its size; one that updates cause grows with them.
+GROWTH = 5.0
+
+
+def measure(training: Training) -> Measurement:
+    """Take the trainer's own largest difference of each step."""
+    values = training.run.series(LOG_PROB)
+    if not values:
+        raise NotApplicable("no step was taken")
+    limit, reason = training.variant.log_prob_limit, training.variant.log_prob_reason
+    series = {"log10 of the largest difference": [_log(value) for value in values]}
+    if training.beside is not None:
+        name, other = training.beside
+        series[f"the same of {name}"] = [_log(value) for value in other.series(LOG_PROB)]
+    if missing := not_a_number(values):
+        return Measurement("", math.inf, f"the trainer logged no {LOG_PROB} in {missing} steps", limit=limit)
+    largest = max(values)
+    if largest > 1e-6 and largest > GROWTH * values[0]:
+        told = f"it grows from {values[0]:.1e} to {largest:.1e}: updates do not reach the rollout as training has them"
+        return Measurement("", max(largest, math.nextafter(limit, math.inf)), told, limit=limit, series=series)
+    return Measurement("", largest, f"of {len(values)} steps; {reason}", limit=limit, series=series)
+
+
+def _log(value: float) -> float:
+    return math.log10(max(value, 1e-9)) if math.isfinite(value) else math.nan

@@ -1,0 +1,31 @@
+"""Every push after an update changes what the engine computes with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.train.contract import Training
+from scaffold.verify.train.record import Push
+
+CHECK = Check("push", "Every update reaches every rank of every replica of the engine", 0.0, "pushes", (11,))
+
+
+def measure(training: Training) -> Measurement:
+    """Count the pushes, one a step and process, that changed nothing or failed."""
+    steps = len(training.run.steps)
+    if not steps:
+        raise NotApplicable("no step was taken")
+    processes: dict[tuple[str, int], list[Push]] = defaultdict(list)
+    for push in training.run.pushes:
+        processes[push.replica, push.rank].append(push)
+    # A push before the first update may bring what the engine has.
+    after = [push for found in processes.values() for push in found[-steps:]]
+    missing = sum(max(0, steps - len(found)) for found in processes.values()) if processes else steps
+    dead = [push for push in after if push.error or not push.changed]
+    if dead or missing:
+        told = f"{len(dead)} changed nothing, {missing} did not come"
+        error = next((push.error for push in dead if push.error), None)
+        return Measurement("", float(len(dead) + missing), told + (f"; {error}" if error else ""))
+    fewest = min(push.changed for push in after)
+    return Measurement("", 0.0, f"{len(after)} pushes to {len(processes)} processes, at least {fewest} tensors changed")

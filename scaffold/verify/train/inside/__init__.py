@@ -1,0 +1,1 @@
+"""What runs inside the processes of a training run: patches for what a CPU lacks, observers, deliberate mistakes."""

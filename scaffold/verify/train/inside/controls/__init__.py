@@ -1,0 +1,1 @@
+"""Deliberate mistakes, one a module, each of which a run has to notice."""

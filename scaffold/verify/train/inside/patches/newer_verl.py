@@ -1,0 +1,65 @@
+"""verl-omni pins a verl before 0.9; later releases read settings that its configurations do not have.
+
+A setting of the rollout gets the value that the release itself has as its default. A diffusion model has no
+configuration of a language model, which is asked for a quantisation. The agent loop lost the method by which
+verl-omni's turns a prompt into ids; here it serves prompts of text.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import MISSING, fields
+from types import SimpleNamespace
+from typing import Any
+
+PLACES: dict[str, tuple[str, ...]] = {}
+
+
+def fill_in(module: Any) -> None:
+    """Fill in, as attributes of the class, what the release's own configuration has and verl-omni's lacks."""
+    known: Any = importlib.import_module("verl.workers.config.rollout").RolloutConfig
+    for field in fields(known):
+        if field.default is not MISSING and not hasattr(module.DiffusionRolloutConfig, field.name):
+            setattr(module.DiffusionRolloutConfig, field.name, field.default)
+
+
+def no_quantisation(module: Any) -> None:
+    """Give the server's model an empty configuration where it has none; only the server's process sees it."""
+    server = module.vLLMHttpServer
+    original = getattr(server, "_apply_quantization", None)
+    if original is None:
+        return
+
+    def _apply_quantization(self: Any) -> Any:
+        if not hasattr(self.model_config, "hf_config"):
+            object.__setattr__(self.model_config, "hf_config", SimpleNamespace())
+        return original(self)
+
+    server._apply_quantization = _apply_quantization
+
+
+def template(module: Any) -> None:
+    """Give the agent loop its method back."""
+    if hasattr(module.AgentLoopBase, "apply_chat_template"):
+        return
+
+    async def apply_chat_template(
+        self: Any, messages: list[dict[str, Any]], images: Any = None, videos: Any = None, **_: Any
+    ) -> list[int]:
+        if images or videos:
+            raise NotImplementedError(
+                "prompts with media need the verl that verl-omni pins; set VERL_SRC to a checkout"
+            )
+        ids = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **self.apply_chat_template_kwargs
+        )
+        return list(ids[: self.rollout_config.prompt_length])
+
+    module.AgentLoopBase.apply_chat_template = apply_chat_template
+
+
+HOOKS = {
+    "verl.experimental.agent_loop.agent_loop": template,
+    "verl_omni.workers.config.diffusion.rollout": fill_in,
+    "verl.workers.rollout.vllm_rollout.vllm_async_server": no_quantisation,
+}

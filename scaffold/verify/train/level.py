@@ -1,0 +1,292 @@
+"""Level ``train``, from the request to its results; nothing of the package runs in this process."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.target import Checkout
+from scaffold.verify.package import Package, open_package
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout.check import Measurement, NotApplicable
+from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.rollout.facts import model_name
+from scaffold.verify.rollout.judge import judge
+from scaffold.verify.train.contract import Contract, Training, contracts
+from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
+from scaffold.verify.train.run import RunPlan, train
+from scaffold.verify.train.sources import Sources, find_sources
+from scaffold.verify.train.variants import VARIANTS, Variant, variants
+from scaffold.verify.train.workshop import build_workshop, smoke_script
+
+REWARDS = Path(__file__).resolve().parent / "brightness.py"
+AT_ONCE = 2  # runs; each keeps one core busy most of the time
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What is asked of the level beyond the package.
+
+    Attributes:
+        steps: training steps.
+        variants: names; the ordinary one where none is given.
+        verl_omni: a checkout, or None for the one the package lies in or the variable names.
+        beside: another package that is run under the same command.
+        control: a deliberate mistake of ``inside/controls``.
+        changes: overrides that come last.
+        reward: ``brightness`` or ``darkness``.
+        seed: of the rollouts.
+        flat: whether a run of enough steps has a control with a learning rate of 0.
+    """
+
+    steps: int = STEPS
+    variants: tuple[str, ...] = ()
+    verl_omni: Path | None = None
+    beside: Path | None = None
+    control: str | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+    reward: str = "brightness"
+    seed: int = 1
+    flat: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the level found, and what it ran with."""
+
+    checks: list[CheckResult]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every run of a request shares."""
+
+    package: Package
+    beside: Package | None
+    environment: Environment
+    sources: Sources
+    workshop: Path
+    script: Path
+    scratch: Path
+    request: TrainRequest
+    tell: Tell
+    keep: list[bool]
+
+
+def wanted_variants(names: Sequence[str]) -> list[Variant]:
+    """The variants of these names; ``all`` for each there is.
+
+    Raises:
+        ScaffoldError: there is none of a name.
+    """
+    known = variants()
+    if "all" in names:
+        return list(VARIANTS)
+    for name in names:
+        if name not in known:
+            raise ScaffoldError(f"there is no variant {name!r}", hint=f"there are {', '.join(known)} and all")
+    return [known[name] for name in names] or [VARIANTS[0]]
+
+
+def check_ids() -> list[str]:
+    """The ids of the level's checks, in the order they are reported."""
+    return [contract.check.id for variant in VARIANTS for contract in contracts(variant)]
+
+
+def ready(package: Package, request: TrainRequest) -> tuple[Environment, Sources]:
+    """Find what the level needs, before anything is run.
+
+    Raises:
+        ScaffoldError: something is missing; the message says what, and how to get it.
+    """
+    sources = find_sources(package, request.verl_omni)
+    version = package.spec.get("upstream", {}).get("version") or sources.verl_omni.vllm_omni_pin
+    if version is None:
+        raise ScaffoldError(f"{sources.verl_omni.root} pins no vllm-omni", hint="use a release of verl-omni that does")
+    found = find_environment(str(version))
+    if isinstance(found, str):
+        raise ScaffoldError(found)
+    return found, sources
+
+
+def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda _: None) -> Outcome:
+    """Run the level.
+
+    Args:
+        verify: package and selection.
+        request: what to train.
+        tell: gets a line for each step of each run as it ends.
+
+    Raises:
+        ScaffoldError: something that it needs is missing.
+    """
+    results: list[CheckResult] = []
+    with opened(verify.package, request, tell) as setting:
+        for variant in wanted_variants(request.variants):
+            training = run_variant(setting, variant)
+            results += [_judge(contract, training) for contract in contracts(variant)]
+        if any(result.status == "fail" for result in results):
+            setting.keep.append(True)
+    chosen = [result for result in results if not verify.select or result.id in verify.select]
+    return Outcome(chosen, _origins(setting))
+
+
+@contextmanager
+def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting]:
+    """Everything that the runs of a request share; what they printed stays where ``keep`` says so.
+
+    Raises:
+        ScaffoldError: something that it needs is missing.
+    """
+    own = open_package(package)
+    beside = None if request.beside is None else open_package(request.beside)
+    wanted_variants(request.variants)
+    environment, sources = ready(own, request)
+    scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
+    keep: list[bool] = []
+    try:
+        laid = [found for found in (beside, own) if found]
+        workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
+        script = smoke_script(workshop, model_name(own))
+        yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
+    finally:
+        if not keep:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_variant(setting: Setting, variant: Variant) -> Training:
+    """All runs of a variant, two at a time."""
+    request = setting.request
+    steps = min(request.steps, variant.steps or request.steps)
+    plan = _plan(setting, variant, steps, variant.name)
+    runs = {"run": plan}
+    if variant is VARIANTS[0] and steps >= STEPS and request.flat:
+        changes = {**plan.changes, "actor_rollout_ref.actor.optim.lr": "0.0"}
+        runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
+    if setting.beside is not None:
+        runs[setting.beside.name] = _plan(setting, variant, steps, f"{variant.name}-beside", setting.beside)
+    records = _run_all(setting, variant, runs)
+    resumed = None
+    if variant.resumes and records["run"].problem is None:
+        after = {"trainer.resume_mode": "auto", "trainer.save_freq": "-1"}
+        again = replace(
+            plan, folder=_folder(setting, f"{variant.name}-on"), steps=steps + 1, changes={**plan.changes, **after}
+        )
+        resumed = _run_all(setting, variant, {"resumed": again})["resumed"]
+    beside = None if setting.beside is None else (setting.beside.name, records[setting.beside.name])
+    return Training(
+        variant, steps, records["run"], records.get("learning rate 0"), resumed, beside, _gain(setting.package)
+    )
+
+
+def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) -> dict[str, RunRecord]:
+    # The first to start would build the tiny checkpoint under the feet of the others.
+    def follow(name: str) -> Callable[[int, Mapping[str, float]], None]:
+        def told(number: int, data: Mapping[str, float]) -> None:
+            reward, difference = data.get(REWARD, float("nan")), data.get(LOG_PROB, float("nan"))
+            seconds = data.get("timing_s/step", float("nan"))
+            setting.tell(
+                f"{variant.name}, {name}: step {number}, reward {reward:.4f}, log-prob difference {difference:.1e},"
+                f" {seconds:.0f} s"
+            )
+
+        return told
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = {name: pool.submit(train, plan, follow(name)) for name, plan in runs.items()}
+        return {name: future.result() for name, future in found.items()}
+
+
+def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Package | None = None) -> RunPlan:
+    request, package = setting.request, other or setting.package
+    folder = _folder(setting, name)
+    changes = dict(request.changes)
+    if variant.resumes:
+        changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(setting.scratch / "checkpoints")}
+    if other is not None:
+        changes["actor_rollout_ref.model.architecture"] = architecture(other)
+    module = (package.upstream or ("", ""))[0]
+    sources = tuple(filter(None, (".".join(module.split(".")[:4]), package.module)))
+    return RunPlan(
+        environment=setting.environment,
+        workshop=setting.workshop,
+        verl=setting.sources.verl,
+        script=setting.script,
+        model=folder / "model",
+        folder=folder,
+        variant=variant,
+        steps=steps,
+        sources=sources,
+        package=package.module,
+        reward=f"{REWARDS}:{request.reward}",
+        seed=request.seed,
+        control=request.control,
+        changes=changes,
+    )
+
+
+def _folder(setting: Setting, name: str) -> Path:
+    folder = setting.scratch / "runs" / name
+    folder.mkdir(parents=True)
+    return folder
+
+
+def architecture(package: Package) -> str:
+    """The name under which a package registers its training adapter.
+
+    Raises:
+        ScaffoldError: its source does not say one.
+    """
+    named = package.spec.get("names", {}).get("architecture")
+    if named:
+        return str(named)
+    found = {
+        match[1]
+        for path in sorted(package.folder.glob("*.py"))
+        for match in re.finditer(
+            r"DiffusionModelBase\.register\(\s*[\"'](\w+)[\"']", path.read_text("utf-8", errors="replace")
+        )
+    }
+    if len(found) != 1:
+        raise ScaffoldError(f"{package.name} registers {len(found)} training adapters", hint="level train runs one")
+    return found.pop()
+
+
+def _gain(package: Package) -> float | None:
+    """How much the reward of the reference of this model rises, where a preset says."""
+    from scaffold.spec import find_preset
+
+    value = find_preset(model_name(package), package.spec.get("upstream", {}).get("registry_key")).value(
+        "train", "gain"
+    )
+    return None if value is None else float(value)
+
+
+def _judge(contract: Contract, training: Training) -> CheckResult:
+    check = contract.check
+    try:
+        found = contract.measure(training)
+    except NotApplicable as reason:
+        found = Measurement("", None, str(reason), skipped=True)
+    return judge(check, replace(found, check=check.id), level="train")
+
+
+def _origins(setting: Setting) -> dict[str, str]:
+    checkout: Checkout = setting.sources.verl_omni
+    return {
+        "verl_omni is": f"real, nearest to {checkout.profile.title}",
+        "verl is": f"real, {setting.sources.verl_label}",
+        "vllm_omni is": f"real, {setting.environment.version}",
+    }

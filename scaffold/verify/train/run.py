@@ -1,0 +1,193 @@
+"""One run of a package's smoke script in the real trainer: started, followed, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.rollout.process import last_line
+from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
+from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
+from scaffold.verify.train.variants import Variant
+
+PATH = Path(__file__).resolve().parent / "inside" / "path"
+START_SECONDS = 900.0  # until the first step has ended; imports take most of it
+STEP_SECONDS = 300.0  # between two steps
+ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: whoever waits for it waits for ever
+# What Ray says when its own processes do not answer in time, as on a busy host.
+SLOW_RAY = (
+    "current node timed out during startup",
+    "Failed to register worker",
+    "GCS cannot connect",
+    "RaySystemError",
+)
+TRIES = 3
+PORTS = range(20000, 30000, 500)
+
+Follow = Callable[[int, Mapping[str, float]], None]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What one run is.
+
+    Attributes:
+        environment: with the real vllm-omni.
+        workshop: the tree it runs in.
+        verl: a checkout of verl, or None for the environment's.
+        script: the package's smoke script.
+        model: folder of the tiny checkpoint, made by the script where it is missing.
+        folder: where the run keeps everything else; it has to be empty.
+        variant: what is tried.
+        steps: training steps.
+        sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
+        package: dotted name of the package.
+        reward: ``FILE:FUNCTION``.
+        seed: of the rollouts.
+        control: a deliberate mistake of ``inside/controls``.
+        changes: overrides that come last.
+    """
+
+    environment: Environment
+    workshop: Path
+    verl: Path | None
+    script: Path
+    model: Path
+    folder: Path
+    variant: Variant
+    steps: int
+    sources: tuple[str, ...]
+    package: str
+    reward: str
+    seed: int = 1
+    control: str | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+
+def train(plan: RunPlan, follow: Follow | None = None) -> RunRecord:
+    """Run to the end; a start of Ray that takes too long is tried again.
+
+    Args:
+        plan: the run.
+        follow: told of each step as it ends.
+    """
+    started = time.monotonic()
+    for attempt in range(TRIES):
+        folder = plan.folder / f"try{attempt}"
+        (folder / "events").mkdir(parents=True)
+        log = folder / "log"
+        problem = _run(plan, folder, log, follow)
+        if problem is None or read_metrics(folder / "metrics.jsonl") or not _ray_was_slow(log):
+            break
+    return read_record(folder, log, problem, time.monotonic() - started)
+
+
+def command(plan: RunPlan) -> list[str]:
+    """The command line of a run."""
+    path, _, function = plan.reward.rpartition(":")
+    given = {
+        **overrides(plan.variant.dtype, plan.variant.processes, plan.seed),
+        "reward.custom_reward_function.path": path,
+        "reward.custom_reward_function.name": function,
+        "trainer.total_training_steps": str(plan.steps),
+        **plan.variant.overrides,
+        **({"trainer.test_freq": str(plan.steps)} if plan.variant.validates else {}),
+        **plan.changes,
+    }
+    return ["bash", str(plan.script), *(f"{name}={value}" for name, value in given.items())]
+
+
+def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
+    """The environment of a run's processes."""
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    # Ray's sockets lie below its folder, and a socket's path has at most 107 characters.
+    ray = Path("/tmp") / f"os-{token}"
+    places = [PATH, plan.workshop, *([plan.verl] if plan.verl else [])]
+    rooms = ["patches", "observers", *([f"controls.{plan.control}"] if plan.control else [])]
+    return {
+        **kept,
+        **VARIABLES,
+        # The workshop is a copy; a checkout of verl is the user's own.
+        **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
+        "PATH": f"{plan.environment.folder / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+        "PYTHONPATH": ":".join(map(str, places)),
+        "RAY_TMPDIR": str(ray),
+        "TMPDIR": str(folder),
+        MARK: token,
+        "OMNI_SCAFFOLD_ROLLOUT_DEVICES": str(plan.variant.devices),
+        "OMNI_SCAFFOLD_TRAIN": ",".join(rooms),
+        "OMNI_SCAFFOLD_TRAIN_DTYPE": plan.variant.dtype,
+        "OMNI_SCAFFOLD_TRAIN_EVENTS": str(folder / "events"),
+        "OMNI_SCAFFOLD_TRAIN_PACKAGE": plan.package,
+        "OMNI_SCAFFOLD_TRAIN_RUN": token,
+        "OMNI_SCAFFOLD_TRAIN_SOURCES": ",".join(plan.sources),
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+        "NUM_GPUS": str(plan.variant.processes),
+        "MODEL_PATH": str(plan.model),
+        "DATA_DIR": str(folder / "data"),
+        "TOTAL_TRAIN_STEPS": str(plan.steps),
+        "TRAIN_BATCH": str(PROMPTS),
+    }
+
+
+def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str | None:
+    """Run once; returns None where it ended well, else one line."""
+    token = secrets.token_hex(4)
+    ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
+    given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            given,
+            env=variables(plan, folder, token),
+            cwd=plan.workshop,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        stopped = _follow(child, folder, log, follow)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        end_leftovers(token)
+        shutil.rmtree(Path("/tmp") / f"os-{token}", ignore_errors=True)
+    if stopped is None and child.returncode == 0:
+        return None
+    return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
+
+
+def _follow(child: subprocess.Popen[bytes], folder: Path, log: Path, follow: Follow | None) -> str | None:
+    """Wait for the end; returns why the run has to be stopped before it, or None."""
+    seen, last, broken = 0, time.monotonic(), False
+    with log.open(encoding="utf-8", errors="replace") as printed:
+        while child.poll() is None:
+            time.sleep(0.5)
+            new = printed.read(1 << 20)
+            broken = broken or any(text in new for text in ERRORS)
+            steps = read_metrics(folder / "metrics.jsonl")
+            for number, data in steps[seen:]:
+                last = time.monotonic()
+                if follow is not None and "training/global_step" in data:
+                    follow(number, data)
+            seen = len(steps)
+            allowed = ERROR_SECONDS if broken else STEP_SECONDS if seen else START_SECONDS
+            if time.monotonic() - last > allowed:
+                return f"stopped: {'no step' if seen else 'no first step'} ended within {allowed:.0f} s"
+    return None
+
+
+def _ray_was_slow(log: Path) -> bool:
+    with log.open(encoding="utf-8", errors="replace") as file:
+        return any(text in line for line in iter(lambda: file.readline(1 << 20), "") for text in SLOW_RAY)

@@ -1,0 +1,72 @@
+"""What a run on a CPU sets beside the package's own smoke script: variables of its processes, overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# docs/train.md gives the reason of each.
+VARIABLES: Mapping[str, str] = {
+    "OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1",
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",
+    "VERL_ENGINE_VENDOR": "nvidia",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TORCHDYNAMO_DISABLE": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "HYDRA_FULL_ERROR": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+# Of the user's variables, these say where things are; others could change what is measured.
+PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
+
+PROMPTS = 4
+IMAGES = 8  # of each prompt
+LEARNING_RATE = 3e-3
+SIDE = 64  # pixels
+
+
+def overrides(dtype: str, processes: int, seed: int) -> dict[str, str]:
+    """Hydra overrides that every run needs; what a variant changes comes after them.
+
+    Args:
+        dtype: of rollout and training.
+        processes: of the trainer; Ray is told of as many "GPU".
+        seed: of the rollouts; a step adds its number.
+    """
+    rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+    return {
+        "+ray_kwargs.ray_init.num_gpus": str(processes),
+        "ray_kwargs.ray_init.num_cpus": str(8 + 2 * processes),
+        "+ray_kwargs.ray_init.include_dashboard": "False",
+        "+ray_kwargs.ray_init.object_store_memory": "500000000",
+        "trainer.device": "cpu",
+        "trainer.logger": "[console,file]",
+        f"{rollout}.free_cache_engine": "False",
+        f"+{rollout}.enable_sleep_mode": "False",
+        f"{rollout}.dtype": dtype,
+        f"{rollout}.n": str(IMAGES),
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": str(IMAGES),
+        f"{rollout}.pipeline.height": str(SIDE),
+        f"{rollout}.pipeline.width": str(SIDE),
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": "64",
+        f"{rollout}.seed": str(1000 * seed),
+        f"{rollout}.rollout_attn_backend": "TORCH_SDPA",
+        f"{rollout}.calculate_log_probs": "True",
+        f"{actor}.fsdp_config.model_dtype": dtype,
+        f"+{actor}.fsdp_config.mixed_precision.param_dtype": dtype,
+        f"{actor}.ppo_mini_batch_size": str(PROMPTS),
+        f"{actor}.ppo_micro_batch_size_per_gpu": str(IMAGES),
+        f"{actor}.optim.lr": str(LEARNING_RATE),
+        "actor_rollout_ref.model.attn_backend": "native",
+        "data.train_batch_size": str(PROMPTS),
+        "data.dataloader_num_workers": "0",
+        "trainer.total_epochs": "1000",
+    }

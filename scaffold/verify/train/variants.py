@@ -1,0 +1,85 @@
+"""The ways in which a package can be trained, as overrides of one run; ``lora`` runs unless another is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way.
+
+    Attributes:
+        name: as ``--variant`` takes it.
+        title: what it tries, for a report.
+        overrides: of the trainer.
+        processes: of the trainer.
+        devices: that the engine sees in one process, for tensor parallelism.
+        dtype: of rollout and training.
+        log_prob_limit: the largest difference of a log-prob that passes.
+        log_prob_reason: why it is that large.
+        validates: whether validation runs after the last step.
+        resumes: whether a checkpoint is saved after the last step and one more step taken from it.
+        steps: the most that are run, where more would show nothing new.
+    """
+
+    name: str
+    title: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1
+    devices: int = 1
+    dtype: str = "float32"
+    log_prob_limit: float = 1e-6
+    log_prob_reason: str = "float32 on both sides"
+    validates: bool = False
+    resumes: bool = False
+    steps: int | None = None
+
+
+VARIANTS = (
+    Variant("lora", "LoRA, one process", validates=True),
+    Variant(
+        "fsdp2", "LoRA under fsdp2", {f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.fsdp_config.strategy": "fsdp2"}, steps=3
+    ),
+    Variant("resume", "a checkpoint after the last step, and one more step from it", resumes=True, steps=3),
+    Variant("kl", "KL loss against the reference", {f"{ACTOR}.diffusion_loss.use_kl_loss": "True"}, steps=3),
+    Variant("two-processes", "two trainer processes, sharded, and two replicas", processes=2, steps=3),
+    Variant(
+        "tensor-parallel",
+        "a rollout on two ranks",
+        {f"{ROLLOUT}.tensor_model_parallel_size": "2"},
+        processes=2,
+        devices=2,
+        steps=3,
+    ),
+    Variant(
+        "full",
+        "all parameters under fsdp2",
+        {
+            f"{MODEL}.lora_rank": "0",
+            f"{ROLLOUT}.layered_summon": "False",
+            f"{ACTOR}.strategy": "fsdp2",
+            f"{ACTOR}.fsdp_config.strategy": "fsdp2",
+            f"{ACTOR}.optim.lr": "3e-5",
+        },
+        log_prob_limit=3e-4,
+        log_prob_reason="verl-omni casts full parameters to bfloat16 on their way to the rollout",
+        steps=3,
+    ),
+    Variant(
+        "bf16",
+        "bfloat16 on both sides",
+        dtype="bfloat16",
+        log_prob_limit=2e-3,
+        log_prob_reason="bfloat16 rounds to 4e-3 of a value",
+        steps=1,
+    ),
+)
+
+
+def variants() -> dict[str, Variant]:
+    """Every variant by its name, the ordinary one first."""
+    return {variant.name: variant for variant in VARIANTS}

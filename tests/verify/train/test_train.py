@@ -1,0 +1,112 @@
+"""The reference package, and deliberate mistakes, in verl-omni's own trainer on a CPU; ``VERL_OMNI_SRC`` names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.verify.package import open_package
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.train.level import TrainRequest, run_level
+from scaffold.verify.train.variants import VARIANTS
+
+VERL_OMNI = os.environ.get("VERL_OMNI_SRC", "")
+ENVIRONMENT = find_environment("0.27.0rc1")
+pytestmark = [
+    pytest.mark.skipif(not Path(VERL_OMNI, "verl_omni").is_dir(), reason="VERL_OMNI_SRC names no verl-omni checkout"),
+    pytest.mark.skipif(not isinstance(ENVIRONMENT, Environment), reason=str(ENVIRONMENT)),
+]
+REWARD = 16  # steps that show it
+
+
+def train(package: Path, request: TrainRequest) -> dict[str, CheckResult]:
+    """Results by id; what is printed shows where a test fails."""
+    outcome = run_level(VerifyRequest(open_package(package).folder, None, "train"), request, print)
+    for check in outcome.checks:
+        print(check.id, check.status, check.value, check.limit, check.reason)
+    return {check.id: check for check in outcome.checks}
+
+
+def failed(found: dict[str, CheckResult]) -> set[str]:
+    return {name for name, check in found.items() if check.status == "fail"}
+
+
+def request(**values: object) -> TrainRequest:
+    return TrainRequest(**{"verl_omni": Path(VERL_OMNI), "steps": 3, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.train
+def test_reference_trains_three_steps(reference: Path) -> None:
+    found = train(reference, request())
+    assert failed(found) == set()
+    assert {name for name, check in found.items() if check.status == "pass"} >= {
+        "train-end",
+        "train-gradient",
+        "train-log-prob",
+        "train-push",
+        "train-ratio",
+        "train-validation",
+        "train-worker-errors",
+    }
+    difference = found["train-log-prob"].value
+    assert difference is not None
+    assert difference <= 1e-6
+
+
+@pytest.mark.train_table
+@pytest.mark.parametrize("variant", [variant.name for variant in VARIANTS[1:]])
+def test_reference_trains_in_every_variant(reference: Path, variant: str) -> None:
+    assert failed(train(reference, request(variants=(variant,)))) == set()
+
+
+@pytest.mark.train_table
+def test_reward_of_the_reference_rises(reference: Path) -> None:
+    found = train(reference, request(steps=REWARD))
+    assert failed(found) == set()
+    assert found["train-reward"].status == "pass"
+    assert found["train-window"].status == "pass"
+
+
+MISTAKES = {
+    "weight_sync_dead": {"train-log-prob", "train-push"},
+    "lora_not_folded": {"train-log-prob"},
+    "guidance_off_in_training": {"train-log-prob"},
+    "window_per_request": {"train-window"},
+}
+
+
+@pytest.mark.train_table
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_seen(reference: Path, mistake: str) -> None:
+    found = failed(train(reference, request(control=mistake)))
+    assert found >= MISTAKES[mistake]
+
+
+@pytest.mark.train_table
+@pytest.mark.parametrize(
+    "change", [{"changes": {"actor_rollout_ref.actor.optim.lr": "0.0"}}, {"reward": "darkness"}], ids=["flat", "falls"]
+)
+def test_reward_that_does_not_rise_is_seen(reference: Path, change: dict[str, object]) -> None:
+    found = train(reference, request(steps=REWARD, **change))
+    assert "train-reward" in failed(found)
+
+
+@pytest.mark.train_table
+def test_hand_written_package_differs_under_the_same_command(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    package = Path(VERL_OMNI, "verl_omni", "pipelines", "bagel_flow_grpo")
+    if not package.is_dir():
+        pytest.skip(f"{VERL_OMNI} holds no hand-written BAGEL")
+    scaffold_cli("new", "bagel_scaffold", "--pipeline", "BagelPipeline", "--out", tmp_path / "tree").success()
+    found = train(tmp_path / "tree", request(beside=package))
+    assert failed(found) == set()
+    series = found["train-log-prob"].series or {}
+    own, other = series["log10 of the largest difference"], series["the same of bagel_flow_grpo"]
+    assert len(own) == len(other) == 3
+    assert max(own) <= -6
+    assert min(other) >= -2

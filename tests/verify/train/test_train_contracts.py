@@ -1,0 +1,143 @@
+"""Every contract of level train on runs that are right and on runs that are wrong in one thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scaffold.verify.train.contract import Training, contracts
+from scaffold.verify.train.level import _judge
+from scaffold.verify.train.record import LOG_PROB, REWARD, Push, RunRecord, Step
+from scaffold.verify.train.variants import VARIANTS, Variant, variants
+
+STEPS = 16
+WINDOWS = ((0.9, 0.75), (0.75, 0.5), (1.0, 0.9))
+
+
+def step(number: int, gain: float = 0.002, **metrics: float) -> Step:
+    reward = 0.5 + gain * number
+    known = {
+        REWARD: reward,
+        LOG_PROB: 6e-8,
+        "actor/grad_norm": 0.01,
+        "actor/ratio_mean": 1.0000001,
+        "actor/pg_clipfrac": 0.0,
+        "timing_s/step": 15.0,
+    }
+    groups = tuple(reward + offset for offset in (-0.001, 0.0, 0.0005, 0.0005))
+    return Step(number, {**known, **metrics}, groups, (WINDOWS[number % 3],) * 32)
+
+
+def record(steps: int = STEPS, **metrics: float) -> RunRecord:
+    taken = [step(number, **metrics) for number in range(1, steps + 1)]
+    taken[-1] = replace(taken[-1], metrics={**taken[-1].metrics, "val-core/brightness/reward/mean@1": 0.5})
+    pushes = tuple(Push(replica, 0, 14, None) for _ in range(steps + 1) for replica in "01")
+    return RunRecord(None, tuple(taken), pushes, (), 300.0)
+
+
+def right(variant: Variant = VARIANTS[0]) -> Training:
+    flat = record(gain=0.0)
+    resumed = RunRecord(None, (step(STEPS + 1),), (), (), 60.0)
+    return Training(variant, STEPS, record(), flat, resumed, gain=0.03)
+
+
+def statuses(training: Training) -> dict[str, str]:
+    found = [_judge(contract, training) for contract in contracts(training.variant)]
+    return {result.id: result.status for result in found}
+
+
+@pytest.mark.parametrize("name", variants())
+def test_right_run_passes_every_contract(name: str) -> None:
+    assert set(statuses(right(variants()[name])).values()) == {"pass"}
+
+
+def changed(training: Training, number: int, **metrics: float) -> Training:
+    steps = list(training.run.steps)
+    steps[number] = replace(steps[number], metrics={**steps[number].metrics, **metrics})
+    return replace(training, run=replace(training.run, steps=tuple(steps)))
+
+
+def with_run(training: Training, **values: Any) -> Training:
+    return replace(training, run=replace(training.run, **values))
+
+
+def windows(training: Training, of: Callable[[int], Any]) -> Training:
+    steps = [replace(step, windows=of(step.number)) for step in training.run.steps]
+    return with_run(training, steps=tuple(steps))
+
+
+WRONG: dict[str, tuple[Callable[[Training], Training], set[str]]] = {
+    "the script exits with 1 after its last step": (lambda t: with_run(t, problem="exit code 1"), {"train-end"}),
+    "a step is missing": (lambda t: with_run(t, steps=t.run.steps[:-1]), {"train-end"}),
+    "a difference": (lambda t: changed(t, 3, **{LOG_PROB: 2e-6}), {"train-log-prob"}),
+    "a difference that was not logged": (lambda t: changed(t, 3, **{LOG_PROB: math.nan}), {"train-log-prob"}),
+    "a worker's error": (lambda t: with_run(t, errors=("Error executing method",)), {"train-worker-errors"}),
+    "no push": (lambda t: with_run(t, pushes=()), {"train-push"}),
+    "a push that changed nothing": (
+        lambda t: with_run(t, pushes=(*t.run.pushes[:-1], Push("1", 0, 0, None))),
+        {"train-push"},
+    ),
+    "a push that failed": (lambda t: with_run(t, pushes=(*t.run.pushes[:-1], Push("1", 0, 3, "no"))), {"train-push"}),
+    "a replica that gets none after the first": (
+        lambda t: with_run(
+            t, pushes=tuple(push for i, push in enumerate(t.run.pushes) if push.replica == "0" or i < 2)
+        ),
+        {"train-push"},
+    ),
+    "no gradient": (lambda t: changed(t, 0, **{"actor/grad_norm": 0.0}), {"train-gradient"}),
+    "an infinite gradient": (lambda t: changed(t, 0, **{"actor/grad_norm": math.inf}), {"train-gradient"}),
+    "a gradient that was not logged": (lambda t: changed(t, 0, **{"actor/grad_norm": math.nan}), {"train-gradient"}),
+    "another policy": (lambda t: changed(t, 5, **{"actor/ratio_mean": 1.001}), {"train-ratio"}),
+    "clipping": (lambda t: changed(t, 5, **{"actor/pg_clipfrac": 0.25}), {"train-ratio"}),
+    "a window for each request": (
+        lambda t: windows(t, lambda number: (WINDOWS[0],) * 31 + (WINDOWS[1],)),
+        {"train-window"},
+    ),
+    "one window for all steps": (lambda t: windows(t, lambda number: (WINDOWS[0],) * 32), {"train-window"}),
+    "a flat reward": (lambda t: replace(t, run=record(gain=0.0)), {"train-reward"}),
+    "a falling reward": (lambda t: replace(t, run=record(gain=-0.002)), {"train-reward"}),
+    "a reward that rises without learning": (lambda t: replace(t, control=record()), {"train-reward"}),
+    "an eighth of the reference": (lambda t: replace(t, gain=0.2), {"train-reward"}),
+    "no validation": (lambda t: with_run(t, steps=tuple(map(step, range(1, STEPS + 1)))), {"train-validation"}),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_run_fails_its_contract(mistake: str) -> None:
+    change, expected = WRONG[mistake]
+    found = statuses(change(right()))
+    assert {name for name, status in found.items() if status == "fail"} == expected
+
+
+def test_difference_that_grows_with_the_updates_fails_below_a_wide_limit() -> None:
+    variant = variants()["full"]
+    training = right(variant)
+    for number in range(STEPS):
+        training = changed(training, number, **{LOG_PROB: 2e-5 * (number + 1)})
+    assert statuses(training)["train-full-log-prob"] == "fail"
+    assert statuses(changed(right(variant), 3, **{LOG_PROB: 2e-5}))["train-full-log-prob"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "resumed", [None, RunRecord("it died", (), (), (), 1.0), RunRecord(None, (step(1),), (), (), 1.0)]
+)
+def test_resume_that_did_not_go_on(resumed: RunRecord | None) -> None:
+    training = replace(right(variants()["resume"]), resumed=resumed)
+    assert statuses(training)["train-resume-log-prob-after"] == ("skip" if resumed is None else "fail")
+
+
+def test_few_steps_skip_what_they_cannot_show() -> None:
+    few = windows(Training(VARIANTS[0], 3, record(3)), lambda number: (WINDOWS[0],) * 32)
+    found = statuses(few)
+    assert {name for name, status in found.items() if status == "skip"} == {"train-reward", "train-window"}
+
+
+def test_no_step_at_all_fails_and_skips_the_rest() -> None:
+    found = statuses(Training(VARIANTS[0], 3, RunRecord("it died", (), (), (), 1.0)))
+    assert found.pop("train-end") == "fail"
+    assert found.pop("train-worker-errors") == "pass"
+    assert set(found.values()) == {"skip"}

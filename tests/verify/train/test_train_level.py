@@ -1,0 +1,186 @@
+"""Level train before anything runs: what it needs, what it says where that is missing, the tree it works in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.errors import ScaffoldError
+from scaffold.verify.package import open_package
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.train import level
+from scaffold.verify.train.run import RunPlan, command, train, variables
+from scaffold.verify.train.variants import VARIANTS, variants
+from scaffold.verify.train.workshop import build_workshop, smoke_script
+
+REGISTRY = '''"""Pipelines."""
+
+from . import other_flow_grpo
+from .other_flow_grpo import *  # noqa: F401, F403
+
+__all__ = []
+__all__ += list(other_flow_grpo.__all__)
+'''
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, write_tree: Callable[[Path, Mapping[str, Any]], Path]) -> Path:
+    """A folder with as much of verl-omni as the tool looks at, which pins vllm-omni 0.27.0rc1."""
+    root = tmp_path / "checkout"
+    files = {
+        "pyproject.toml": '[project.optional-dependencies]\nvllm-omni = ["vllm-omni==0.27.0rc1"]\n',
+        "verl_omni/__init__.py": "",
+        "verl_omni/pipelines/__init__.py": REGISTRY,
+        "verl_omni/pipelines/model_base.py": "class DiffusionModelBase:\n    pass\n",
+        "verl_omni/pipelines/non_diffusers_model_base.py": "class NonDiffusersModelBase:\n    pass\n",
+        "verl_omni/pipelines/bagel_flow_grpo/__init__.py": "raise ImportError('written by hand')\n",
+        "tests/special_e2e/other.sh": "",
+        "docs/index.md": "",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_package_is_laid_over_a_copy_and_registered(tmp_path: Path, checkout: Path, reference: Path) -> None:
+    package = open_package(reference)
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    workshop = build_workshop(tmp_path / "workshop", checkout, [package])
+    assert (workshop / "verl_omni/pipelines" / package.name / "scaffold.toml").is_file()
+    assert "written by hand" not in (workshop / "verl_omni/pipelines" / package.name / "__init__.py").read_text()
+    assert f"__all__ += list({package.name}.__all__)" in (workshop / "verl_omni/pipelines/__init__.py").read_text()
+    assert smoke_script(workshop, "bagel").is_file()
+    assert not (workshop / "docs").exists()
+    assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
+
+
+def test_package_without_a_smoke_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScaffoldError, match="no tests/special_e2e/run_flowgrpo_foo.sh"):
+        smoke_script(tmp_path, "foo")
+
+
+def test_what_is_missing_is_said_at_once(
+    scaffold_cli: Callable[..., Any], reference: Path, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("VERL_OMNI_SRC", raising=False)
+    monkeypatch.delenv("OMNI_SCAFFOLD_ROLLOUT_ENV", raising=False)
+    train = ["verify", str(reference), "--level", "train"]
+    there = ["--verl-omni", str(checkout)]
+    assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
+    assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
+    assert (
+        "there is no variant 'lara'; there are lora, fsdp2"
+        in scaffold_cli(*train, *there, "--variant", "lara").refusal()
+    )
+    assert "nearest is train-log-prob" in scaffold_cli(*train, *there, "--select", "train-lag-prob").refusal()
+    assert "belong to --level train" in scaffold_cli("verify", str(reference), *there).refusal()
+    monkeypatch.setenv("VERL_SRC", str(tmp_path))
+    assert "holds no verl/" in scaffold_cli(*train, *there).refusal()
+
+
+SCRIPT = """
+set -e
+[ "$1" != fail ] || exit 3
+printf '{"step": 1, "data": {"training/global_step": 1, "critic/rewards/mean": 0.5}}\\n' > "$VERL_FILE_LOGGER_PATH"
+printf '%s\\n' "$@"
+"""
+
+
+def plan(tmp_path: Path, script: str, **values: Any) -> RunPlan:
+    path = tmp_path / "smoke.sh"
+    path.write_text(script)
+    (tmp_path / "runs").mkdir()
+    known: dict[str, Any] = {
+        "environment": Environment(tmp_path / "environment", "0.27.0rc1"),
+        "workshop": tmp_path,
+        "verl": None,
+        "script": path,
+        "model": tmp_path / "model",
+        "folder": tmp_path / "runs",
+        "variant": VARIANTS[0],
+        "steps": 1,
+        "sources": ("vllm_omni.diffusion.models.foo",),
+        "package": "verl_omni.pipelines.foo_flow_grpo",
+        "reward": "/tool/brightness.py:brightness",
+    }
+    return RunPlan(**{**known, **values})
+
+
+def test_run_follows_steps_and_keeps_what_was_printed(tmp_path: Path) -> None:
+    followed: list[int] = []
+    found = train(plan(tmp_path, SCRIPT), lambda number, _: followed.append(number))
+    assert (found.problem, [step.number for step in found.steps]) == (None, [1])
+    printed = (found.log or Path()).read_text().splitlines()
+    assert "reward.custom_reward_function.path=/tool/brightness.py" in printed
+    assert "reward.custom_reward_function.name=brightness" in printed
+    assert "trainer.total_training_steps=1" in printed
+
+
+def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> None:
+    found = train(plan(tmp_path, "echo 'one thing'; echo 'ValueError: no'; exit 3"))
+    assert found.problem == "the run was over with exit code 3; its last line: ValueError: no"
+    assert not found.steps
+
+
+def test_slow_start_of_ray_is_tried_again(tmp_path: Path) -> None:
+    script = 'echo again >> "$PWD/count"; [ "$(wc -l < "$PWD/count")" = 3 ] || { echo "RaySystemError: late"; exit 1; }'
+    found = train(plan(tmp_path, script))
+    assert found.problem is None
+    assert (tmp_path / "count").read_text().count("again") == 3
+
+
+def test_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    import os
+    import time
+
+    train(plan(tmp_path, 'setsid sleep 300 & echo $! > "$PWD/pid"; exit 0'))
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {pid} is still there")
+
+
+def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:
+    first, second = (variables(plan(tmp_path / name, ""), tmp_path, name) for name in _folders(tmp_path))
+    for name in ("RAY_TMPDIR", "OMNI_SCAFFOLD_TRAIN_RUN"):
+        assert first[name] != second[name]
+
+
+def _folders(tmp_path: Path) -> list[str]:
+    for name in ("aa", "bb"):
+        (tmp_path / name).mkdir()
+    return ["aa", "bb"]
+
+
+@pytest.mark.parametrize("name", variants())
+def test_overrides_of_a_variant_win(tmp_path: Path, name: str) -> None:
+    variant = variants()[name]
+    given = command(plan(tmp_path, SCRIPT, variant=variant))[2:]
+    for key, value in variant.overrides.items():
+        assert f"{key}={value}" in given
+    assert len({entry.partition("=")[0] for entry in given}) == len(given)
+    json.dumps(given)
+
+
+def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:
+    folder = tmp_path / "verl_omni" / "pipelines" / "foo_flow_grpo"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "adapter.py").write_text('@DiffusionModelBase.register("OmniFoo", algorithm="flow_grpo")\nclass A: ...\n')
+    assert level.architecture(open_package(folder)) == "OmniFoo"
+    (folder / "second.py").write_text('@DiffusionModelBase.register("OmniBar", algorithm="flow_grpo")\nclass B: ...\n')
+    with pytest.raises(ScaffoldError, match="registers 2 training adapters"):
+        level.architecture(open_package(folder))

@@ -1,0 +1,104 @@
+"""What the patches work around is still there, and they act on a module as soon as it is imported, and on no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaffold.verify.rollout.environment import Environment, find_environment
+from scaffold.verify.rollout.pins import known_versions
+from scaffold.verify.train.inside.hooks import parts
+from scaffold.verify.train.places import changed, digest
+from scaffold.verify.train.run import PATH
+
+PATCHES = {module.__name__.rpartition(".")[2]: module for module in parts(["patches"])}
+SOURCE = '''
+class Sender:
+    """Sends."""
+
+    def send(self, what):
+        # Twice, to be sure.
+        return [what, what]
+'''
+
+
+@pytest.mark.rollout
+@pytest.mark.parametrize("name", PATCHES)
+@pytest.mark.parametrize("version", known_versions())
+def test_place_is_as_it_was_when_the_patch_was_written(version: str, name: str) -> None:
+    environment = find_environment(version)
+    if not isinstance(environment, Environment):
+        pytest.skip(environment)
+    assert list(changed(PATCHES[name].PLACES, [environment.site_packages])) == []
+
+
+def test_changed_place_is_named_with_its_new_digest(tmp_path: Path) -> None:
+    (tmp_path / "library.py").write_text(SOURCE)
+    known = digest(SOURCE, "Sender.send")
+    places = {"library.py:Sender.send": (str(known),)}
+    assert list(changed(places, [tmp_path])) == []
+    (tmp_path / "library.py").write_text(SOURCE.replace("# Twice, to be sure.", "# Twice."))
+    assert list(changed(places, [tmp_path])) == []
+    (tmp_path / "library.py").write_text(SOURCE.replace("[what, what]", "[what]"))
+    other = digest(SOURCE.replace("[what, what]", "[what]"), "Sender.send")
+    assert other != known
+    assert list(changed(places, [tmp_path])) == [f"library.py:Sender.send: {other}"]
+    (tmp_path / "library.py").write_text("")
+    assert list(changed(places, [tmp_path])) == ["library.py:Sender.send: it is gone"]
+    assert list(changed(places, [tmp_path / "elsewhere"])) == ["library.py:Sender.send: there is no such file"]
+
+
+def test_every_patch_says_what_it_is_for_and_when_it_acts() -> None:
+    for name, module in PATCHES.items():
+        assert module.__doc__, name
+        assert getattr(module, "HOOKS", None) is not None or hasattr(module, "prepare"), name
+        assert isinstance(module.PLACES, dict), name
+
+
+def started(tmp_path: Path, code: str, **variables: str) -> dict[str, object]:
+    """What a process prints that is started as one of a run is."""
+    command = [sys.executable, "-c", f"import json, sys\n{code}"]
+    paths = os.pathsep.join([str(PATH), str(tmp_path)])
+    done = subprocess.run(
+        command, env={"PYTHONPATH": paths, **variables}, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def test_process_of_a_run_is_patched_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").touch()
+    (tmp_path / "ray" / "runtime_context.py").write_text(
+        "class RuntimeContext:\n    def get_job_id(self):\n        return '01000000'\n"
+    )
+    code = "heavy = [name for name in ('torch', 'ray', 'verl', 'typer') if name in sys.modules]\n"
+    code += "from ray.runtime_context import RuntimeContext\n"
+    code += "print(json.dumps({'heavy': heavy, 'job': RuntimeContext().get_job_id()}))"
+    given = {"OMNI_SCAFFOLD_TRAIN": "patches,observers", "OMNI_SCAFFOLD_TRAIN_RUN": "ab12"}
+    assert started(tmp_path, code, **given) == {"heavy": [], "job": "01000000ab12"}
+
+
+def test_other_process_with_the_same_path_is_left_alone(tmp_path: Path) -> None:
+    code = "print(json.dumps({'scaffold': [name for name in sys.modules if name.startswith('scaffold')]}))"
+    assert started(tmp_path, code) == {"scaffold": []}
+
+
+def test_hook_on_a_package_reaches_every_module_below_it_once(tmp_path: Path) -> None:
+    folder = tmp_path / "verl_omni" / "pipelines" / "foo_flow_grpo"
+    folder.mkdir(parents=True)
+    for path in (folder, *folder.parents[:2]):
+        (path / "__init__.py").touch()
+    (folder / "rollout.py").write_text(
+        "class Adapter:\n    def map_lora_update_to_engine(self):\n        return 1\n\n\nclass Other:\n    kept = 1\n"
+    )
+    code = "from verl_omni.pipelines.foo_flow_grpo.rollout import Adapter, Other\n"
+    code += "print(json.dumps({'hook': hasattr(Adapter, 'map_lora_update_to_engine'), 'kept': Other.kept}))"
+    given = {"OMNI_SCAFFOLD_TRAIN_PACKAGE": "verl_omni.pipelines.foo_flow_grpo"}
+    with_control = {"OMNI_SCAFFOLD_TRAIN": "patches,controls.lora_not_folded", **given}
+    assert started(tmp_path, code, **with_control) == {"hook": False, "kept": 1}
+    assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches", **given) == {"hook": True, "kept": 1}

@@ -1,0 +1,41 @@
+"""What a run leaves behind is read as it is, also where a process was killed in the middle of a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from scaffold.verify.train.record import LOG_PROB, REWARD, read_record
+
+
+def line(step: int, **metrics: float | None) -> str:
+    return json.dumps({"step": step, "data": {"training/global_step": step, **metrics}}) + "\n"
+
+
+def test_steps_carry_metrics_groups_and_windows(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    metrics = line(1, **{REWARD: 0.5, LOG_PROB: 6e-8, "actor/ratio_std": None}) + line(2, **{REWARD: 0.75})
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 0, "data": {"val-core/reward": 1.0}}\n' + metrics + '{"step": 3, "da'
+    )
+    batch = {"kind": "batch", "groups": ["a", "a", "b"], "scores": [1.0, 3.0, 5.0], "windows": [[0.9, 0.75]] * 3}
+    push = {"kind": "push", "replica": "1", "rank": 0, "changed": 14, "error": None}
+    (tmp_path / "events" / "1.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (batch, push)) + '{"kin')
+    log = tmp_path / "log"
+    log.write_text(
+        "fine\n(worker) Error executing method update_weights\n(worker) Error executing method update_weights\n"
+    )
+    found = read_record(tmp_path, log, None, 12.0)
+    assert [step.number for step in found.steps] == [1, 2]
+    assert found.steps[0].rewards == (2.0, 5.0)
+    assert found.steps[0].windows == ((0.9, 0.75),) * 3
+    assert found.steps[0].reward == 0.5
+    assert found.steps[1].rewards == ()
+    assert found.steps[1].metric(LOG_PROB) != found.steps[1].metric(LOG_PROB)  # not a number
+    assert [(push.replica, push.changed) for push in found.pushes] == [("1", 14)]
+    assert found.errors == ("(worker) Error executing method update_weights",)
+
+
+def test_run_that_left_nothing(tmp_path: Path) -> None:
+    found = read_record(tmp_path, tmp_path / "log", "it died", 1.0)
+    assert (found.steps, found.pushes, found.errors, found.problem) == ((), (), (), "it died")
