@@ -132,6 +132,13 @@ def _wild() -> Iterator[str]:
     for finding in data.get("finding", ()):
         place = f"`{finding['path']}:{finding['line']}`"
         yield f"| [{finding['rule']}](#{finding['rule'].lower()}) | {place} | {finding['proof']} |"
+    yield ""
+    yield "In code that packages inherit or call, and that no rule reads:"
+    yield ""
+    yield "| place | proof |"
+    yield "|---|---|"
+    for place in data.get("library", ()):
+        yield f"| `{place['path']}:{place['line']}` | {place['proof']} |"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 PORT = "port"
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "target": {"logprob_difference": True},
+    "target": {"logprob_difference": True, "peft_below": None},
     "upstream": {
         "time": "sigma",
         "output_sign": 1,

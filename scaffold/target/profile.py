@@ -29,6 +29,7 @@ class ContractProfile:
         hooks: optional classmethods of ``DiffusionModelBase`` that the engine calls.
         logprob_difference: whether the trainer reports how far its log-probs are from the rollout's, as
             ``rollout_corr/logprob_abs_diff_max``.
+        peft_below: the first PEFT whose adapters the trainer does not find in a sharded module, or None.
         lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
         worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
             a subclass of it to the engine.
@@ -50,6 +51,7 @@ class ContractProfile:
     rollout_result: Literal["rollout_output", "custom_output"]
     hooks: tuple[str, ...]
     logprob_difference: bool
+    peft_below: str | None
     lora_hook: bool
     worker_extension: str | None
     request_batch_default: bool
@@ -68,6 +70,7 @@ class ContractProfile:
             "rollout_result": self.rollout_result,
             "hooks": list(self.hooks),
             "logprob_difference": self.logprob_difference,
+            "peft_below": self.peft_below,
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
             "example_readme": self.example_readme.replace("{model}", model),
@@ -115,6 +118,7 @@ def _read(path: Path) -> ContractProfile:
         rollout_result=contract["rollout_result"],
         hooks=tuple(contract["hooks"]),
         logprob_difference=contract["logprob_difference"],
+        peft_below=contract.get("peft_below"),
         lora_hook=contract["lora_hook"],
         worker_extension=contract.get("worker_extension"),
         request_batch_default=contract["request_batch_default"],

@@ -162,7 +162,7 @@ class Bench:
         lengths = (6, 4)
         for name, extra in {
             "whole": {"noise_level": 0.7},
-            "window": {"noise_level": 0.7, "sde_window_size": 2, "sde_window_range": [1, 4]},
+            "window": {"noise_level": 0.7, "sde_window_size": 2, "sde_window_range": [1, 4], "global_steps": 3},
             "cps": {"noise_level": 0.7, "sde_type": "cps"},
         }.items():
             outputs = [self.generate(self.rollout, length, **extra)[0] for length in lengths]

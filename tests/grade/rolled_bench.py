@@ -39,7 +39,7 @@ def measure(bench: Any, task: dict[str, Any], helpers: Any, sources: Any, relati
     found = {"without_noise": relative(still, plain)}
     for name, extra in {
         "whole": {"noise_level": 0.7},
-        "window": {"noise_level": 0.7, "sde_window_size": 2, "sde_window_range": [1, 4]},
+        "window": {"noise_level": 0.7, "sde_window_size": 2, "sde_window_range": [1, 4], "global_steps": 3},
         "cps": {"noise_level": 0.7, "sde_type": "cps"},
     }.items():
         output, made = generate(bench.rollout, **extra)

@@ -100,7 +100,7 @@ def test_second_run_changes_nothing_and_says_so(
 ) -> None:
     out = tmp_path / "out"
     first = scaffold_cli("new", "bagel", "--out", out).success()
-    assert "wrote 16 files" in first
+    assert "wrote 17 files" in first
     before = tree_of(out)
     stamps = {path: path.lstat().st_mtime_ns for path in out.rglob("*")}
     second = scaffold_cli("new", "bagel", "--out", out).success()

@@ -1,4 +1,4 @@
-"""The rendered smoke script with a trainer that prints what the test says: it fails where nothing was learned."""
+"""The rendered smoke script, run with a trainer that prints what the test says: when it passes, and what it tells."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import tomli
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout, default_profile, profile_by_name, profile_for_checkout, profiles
@@ -69,6 +70,21 @@ def test_real_releases_give_their_profile(tmp_path: Path, name: str) -> None:
     assert checkout.profile == profile_by_name(name)
     assert checkout.vllm_omni_pin == profile_by_name(name).vllm_omni
     assert checkout.notes == ()
+
+
+def test_no_pin_of_ours_is_a_peft_that_packages_refuse() -> None:
+    """The refusal stands in the profiles; what we install and what the packages ask for must agree with it."""
+    from packaging.requirements import Requirement
+
+    root = Path(__file__).resolve().parents[2]
+    below = profiles()[-1].peft_below
+    assert below is not None
+    optional = tomli.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = [line for lines in optional.values() for line in lines if line.startswith("peft")]
+    for file in sorted((root / "scaffold/verify").rglob("environments/*.toml")):
+        asked += [line for line in tomli.loads(file.read_text())["constraints"]["pins"] if line.startswith("peft")]
+    assert len(asked) > 2
+    assert not [line for line in asked if Requirement(line).specifier.contains(below)]
 
 
 def test_the_files_decide_not_the_pin(tmp_path: Path) -> None:

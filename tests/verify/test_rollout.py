@@ -104,9 +104,12 @@ COPIES = {
                 SENT,
                 SENT.replace("if ", f"if {DROPPED}:\n                continue\n            if "),
             ),
+            (ROLLOUT, "(window or (0, count)) if noise_level > 0.0 else (0, 0)", "window or (0, count)"),
+            (ROLLOUT, "if noise_level > 0.0 and not 0 <=", "if not 0 <="),
         ),
         (
             "rollout-window-alignment",
+            "rollout-validation",
             "rollout-ragged-log-prob",
             "rollout-ragged-velocity",
             "rollout-independent-noise",
@@ -204,6 +207,7 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
     assert "real verl_omni" in results["rollout-engine-float32"].reason
     assert set(failing(results)) == {
         "rollout-window-alignment",
+        "rollout-validation",
         "rollout-window-log-prob",
         "rollout-ragged-log-prob",
         "rollout-ragged-velocity",

@@ -19,6 +19,7 @@ that calls the scheduler as ``BagelPipeline`` does stands for the upstream pipel
 
 import copy
 import inspect
+import json
 import re
 import runpy
 from pathlib import Path
@@ -28,7 +29,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorData, NonTensorStack
 from torch import nn
@@ -262,6 +263,47 @@ def test_every_lora_b_learns():
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if ".lora_B." in name}
     assert gradients
     assert [name for name, gradient in gradients.items() if gradient is None or not gradient.any()] == []
+
+
+def test_training_starts_from_a_saved_adapter(tmp_path):
+    module = tiny_module()
+    module.add_adapter(lora_config(init_lora_weights=False))
+    inputs = training_inputs(module)[0]
+    expected = module(**inputs)[0]
+    module.save_lora_adapter(str(tmp_path))
+    # As VeRL-Omni's export writes them: the last part of each name, which other layers have, too.
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    config["target_modules"] = sorted({target.rpartition(".")[2] for target in LORA_TARGETS})
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "inference_mode": True}))
+
+    fresh = tiny_module()
+    fresh.load_lora_adapter(str(tmp_path))
+    assert lora_layers(fresh).keys() == lora_layers(module).keys()
+    assert all(parameter.requires_grad for name, parameter in fresh.named_parameters() if ".lora_" in name)
+    torch.testing.assert_close(fresh(**inputs)[0], expected)
+
+
+def test_an_adapter_that_does_not_fit_is_refused(tmp_path):
+    module = tiny_module()
+    module.add_adapter(lora_config())
+    module.save_lora_adapter(str(tmp_path))
+    file = tmp_path / "adapter_model.safetensors"
+    matrices = load_file(file)
+    save_file(dict(list(matrices.items())[1:]), file)
+    with pytest.raises(ValueError, match="does not fit this model: 1 matrices"):
+        tiny_module().load_lora_adapter(str(tmp_path))
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="adapter_model"):
+        tiny_module().load_lora_adapter(str(tmp_path))
+
+
+@pytest.mark.parametrize("version, refused", [("0.21.2", True), ("0.21", True), ("0.20.0", False)])
+def test_a_peft_that_sends_no_adapter_is_refused_by_name(version, refused, tmp_path, monkeypatch):
+    monkeypatch.setattr("peft.__version__", version)
+    config = SimpleNamespace(**{**vars(tiny_model_config()), "local_path": str(tmp_path / "absent"), "lora_rank": 8})
+    with pytest.raises(RuntimeError if refused else Exception) as raised:
+        BagelDiffusion.build_module(config, torch.float32)
+    assert (f"peft {version} finds no LoRA" in str(raised.value)) == refused
 
 
 def lora_layers(module) -> dict[str, nn.Module]:

@@ -38,8 +38,8 @@ for override in "$@"; do
     esac
 done
 # In float32 both sides agree to 1e-7; weights that are trained in full are pushed in bf16, which costs 1e-4. In bf16 each
-# side rounds on its own: 5e-4 is normal, and another prompt, schedule or guidance lies above 5e-3. What a lost push of
-# weights changes in the first steps is less than that: only float32 shows it.
+# side rounds on its own: 5e-4 is normal, and guidance or a schedule that differs gives more than 5e-3. What a lost push
+# of weights changes in the first steps is less than that: only float32 shows it.
 case $ROLLOUT_DTYPE/$LORA_RANK in
     float32/0) LOGPROB_LIMIT=${LOGPROB_LIMIT:-5e-4} ;;
     float32/*) LOGPROB_LIMIT=${LOGPROB_LIMIT:-1e-6} ;;
@@ -88,6 +88,7 @@ actor=(
     actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=$MICRO_BATCH
 )
 
+# Training knows no attention but torch's scaled_dot_product_attention, whatever attn_backend says: the rollout has it, too.
 rollout=(
     actor_rollout_ref.rollout.name=vllm_omni
     actor_rollout_ref.rollout.n=$GROUP_SIZE

@@ -12,6 +12,8 @@ from scaffold.check.model.sides import Side
 Seeding = Literal["unseeded", "request", "shared", "unknown"]
 # What differs from request to request.
 _REQUEST = {"seed", "request_id", "request_ids", "req_id", "generator", "prompt", "prompts", "prompt_token_ids"}
+# What differs from rank to rank, and from step to step of a training not at all.
+RANKS = {"LOCAL_RANK", "RANK", "get_rank", "local_rank", "rank", "get_local_rank", "get_tensor_model_parallel_rank"}
 _CHANGING = {
     "hash",
     "id",
@@ -56,6 +58,18 @@ def of_request(found: Origin) -> bool:
     if any(node not in called for node in reads):
         return True
     return any(file.qualified(call.func) in _CHANGING for file, call in found.calls())
+
+
+def of_rank(found: Origin) -> bool:
+    """Whether the rank of the process goes into a value."""
+    return bool(found.words & RANKS)
+
+
+def is_constant(found: Origin) -> bool:
+    """Whether a value is made of nothing but literals."""
+    read = [node for _, _, node in found.nodes if isinstance(node, (ast.Attribute, ast.Subscript))]
+    called = {call.func.id for _, call in found.calls() if isinstance(call.func, ast.Name)}
+    return found.complete and not found.open and not read and called <= {"int", "float", "abs"}
 
 
 def _counts_up(found: Origin) -> bool:

@@ -204,8 +204,8 @@ FAILING = (
         {
             "rollout": [
                 (
-                    'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))',
-                    'pick_sde_window(«extra_args.get("sde_window_range")», extra_args.get("sde_window_size"))',
+                    'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), step)',
+                    'pick_sde_window(«extra_args.get("sde_window_range")», extra_args.get("sde_window_size"), step)',
                 )
             ]
         },

@@ -65,16 +65,19 @@ def _reads(side: Side, name: str) -> bool:
     return False
 
 
-_CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
+_CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), step)'
+_STEP = '            step = extra_args.get("global_steps")\n'
 _FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
 FAILING = (
     Example(
         "only without noise", {"rollout": [("        if noise_level > 0.0:\n", "        if «noise_level == 0.0»:\n")]}
     ),
-    Example("neither", {"rollout": [(f"            window = {_CALL}\n", "            window = None\n"), _FORWARD]}),
+    Example(
+        "neither", {"rollout": [(f"{_STEP}            window = {_CALL}\n", "            window = None\n"), _FORWARD]}
+    ),
     Example(
         "the range is made up",
-        {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7))'), _FORWARD]},
+        {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7), step)'), _FORWARD]},
     ),
     Example(
         "in a model of diffusers",
@@ -97,7 +100,7 @@ PASSING = (
         "by constants",
         {
             "rollout": [
-                (_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW))"),
+                (_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW), step)"),
                 (
                     "\n\nclass _StepOutput(",
                     '\nWINDOW = ("sde_window_size", "sde_window_range")\n\n\nclass _StepOutput(',

@@ -103,7 +103,7 @@ FAILING = (
         {"rollout": [("        params = req.", "        «torch.cuda.manual_seed_all(0)»\n        params = req.")]},
         also=("OSC126",),
     ),
-    Example("Python's", {"common": [(_DRAW, '    «random.seed(int(os.environ["LOCAL_RANK"]))»\n' + _DRAW)]}),
+    Example("Python's", {"common": [(_DRAW, "    «random.seed(int(training_step))»\n" + _DRAW)]}),
     Example(
         "numpy's, in the training adapter",
         {

@@ -20,7 +20,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sde import sampling_argument, sampling_calls
-from scaffold.check.model.seeds import of_request
+from scaffold.check.model.seeds import of_rank, of_request
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -30,7 +30,6 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 16",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "use a generator whose state goes on from draw to draw, or none"
-_RANK = {"LOCAL_RANK", "RANK", "get_rank", "local_rank", "rank", "get_local_rank"}
 
 
 def check(package: Package) -> Hits:
@@ -71,8 +70,8 @@ def _judge(side: Side, around: FunctionModel, file: PythonFile, call: ast.Call) 
         plain = isinstance(call.args[0], (ast.Attribute, ast.Name)) and not _mixed(seed.nodes)
         if plain and not once and _upstream_draws(side):
             yield Hit(file, call, "the noise is drawn from the seed of the initial latents, and repeats them")
-    elif not seed.open and seed.complete and not (seed.words & _RANK and once) and "global_steps" not in seed.words:
-        what = "the rank" if seed.words & _RANK else "a constant"
+    elif not seed.open and seed.complete and not (of_rank(seed) and once) and "global_steps" not in seed.words:
+        what = "the rank" if of_rank(seed) else "a constant"
         yield Hit(file, call, f"the noise of all samples is drawn from one seed, {what}")
 
 

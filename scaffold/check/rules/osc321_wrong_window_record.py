@@ -89,6 +89,12 @@ def _chosen(function: FunctionModel) -> Hits:
             text = written_out(function, call.args[1])
             if size not in text and size not in written_out(function, call.args[0]):
                 yield Hit(function.file, call.args[1], "a window that begins here ends behind its range")
+        scaled = function.file.index.parent(call)  # a fraction of the places to begin at: ``rng.random() * count``
+        if isinstance(target, ast.Attribute) and target.attr == "random" and not call.args:
+            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult):
+                count = scaled.left if scaled.right is call else scaled.right
+                if size not in written_out(function, count):
+                    yield Hit(function.file, count, "a window that begins here ends behind its range")
 
 
 def _entries(
@@ -239,6 +245,18 @@ FAILING = (
             "common": [
                 ("int(window_range[1]) - int(size)", "int(window_range[1])"),
                 ("randint(low, latest)", "randint(low, «latest»)"),
+            ]
+        },
+    ),
+    Example(
+        "a fraction of the whole range",
+        {
+            "common": [
+                ("int(window_range[1]) - int(size)", "int(window_range[1])"),
+                (
+                    "random.Random(int(training_step)).randint(low, latest)",
+                    "low + int(random.Random(int(training_step)).random() * («latest - low + 1»))",
+                ),
             ]
         },
     ),

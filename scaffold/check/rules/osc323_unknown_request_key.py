@@ -6,7 +6,7 @@ samples from an empty prompt, without noise, or without a window, for every requ
     if prompt.get("prompt_ids") is not None:                 # the agent loop sends prompt_token_ids
 
 Instead: read ``prompt_token_ids`` and ``negative_prompt_ids`` of the prompt, and ``noise_level``, ``sde_type``,
-``sde_window_size``, ``sde_window_range`` and ``logprobs`` of the sampling parameters' ``extra_args``.
+``sde_window_size``, ``sde_window_range``, ``global_steps`` and ``logprobs`` of the sampling parameters' ``extra_args``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKLIST = ("R5", "pitfall 28")
 APPLIES = Applies(objective="policy_gradient")
 KEYS = (
     *("prompt_token_ids", "negative_prompt_ids", "multi_modal_data", "noise_level", "sde_type", "sde_window_size"),
-    *("sde_window_range", "logprobs", "negative_prompt"),
+    *("sde_window_range", "logprobs", "negative_prompt", "global_steps"),
 )
 _READING = {"get", "pop", "setdefault"}
 _ALIKE = 0.8
@@ -127,6 +127,10 @@ FAILING = (
         "the range of the window",
         {"rollout": [('extra_args.get("sde_window_range")', 'extra_args.get(«"window_range"»)')]},
         also=("OSC306",),
+    ),
+    Example(
+        "the training step",
+        {"rollout": [('extra_args.get("global_steps")', 'extra_args.get(«"global_step"»)')]},
     ),
     Example(
         "the choice of log-probs",

@@ -1,7 +1,8 @@
 """A smoke test passes whatever the run does.
 
 The runner sees the exit code of the script. Without ``set -e`` that is the code of its last command, an ``echo``
-perhaps; ``|| true``, an early ``exit 0`` and a ``&`` behind the trainer's command hide it for good. The integration may be broken for weeks.
+perhaps; ``|| true``, an early ``exit 0``, a ``&`` behind the trainer's command, and a pipe without ``pipefail`` hide it
+for good. The integration may be broken for weeks.
 
     python3 -m verl_omni.trainer.main_diffusion … || true
 
@@ -42,14 +43,21 @@ def check(package: Package) -> Hits:
 
 
 def _background(script: ShellScript) -> Hits:
-    """Look for a trainer that nothing waits for."""
+    """Look for a trainer that nothing waits for, and for one in front of a pipe that hides its exit code."""
     commands, _ = commands_of(script)
-    if any(word.text == "wait" for command in commands for word in command.words):
-        return
+    waits = any(word.text == "wait" for command in commands for word in command.words)
+    safe = any("pipefail" in word.text for command in commands for word in command.words)
+    trains = False
     for command in commands:
-        if command.ended_by == "&" and any(word.text.startswith("verl_omni.trainer") for word in command.words):
+        piped = command.ended_by in ("|", "|&")
+        trains = trains or any(word.text.startswith("verl_omni.trainer") for word in command.words)
+        if trains and command.ended_by == "&" and not waits:
             text = "the trainer runs in the background, and the script ends without its exit code"
             yield Hit(script, command.words[-1].span, text, "run it in the foreground")
+        elif trains and piped and not safe:
+            text = "the exit code is that of the last command behind the pipe, not the trainer's"
+            yield Hit(script, command.words[-1].span, text, "write set -o pipefail")
+        trains = trains and piped
 
 
 def _data(package: Package, script: ShellScript) -> Hits:
@@ -115,6 +123,16 @@ FAILING = (
         {"e2e": [("#!/usr/bin/env bash\nset -xeuo pipefail\n", "«»#!/usr/bin/env bash\nset -xeuo pipefail\nset +e\n")]},
     ),
     Example("in the background", {"e2e": [('    "$@"\n', '    «"$@"» &\necho passed\n')]}),
+    Example("in the background, into a log", {"e2e": [('    "$@"\n', '    "$@" | tee «train.log» &\necho passed\n')]}),
+    Example(
+        "behind a pipe",
+        {
+            "e2e": [
+                ("#!/usr/bin/env bash\nset -xeuo pipefail\n", "#!/usr/bin/env bash\nset -xeu\n"),
+                ('    "$@"\n', '    «"$@"» | tee train.log\n'),
+            ]
+        },
+    ),
     Example("hidden", {"e2e": [('    "$@"\n', '    "$@" «|| true»\n')]}),
     Example(
         "ended early",
@@ -134,6 +152,7 @@ PASSING = (
         "in the background, and waited for",
         {"e2e": [('    "$@"\n', '    "$@" > train.log 2>&1 &\nTRAINER=$!\nwait "$TRAINER"\n')]},
     ),
+    Example("its output in a log", {"e2e": [('    "$@"\n', '    "$@" 2>&1 | tee train.log\n')]}),
     Example("its output in a file", {"e2e": [('    "$@"\n', '    "$@" &> train.log\n')]}),
     Example(
         "an earlier command may fail",

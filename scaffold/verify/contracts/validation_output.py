@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ def run(subject: Any) -> Measured:
     rolled = driver.roll_out(steps=STEPS, noise_level=0.0, logprobs=False, global_steps=None, **window)
     levels = [*rolled.sigmas, 0.0]
     expected = rolled.walked[0].double()
-    for now, following in itertools.pairwise(levels):
+    for now, following in pairwise(levels):
         expected = expected + (following - now) * driver.velocity(expected)
     value = relative(rolled.walked[-1].double(), expected)
     kept = {name: getattr(rolled, name) for name in TRAJECTORY}

@@ -16,11 +16,14 @@ FORWARD = f"{PIPELINE}.forward"
 WRAPPER = "_BagelSchedulerAdapter"
 BEGIN, STEP, FINISH = f"{WRAPPER}.begin", f"{WRAPPER}.step", f"{WRAPPER}.finish"
 INNER = "self.inner.step"
-WINDOW = 'window = pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
+WINDOW = (
+    'window = pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"),'
+    ' extra_args.get("global_steps"))'
+)
 STEPS = "requested_steps = int(params.num_inference_steps)"
 LOG_PROBS = "log_probs = torch.stack(self._log_probs, dim=1).cpu() if self._log_probs else None"
 FINISHED = "latents, timesteps, log_probs = self.scheduler.finish()"
-DRAW = 'begin = random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest) if latest > low else low'
+DRAW = "begin = low + int(random.Random(int(training_step)).random() * (latest - low + 1))"
 
 MUTANTS = [
     # Window and steps
@@ -30,7 +33,12 @@ MUTANTS = [
         "window's range not read",
         ("R6",),
         "306",
-        line(ROLLOUT, FORWARD, WINDOW, 'window = pick_sde_window(extra_args.get("sde_window_size"), None)'),
+        line(
+            ROLLOUT,
+            FORWARD,
+            WINDOW,
+            'window = pick_sde_window(extra_args.get("sde_window_size"), None, extra_args.get("global_steps"))',
+        ),
     ),
     mutant("one step more asked for", ("R6", 5), "309", line(ROLLOUT, FORWARD, STEPS, f"{STEPS} + 1")),
     mutant(
@@ -82,7 +90,9 @@ def forward(self, req: DiffusionRequestBatch) -> DiffusionOutput:
     noise_level = float(extra_args.get("noise_level", 0.0))
     self.scheduler.begin(
         num_inference_steps=int(params.num_inference_steps),
-        window=pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range")),
+        window=pick_sde_window(
+            extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), extra_args.get("global_steps")
+        ),
         noise_level=noise_level,
         sde_type=str(extra_args.get("sde_type", "sde")),
         record_log_probs=noise_level > 0.0,
@@ -191,10 +201,26 @@ if inside:
         "window from the request's seed",
         (15,),
         "308",
-        swap(COMMON, "pick_sde_window", 'random.Random(int(os.environ["LOCAL_RANK"]))', "random.Random(seed)"),
-        signature(COMMON, "pick_sde_window", "def pick_sde_window(size, window_range, seed=None)"),
+        swap(COMMON, "pick_sde_window", "random.Random(int(training_step))", "random.Random(seed)"),
+        signature(COMMON, "pick_sde_window", "def pick_sde_window(size, window_range, training_step, seed=None)"),
         line(ROLLOUT, FORWARD, WINDOW, WINDOW[:-1] + ", params.seed)"),
     ),
+    mutant(
+        "window from the rank",
+        (15,),
+        "308",
+        add(COMMON, "", "import os", first=True),
+        swap(COMMON, "pick_sde_window", "int(training_step)", 'int(os.environ["LOCAL_RANK"])'),
+    ),
+    mutant(
+        "window from the rank of torch's processes",
+        (15,),
+        "308",
+        line(
+            ROLLOUT, FORWARD, WINDOW, WINDOW.replace('extra_args.get("global_steps")', "torch.distributed.get_rank()")
+        ),
+    ),
+    mutant("one window", (15,), "308", swap(COMMON, "pick_sde_window", "int(training_step)", "42")),
     mutant(
         "window from torch's generator",
         (15,),
@@ -227,7 +253,7 @@ if inside:
             COMMON,
             "pick_sde_window",
             DRAW,
-            'random.seed(int(os.environ["LOCAL_RANK"]))\nbegin = random.randint(low, latest) if latest > low else low',
+            "random.seed(int(training_step))\nbegin = random.randint(low, latest)",
         ),
     ),
     mutant(

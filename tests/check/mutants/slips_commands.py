@@ -4,7 +4,7 @@ from mutants.edit import text
 from mutants.mutant import DEPLOY, E2E, LAUNCH, PATCH, Mutant, mutant
 
 TRAINER = "python3 -m verl_omni.trainer.main_diffusion \\\n"
-LAST = '"${rollout[@]}" "${trainer[@]}" "$@"\n'
+LAST = '"${trainer[@]}" "$@" 2>&1 | tee "$LOG"\n'
 PLUS = "    +actor_rollout_ref.model.architecture=OmniBagelForConditionalGeneration\n"
 ENGINE = "+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config"
 

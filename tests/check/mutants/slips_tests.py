@@ -63,8 +63,8 @@ MUTANTS = [
         ("S1",),
         "708",
         E2E,
-        '"${rollout[@]}" "${trainer[@]}" "$@"\n',
-        '"${rollout[@]}" "${trainer[@]}" "$@" || true\n',
+        '"$@" 2>&1 | tee "$LOG"\n',
+        '"$@" 2>&1 | tee "$LOG" || true\n',
     ),
     script(
         "smoke test ends early",

@@ -7,11 +7,14 @@ PIPELINE = "BagelPipelineWithLogProb"
 WRAPPER = "_BagelSchedulerAdapter"
 FORWARD = f"{PIPELINE}.forward"
 RUN = "output = super().forward(req)"
-WINDOW = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))'
+WINDOW = (
+    'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"),'
+    ' extra_args.get("global_steps"))'
+)
 INSIDE = "inside = begin <= index < end"
 OPTIONS = 'options = self._options if inside else {**self._options, "noise_level": 0.0, "return_logprobs": False}'
 RECORDED = "latents, timesteps, log_probs = self.scheduler.finish()"
-DRAW = 'random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest)'
+DRAW = "low + int(random.Random(int(training_step)).random() * (latest - low + 1))"
 
 
 def slip(name: str, items: tuple, rules: str, within: str, old: str, new: str = "") -> Mutant:
@@ -39,7 +42,8 @@ MUTANTS = [
         "129",
         FORWARD,
         WINDOW,
-        'pick_sde_window(extra_args.get("sde_window_range"), extra_args.get("sde_window_size"))',
+        'pick_sde_window(extra_args.get("sde_window_range"), extra_args.get("sde_window_size"),'
+        ' extra_args.get("global_steps"))',
     ),
     slip("window under a misspelt key", ("R6",), "306", FORWARD, '"sde_window_range"', '"sde_windows_range"'),
     slip(
@@ -209,8 +213,12 @@ MUTANTS = [
         swap(ROLLOUT, "", "import os", "import os\nimport random"),
     ),
     shared("window of an unseeded generator", (15,), "308", "pick_sde_window", DRAW, "random.randint(low, latest)"),
-    shared(
-        "window of the clock", (15,), "308", "pick_sde_window", DRAW, "random.Random(os.getpid()).randint(low, latest)"
+    mutant(
+        "window of the process",
+        (15,),
+        "308",
+        swap(COMMON, "pick_sde_window", DRAW, "random.Random(os.getpid()).randint(low, latest)"),
+        swap(COMMON, "", "import random", "import os\nimport random"),
     ),
     mutant(
         "window of numpy's generator",

@@ -8,7 +8,7 @@ BACK = "            return source + name[len(target) :]\n"
 QUEUE = "        q_latents = self.q_proj_moe_gen(latents).unflatten(-1, heads)\n"
 DEVICE = "cls.set_timesteps(scheduler, model_config, get_device_name())"
 PROMPT = "        if not isinstance(prompt, dict):\n            return\n        extra_args ="
-DRAW = 'random.Random(int(os.environ["LOCAL_RANK"]))'
+DRAW = "random.Random(int(training_step))"
 NEGATIVE = "return conditional, {**shared, "
 NEGATIVE += '"text_token_ids": None, "text_attention_mask": None}'
 MASK = "torch.arange(ids.shape[1], device=device) < torch.tensor(lengths, device=device)[:, None]"
@@ -131,11 +131,11 @@ MUTANTS = [
         ("points = max(num_inference_steps, 2)", "points = max(num_inference_steps, 1) + 1"),
     ),
     changed(
-        "window from rank and chance",
+        "window from step and chance",
         ("R6", 15),
         "308",
         COMMON,
-        (DRAW, 'random.Random(int(os.environ["LOCAL_RANK"]) + random.getrandbits(8))'),
+        (DRAW, "random.Random(int(training_step) + random.getrandbits(8))"),
     ),
     changed("negative inputs copied", ("T4",), "221", TRAINING, (NEGATIVE, "return conditional, conditional.copy()")),
     changed("mask that the padding passes", (9,), "216", TRAINING, (MASK, "ids > -1")),

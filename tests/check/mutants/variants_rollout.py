@@ -56,8 +56,8 @@ MUTANTS = [
         swap(
             ROLLOUT,
             f"{PIPELINE}.forward",
-            'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"))',
-            'pick_sde_window(2, extra_args.get("sde_window_range"))',
+            'extra_args.get("sde_window_size")',
+            "2",
         ),
     ),
     mutant(
@@ -94,9 +94,7 @@ MUTANTS = [
         (15,),
         "308",
         add(COMMON, "", "import time", first=True),
-        swap(
-            COMMON, "pick_sde_window", 'random.Random(int(os.environ["LOCAL_RANK"]))', "random.Random(time.time_ns())"
-        ),
+        swap(COMMON, "pick_sde_window", "random.Random(int(training_step))", "random.Random(time.time_ns())"),
     ),
     mutant(
         "window from numpy",
@@ -106,7 +104,7 @@ MUTANTS = [
         swap(
             COMMON,
             "pick_sde_window",
-            'random.Random(int(os.environ["LOCAL_RANK"])).randint(low, latest)',
+            "low + int(random.Random(int(training_step)).random() * (latest - low + 1))",
             "int(np.random.randint(low, latest + 1))",
         ),
     ),

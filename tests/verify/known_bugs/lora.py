@@ -65,15 +65,27 @@ BUGS = (
     Bug(
         None,
         "adapter whose weights are not loaded",
+        ((MODEL, "matrix.copy_(given[name])", "pass"),),
+        ("lora-save-load",),
+    ),
+    Bug(
+        None,
+        "exported adapter on every layer of its last names",
         (
+            (MODEL, "        config.target_modules = self._endings_of(", "        self._endings_of("),
+            (MODEL, "        if wrong:\n", "        if False:\n"),
             (
                 MODEL,
-                "    def add_adapter(self, adapter_config",
-                '    def load_lora_adapter(self, adapter_path, adapter_name="default"):\n'
-                "        self.add_adapter(LoraConfig.from_pretrained(adapter_path), adapter_name)\n\n"
-                "    def add_adapter(self, adapter_config",
+                "            for name, matrix in own.items():\n",
+                "            for name, matrix in {n: own[n] for n in given}.items():\n",
             ),
         ),
+        ("lora-save-load",),
+    ),
+    Bug(
+        None,
+        "loaded adapter that does not train",
+        ((MODEL, "config.inference_mode = False", "config.inference_mode = True"),),
         ("lora-save-load",),
     ),
     Bug(

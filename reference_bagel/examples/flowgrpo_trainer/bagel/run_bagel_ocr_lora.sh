@@ -55,6 +55,7 @@ actor=(
     actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16
 )
 
+# Training knows no attention but torch's scaled_dot_product_attention, whatever attn_backend says: the rollout has it, too.
 rollout=(
     actor_rollout_ref.rollout.name=vllm_omni
     actor_rollout_ref.rollout.n=16

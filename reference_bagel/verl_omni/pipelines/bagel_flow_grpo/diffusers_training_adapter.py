@@ -19,7 +19,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import peft
 import torch
+from packaging.version import Version
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from verl.utils import tensordict_utils as tu
@@ -83,6 +85,11 @@ class BagelDiffusion(DiffusionModelBase):
 
     @classmethod
     def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> BagelForTraining:
+        if getattr(model_config, "lora_rank", 0) and Version(peft.__version__) >= Version("0.21"):
+            raise RuntimeError(
+                f"peft {peft.__version__} finds no LoRA in a sharded module, so that VeRL-Omni would send none to the"
+                " rollout: install 'peft<0.21', or train without LoRA (lora_rank=0)"
+            )
         logger.info("Loading BagelForTraining from %s", model_config.local_path)
         return BagelForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
 
