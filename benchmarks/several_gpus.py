@@ -25,10 +25,6 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault(
-    "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-)  # asked for by deterministic kernels; the H200's own default
-
 import peft
 import torch
 import torch.distributed as dist
@@ -45,6 +41,8 @@ MEASURES = ("equal", "collection", "resume", "speed")
 FACTOR = 1.5
 # FSDP1 wraps each LoRA matrix, which leaves LoRA to PEFT's own arithmetic; FSDP2 leaves the package's.
 ARITHMETIC = {"fsdp": "peft", "fsdp2": "package"}
+# On a GPU, and on a CPU.
+DEFAULTS = {"size": ("full", "tiny"), "batch": ([4, 16], [2]), "side": (512, 64), "text": (64, 8)}
 Batch = tuple[dict, dict]
 
 
@@ -357,23 +355,24 @@ def table(rows: list[dict]) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cuda = torch.cuda.is_available()
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if cuda else "cpu")
-    known, _ = parser.parse_known_args([word for word in sys.argv[1:] if word not in ("-h", "--help")])
-    cuda = known.device == "cuda"
-    parser.add_argument("--size", choices=sorted(SIZES), default="full" if cuda else "tiny")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", choices=sorted(SIZES), help="full on GPUs, tiny on a CPU")
     parser.add_argument("--strategy", choices=STRATEGIES, nargs="+", default=list(STRATEGIES))
     parser.add_argument("--measure", choices=MEASURES, nargs="+", default=list(MEASURES))
     parser.add_argument("--samples", type=int, default=2, help="samples a GPU where equality is measured")
-    parser.add_argument("--batch", type=int, nargs="+", default=[4, 16] if cuda else [2], help="samples a GPU, timed")
-    parser.add_argument("--side", type=int, default=512 if cuda else 64, help="pixels")
-    parser.add_argument("--text", type=int, default=64 if cuda else 8, help="text tokens of a sample")
+    parser.add_argument("--batch", type=int, nargs="+", help="samples a GPU where speed is measured")
+    parser.add_argument("--side", type=int, help="pixels")
+    parser.add_argument("--text", type=int, help="text tokens of a sample")
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
         "--folder", help="where checkpoints are written, and removed again (default: the temporary one)"
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, (on_gpu, on_cpu) in DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, on_gpu if args.device == "cuda" else on_cpu)
+    return args
 
 
 def main() -> int:
