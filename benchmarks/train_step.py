@@ -69,13 +69,15 @@ TARGETS = ["q_proj_moe_gen", "k_proj_moe_gen", "v_proj_moe_gen", "o_proj_moe_gen
 TARGETS += ["mlp_moe_gen.gate_proj", "mlp_moe_gen.up_proj", "mlp_moe_gen.down_proj"]
 
 
-def build(module: types.ModuleType, size: dict, device: torch.device, dtype: torch.dtype) -> torch.nn.Module:
+def build(
+    module: types.ModuleType, size: dict, device: torch.device, dtype: torch.dtype, seed: int = 0
+) -> torch.nn.Module:
     """Build the model with seeded random weights directly on the device."""
     config = module.BagelTrainingConfig(**{**size, "max_latent_size": 64})
     with torch.device("meta"):
         model = module.BagelForTraining(config).to(dtype)
     model = model.to_empty(device=device)
-    generator = torch.Generator(device).manual_seed(0)
+    generator = torch.Generator(device).manual_seed(seed)
     for name, tensor in sorted(model.state_dict().items()):
         noise = torch.randn(tensor.shape, generator=generator, device=device, dtype=torch.float32)
         tensor.copy_(1 + 0.1 * noise if "norm" in name else 0.02 * noise)
@@ -87,9 +89,11 @@ def build(module: types.ModuleType, size: dict, device: torch.device, dtype: tor
     return model.requires_grad_(False)
 
 
-def inputs(model, batch: int, side: int, text: int, ragged: bool, device: torch.device, dtype: torch.dtype):
+def inputs(
+    model, batch: int, side: int, text: int, ragged: bool, device: torch.device, dtype: torch.dtype, seed: int = 1
+):
     """Return the keyword arguments of the conditional and the unconditional branch."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     tokens = side // model.config.latent_patch_size // model.config.vae_downsample
     rows, columns = torch.meshgrid(torch.arange(tokens), torch.arange(tokens), indexing="ij")
     positions = (rows * model.config.max_latent_size + columns).flatten().to(device).expand(batch, -1)
