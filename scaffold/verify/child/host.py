@@ -20,6 +20,7 @@ from typing import Any
 
 # Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
 IMPORT_MEGABYTES = 2048
+SIZES_SECONDS, SIZES_MEGABYTES = 90.0, 4096
 HEARTBEAT = 0.2  # seconds between two looks at deadlines
 
 
@@ -93,6 +94,8 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
     from scaffold.verify.child import isolation
 
     waiting = list(job["contracts"])
+    if job.get("ported") is None and any(contract["recorded"] for contract in waiting):
+        job["sizes"] = _sizes(job, package)
     running: dict[int, tuple[dict[str, Any], isolation.Forked]] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
@@ -119,6 +122,33 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
                 if time.monotonic() >= process.deadline and not process.timed_out:
                     process.timed_out = True
                     isolation.kill(process)
+
+
+def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
+    """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+    from scaffold.verify.child import isolation
+
+    process = isolation.fork(
+        partial(_choose, job, package), SIZES_SECONDS, SIZES_MEGABYTES, Path(job["logs"], "sizes.log")
+    )
+    while isolation.receive(process) and time.monotonic() < process.deadline:
+        pass
+    found = isolation.finish(process)
+    return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found
+
+
+def _choose(job: dict[str, Any], package: Any) -> dict[str, Any]:
+    from scaffold.verify.measured import NotDrivableError
+    from scaffold.verify.subject import subject_of
+
+    try:
+        return {"values": subject_of(job, package).choose_sizes()}
+    except NotDrivableError as reason:
+        return {"unknown": str(reason)}
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return {"unknown": f"sizes of a tiny model: {one_line(error, job['root'])}"}
 
 
 def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dict[str, Any]:
