@@ -100,7 +100,7 @@ def _spec(folder: Path) -> dict[str, Any]:
 
 def _upstream_class(folder: Path) -> tuple[str, str] | None:
     """The class of vllm-omni's that a class of the package has as a base."""
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError):
@@ -149,7 +149,7 @@ def _literal(text: str) -> list[Any] | None:
 def _architectures(folder: Path) -> set[str]:
     """First string argument of each ``register(…)`` decorator."""
     names = set()
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         for match in re.finditer(
             r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", file.read_text("utf-8", errors="replace")
         ):

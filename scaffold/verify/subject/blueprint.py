@@ -17,6 +17,7 @@ class Blueprint(Protocol):
     """A way to build the module: ``values`` are its integers, by name."""
 
     values: dict[str, int]
+    guessed: list[str]
 
     def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the constructor for such integers."""
@@ -39,11 +40,13 @@ class ConfigClass:
         read = None if given is None else self.kind.from_model_path(given)
         self.fixed: dict[str, Any] = {}
         self.values: dict[str, int] = {}
+        self.guessed: list[str] = []
         for field in dataclasses.fields(self.kind):
             if not field.init:
                 continue
             value = getattr(read, field.name) if read is not None else _default(field)
             if value is dataclasses.MISSING:
+                self.guessed.append(field.name)
                 value = {"int": GUESS, "float": 1.0, "bool": False}.get(str(field.type).split(" ")[0], value)
             if value is dataclasses.MISSING:
                 told = f"{self.kind.__name__}.{field.name} has no default; {CHECKPOINT}"
@@ -90,7 +93,7 @@ def chosen(subject: Any) -> dict[str, int]:
         args, kwargs = blueprint.arguments(values)
         return subject.module_class(*args, **kwargs)
 
-    sizes = Sizes(blueprint.values, build)
+    sizes = Sizes(blueprint.values, build, blueprint.guessed)
     first: str | None = None
     smallest = None
     for values in _candidates(subject, sizes):
@@ -105,7 +108,7 @@ def chosen(subject: Any) -> dict[str, int]:
             continue
         if smallest is None or count(found) < count(smallest[0]):
             smallest = found, tried
-        if count(found) > MAX_PARAMETERS:
+        if count(found) > MAX_PARAMETERS or any(0 in shape for shape in found.values()):
             continue
         reason = _runs(subject, values)
         if reason is None:

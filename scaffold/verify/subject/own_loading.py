@@ -7,11 +7,13 @@ met before any weight is: its arguments are what the sizes in the files lead to.
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject.roles import on_meta
 
 GUESS = 32  # stands for a size that the package reads and nobody gives, until its role is known
 TRIES = 60
@@ -79,12 +82,12 @@ class OwnLoading:
     def __init__(self, subject: Any) -> None:
         self.subject = subject
         words = literals(subject.folder)
-        joined = literals(subject.folder, joined=True)
-        self.folders = ["", *(f"{word}/" for word in joined if re.fullmatch(r"[\w-]+", word))]
+        self.folders = ["", *_folders(subject.folder)]
         self.files = [word for word in words if _CONFIG.fullmatch(word)] or ["config.json"]
-        self.weights = [word for word in words if _WEIGHTS.fullmatch(word)] or ["model.safetensors"]
+        self.weights = weight_files(subject.folder)
         self.values: dict[str, int] = {}
-        self._sections: set[str] = set()
+        self.guessed: list[str] = []
+        self._sections: dict[str, None] = {}
         self._asked: dict[str, bool] = {}
         self._read: dict[str, dict[str, Any]] = {}
         self._learn_all()
@@ -106,7 +109,12 @@ class OwnLoading:
             return _Section(self, name, given or {})
         if isinstance(given, int) and not isinstance(given, bool):
             return self.values.setdefault(name, given)
-        return given if given is not None else self.values.setdefault(name, GUESS)
+        return given if given is not None else self._guess(name)
+
+    def _guess(self, name: str) -> int:
+        if name not in self.values:
+            self.guessed.append(name)
+        return self.values.setdefault(name, GUESS)
 
     def defaulted(self, name: str, default: int) -> int:
         """The size of a key that has a default in the code."""
@@ -120,13 +128,17 @@ class OwnLoading:
         """
         before, self.values = self.values, dict(values)
         try:
+            return self._meet()
+        finally:
+            self.values = before
+
+    def _meet(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
             with tempfile.TemporaryDirectory() as folder, self._watched():
                 self._write_marks(Path(folder))
                 self._build(folder)
         except _Met as met:
             return met.arguments
-        finally:
-            self.values = before
         raise NotDrivableError("build_module ends without having built the training module")
 
     def documents(self, values: Mapping[str, int]) -> dict[str, dict[str, Any]]:
@@ -145,7 +157,8 @@ class OwnLoading:
         last = ""
         for _ in range(TRIES):
             try:
-                self.arguments(self.values)
+                args, kwargs = copy.deepcopy(self._meet())
+                on_meta(partial(self.subject.module_class, *args, **kwargs))
                 return
             except NotDrivableError:
                 raise
@@ -165,21 +178,20 @@ class OwnLoading:
             for name in reversed(self._asked):
                 if name in self.values:
                     del self.values[name]
-                    self._sections.add(name)
+                    self._sections[name] = None
                     return True
-        wanted = re.findall(r"'(\w+)'", text)
-        roots = [name.rpartition(".")[0] for name in self._asked] or [f"{file}:" for file in self._read]
+        unseen = isinstance(error, KeyError) or ("missing" in text and "argument" in text)
         new = False
-        for word in wanted:
+        for word in re.findall(r"'(\w+)'", text):
             name = next((name for name in reversed(self._asked) if name.endswith(f".{word}")), None)
-            if name is None and "missing" in text and "argument" in text:
-                name = f"{self._latest or roots[-1]}.{word}"
+            if name is None and unseen and self._read:
+                # A whole section went on as it is: the last one of which no key was asked for by itself.
+                whole = [path for path in self._sections if not any(key.startswith(f"{path}.") for key in self._asked)]
+                name = f"{[next(iter(self._read)) + ':', *whole][-1]}.{word}"
             if name is not None and name not in self.values:
-                self.values[name] = GUESS
+                self._guess(name)
                 new = True
         return new
-
-    _latest = ""
 
     def _build(self, folder: str) -> None:
         subject = self.subject
@@ -198,9 +210,9 @@ class OwnLoading:
                 if "weight_map" not in content:
                     content[_MARK] = name
                 target.write_text(json.dumps(content), encoding="utf-8")
-            for file in self.weights:
-                (folder / below / file).parent.mkdir(parents=True, exist_ok=True)
-                save_file({}, folder / below / file)
+        for file in self.weights:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            save_file({}, folder / file)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -214,7 +226,6 @@ class OwnLoading:
                 return content
             file = content.pop(_MARK)
             self._read[file] = content
-            self._latest = f"{file}:"
             return _Section(self, f"{file}:", content)
 
         def met(_: Any, *args: Any, **kwargs: Any) -> None:
@@ -226,6 +237,17 @@ class OwnLoading:
             yield
         finally:
             json.loads, json.load, kind.__init__ = loads, load, original
+
+
+def weight_files(package: Path) -> list[str]:
+    """Where the package's code may look for weights below a checkpoint's folder."""
+    named = [word for word in literals(package) if _WEIGHTS.fullmatch(word)] or ["model.safetensors"]
+    return [below + file for below in ("", *_folders(package)) for file in named]
+
+
+def _folders(package: Path) -> list[str]:
+    """Folders of a checkpoint that its code may look into."""
+    return [f"{word}/" for word in literals(package, joined=True) if re.fullmatch(r"[\w-]+", word)]
 
 
 def literals(folder: Path, *, joined: bool = False) -> list[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import torch
 
 from scaffold.verify.measured import NotDrivableError
 
 MAX_PARAMETERS = 5_000_000
-Name = TypeVar("Name", bound=Hashable)
 Shapes = dict[str, tuple[int, ...]]
 VOCABULARY, LAYERS, HEADS, GROUPS, SIDE = 96, 2, 4, 2, 8
 # Sizes differ from each other on purpose, so that one taken for another does not fit.
@@ -52,13 +52,18 @@ class Sizes:
     Args:
         values: integers by name.
         build: makes the module of other values.
-        free: how many of them somebody has really chosen; the others only stand there until a role is known.
+        guessed: names of those that nobody has chosen: they stand there until their role is known.
     """
 
-    def __init__(self, values: Mapping[Any, int], build: Callable[[dict[Any, int]], Any]) -> None:
-        self.values, self._build = dict(values), build
+    def __init__(
+        self,
+        values: Mapping[Any, int],
+        build: Callable[[dict[Any, int]], Any],
+        guessed: Collection[Any] = (),
+    ) -> None:
+        self.values, self._build, self.guessed = dict(values), build, tuple(guessed)
 
-    def shapes(self, **_: Any) -> Shapes:
+    def shapes(self) -> Shapes:
         """Shapes of the values as they are."""
         return on_meta(lambda: self._build(self.values))
 
@@ -76,12 +81,13 @@ class Sizes:
             return Role.none
         for times, other in ((2.0, 2 * value), (3.0, 3 * value), (0.5, value // 2)):
             found = None if other == value else self.changed(name, other)
-            if found is not None:
-                return _role(base, found, value, times, [size for size in self.values.values() if size > value])
-        return Role.divisor if any(value in shape for shape in base.values()) is False else Role.width
+            if found is not None and not any(0 in shape for shape in found.values()):
+                others = [size for other, size in self.values.items() if other != name and size >= value]
+                return _role(base, found, value, times, others, name in self.guessed)
+        return Role.none
 
 
-def _role(base: Shapes, found: Shapes, value: int, times: float, larger: list[int]) -> Role:
+def _role(base: Shapes, found: Shapes, value: int, times: float, others: list[int], guessed: bool) -> Role:
     if base.keys() != found.keys():
         return Role.depth
     moved = [
@@ -92,14 +98,14 @@ def _role(base: Shapes, found: Shapes, value: int, times: float, larger: list[in
         if one != other
     ]
     if not moved:
-        return Role.divisor if value <= 256 and any(size % value == 0 for size in larger) else Role.none
+        return Role.divisor if value <= 256 and any(size % value == 0 for size in others) else Role.none
     if all((other < one) == (times > 1) for _, _, one, other in moved):
         return Role.divisor
     tables = {name for name, axis, *_ in moved if axis == 0 and len(base[name]) == 2}
     only_rows = all(axis == 0 and name in tables for name, axis, *_ in moved) and len(moved) <= 2
     if only_rows and all(one == value * value for *_, one, _ in moved):
         return Role.side
-    if only_rows and value >= VOCABULARY and all(one == value for *_, one, _ in moved):
+    if only_rows and (guessed or value >= VOCABULARY) and all(one == value for *_, one, _ in moved):
         return Role.rows
     return Role.width if any(one == value for *_, one, _ in moved) else Role.factor
 
@@ -113,14 +119,14 @@ def proposals(sizes: Sizes) -> Iterator[dict[Any, int]]:
         key=lambda name: -_weight(small, name),
     )
     factors = [name for name, role in roles.items() if role is Role.factor]
-    tied: dict[int, int] = {}
+    tied: dict[Any, int] = {}  # sizes that were equal stay so
     for scale in (1, 2, 4):
         for grouped in (True, False):
             values = dict(small.values)
             tied.clear()
             for name in widths:
-                before = sizes.values[name]
-                if before <= WIDTHS[0]:
+                before = name if name in sizes.guessed else sizes.values[name]
+                if isinstance(before, int) and before <= WIDTHS[0]:
                     continue
                 tied.setdefault(before, WIDTHS[min(len(tied), len(WIDTHS) - 1)] * scale)
                 values[name] = tied[before]
@@ -142,12 +148,29 @@ def proposals(sizes: Sizes) -> Iterator[dict[Any, int]]:
 
 def _settled(sizes: Sizes) -> Sizes:
     """Those that need no choice made small: layers, rows of tables, numbers of heads."""
-    found = Sizes(sizes.values, sizes._build)
+    found = Sizes(sizes.values, sizes._build, sizes.guessed)
     for wanted, value in ((Role.depth, LAYERS), (Role.divisor, HEADS), (Role.side, SIDE), (Role.rows, VOCABULARY)):
         for name, before in list(found.values.items()):
-            if before > value and found.role(name) is wanted and found.changed(name, value) is not None:
+            wrong = before > value or (wanted is Role.rows and name in found.guessed)
+            if wrong and found.role(name) is wanted and found.changed(name, value) is not None:
                 found.values[name] = value
+    for name in found.guessed:
+        if found.role(name) is Role.none:
+            found.values |= _beside(found, name)
     return found
+
+
+def _beside(sizes: Sizes, name: Any) -> dict[Any, int]:
+    """A number of heads for a guess that says nothing, if need be with another guess that must divide it."""
+    for other in (name, *(other for other in sizes.guessed if other != name)):
+        values = {other: GROUPS, name: HEADS}
+        try:
+            found = on_meta(partial(sizes._build, {**sizes.values, **values}))
+        except Exception:
+            continue
+        if not any(0 in shape for shape in found.values()):
+            return values
+    return {}
 
 
 def _weight(sizes: Sizes, name: Any) -> int:
@@ -182,5 +205,5 @@ def refuse_large(found: Shapes, sizes: Sizes, option: str) -> None:
             fewer[name] = total - count(halved)
     most = max(fewer, key=lambda name: fewer[name], default=None)
     told = f"the smallest model that was found has {total:,} parameters, at most {MAX_PARAMETERS:,} are built"
-    field = f"; most of it hangs on {most} = {sizes.values[most]}" if most is not None else ""
+    field = f"; most of it hangs on {str(most).replace(':.', ' ')} = {sizes.values[most]}" if most is not None else ""
     raise NotDrivableError(f"{told}{field}; {option}")

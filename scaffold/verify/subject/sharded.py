@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from scaffold.verify.child.devices import shown
 from scaffold.verify.formulas import relative
@@ -209,18 +210,37 @@ def _results(subject: Any, module: Any, batches: list[dict[str, Any]], dtype: to
 
 
 def _velocity(subject: Any, module: Any, batch: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
-    """Velocity of the whole module; a wrapper casts inputs of the root, which some modules rely on."""
+    """Velocity of the whole module; where its code needs the casts that a wrapper makes, with those."""
+    found: torch.Tensor
     try:
-        found: torch.Tensor = subject.velocity(module, batch)
+        found = subject.velocity(module, batch)
+        return found
     except RuntimeError as error:
         if dtype == torch.float32 or "dtype" not in str(error):
             raise
-        cast = {
-            name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for name, value in batch.items()
-        }
-        found = subject.velocity(module, cast)
-    return found
+    names = set(module._no_split_modules or ())
+    units = [child for child in module.modules() if child is module or type(child).__name__ in names]
+    for several in (units[:1], units):
+        hooks = [
+            unit.register_forward_pre_hook(lambda _, args, kwargs: _cast((args, kwargs), dtype), with_kwargs=True)
+            for unit in several
+        ]
+        try:
+            found = subject.velocity(module, batch)
+            return found
+        except RuntimeError:
+            if several is units:
+                raise
+        finally:
+            for hook in hooks:
+                hook.remove()
+    raise AssertionError
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    return tree_map(
+        lambda leaf: leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, value
+    )
 
 
 def _compare(

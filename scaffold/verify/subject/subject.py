@@ -116,10 +116,9 @@ class Subject:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """Plain attributes of the module, which adapters may read."""
-        kept = (int, float, str, tuple, list, dict)
+        """What adapters may read of the module beside its parameters: sizes, in whatever form it keeps them."""
         found = vars(self.new_module()).items()
-        return {name: value for name, value in found if name[0] != "_" and type(value) in kept}
+        return {name: value for name, value in found if name[0] != "_" and name != "training"}
 
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
         """Those of some parameters that no input of this subject leads to; a model has none of them."""
