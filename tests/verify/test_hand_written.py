@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
 
 pytestmark = pytest.mark.upstream
@@ -89,3 +90,14 @@ def test_a_large_model_is_never_built_by_accident(results: Any, copied: Path, ed
     assert (found["forward"].status, found["determinism"].status) == ("fail", "skip")
     assert "at most 5,000,000 are built; most of it hangs on hidden_size = 3584" in found["forward"].reason
     assert "--checkpoint DIR with a small configuration sets it" in found["forward"].reason
+
+
+def test_a_constructor_that_never_ends_is_a_failure_of_forward(
+    results: Any, copied: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = "        super().__init__()\n        self.config = config\n"
+    edit(copied / "bagel_model.py", begins, begins + "        while True:\n            pass\n")
+    monkeypatch.setattr(contract_level, "SIZES_SECONDS", 8.0)
+    found = results(copied, "forward", "signatures")
+    assert found["signatures"].status == "pass"
+    assert (found["forward"].status, "did not end within" in found["forward"].reason) == ("fail", True)

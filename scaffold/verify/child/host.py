@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import selectors
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any
 
 # Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
 IMPORT_MEGABYTES = 2048
-SIZES_SECONDS, SIZES_MEGABYTES = 90.0, 4096
+SIZES_MEGABYTES = 4096
 HEARTBEAT = 0.2  # seconds between two looks at deadlines
 
 
@@ -129,10 +130,15 @@ def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
     from scaffold.verify.child import isolation
 
     process = isolation.fork(
-        partial(_choose, job, package), SIZES_SECONDS, SIZES_MEGABYTES, Path(job["logs"], "sizes.log")
+        partial(_choose, job, package), job["sizes_seconds"], SIZES_MEGABYTES, Path(job["logs"], "sizes.log")
     )
-    while isolation.receive(process) and time.monotonic() < process.deadline:
-        pass
+    while not isolation.has_ended(process):
+        if select.select([process.reader], [], [], HEARTBEAT)[0] and not isolation.receive(process):
+            break
+        if time.monotonic() >= process.deadline:
+            process.timed_out = True
+            isolation.kill(process)
+            break
     found = isolation.finish(process)
     return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found
 
