@@ -178,6 +178,7 @@ class OwnLoading:
             for name in reversed(self._asked):
                 if name in self.values:
                     del self.values[name]
+                    self.guessed = [guess for guess in self.guessed if guess != name]
                     self._sections[name] = None
                     return True
         unseen = isinstance(error, KeyError) or ("missing" in text and "argument" in text)

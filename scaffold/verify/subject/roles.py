@@ -198,12 +198,7 @@ def refuse_large(found: Shapes, sizes: Sizes, option: str) -> None:
     total = count(found)
     if total <= MAX_PARAMETERS:
         return
-    fewer = {}
-    for name, value in sizes.values.items():
-        halved = sizes.changed(name, value // 2) if value > 1 else None
-        if halved is not None:
-            fewer[name] = total - count(halved)
-    most = max(fewer, key=lambda name: fewer[name], default=None)
+    most = max(sizes.values, key=lambda name: _weight(sizes, name), default=None)
     told = f"the smallest model that was found has {total:,} parameters, at most {MAX_PARAMETERS:,} are built"
     field = f"; most of it hangs on {str(most).replace(':.', ' ')} = {sizes.values[most]}" if most is not None else ""
     raise NotDrivableError(f"{told}{field}; {option}")
