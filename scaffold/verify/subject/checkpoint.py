@@ -114,7 +114,7 @@ def _as_it_saves(subject: Any, folder: Path, documents: dict[str, Any]) -> Check
     texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json")}
     for file in sorted(folder.rglob("*.safetensors")):
         kept = load_file(file)
-        names = {}
+        names: dict[str, str] = {}
         for name, value in state.items():
             near = [key for key, other in kept.items() if other.shape == value.shape and torch.equal(other, value)]
             near = [name] if name in near else [key for key in near if key not in names.values()]

@@ -184,13 +184,13 @@ class OwnLoading:
         unseen = isinstance(error, KeyError) or ("missing" in text and "argument" in text)
         new = False
         for word in re.findall(r"'(\w+)'", text):
-            name = next((name for name in reversed(self._asked) if name.endswith(f".{word}")), None)
-            if name is None and unseen and self._read:
+            names = [name for name in reversed(self._asked) if name.endswith(f".{word}")]
+            if not names and unseen and self._read:
                 # A whole section went on as it is: the last one of which no key was asked for by itself.
                 whole = [path for path in self._sections if not any(key.startswith(f"{path}.") for key in self._asked)]
-                name = f"{[next(iter(self._read)) + ':', *whole][-1]}.{word}"
-            if name is not None and name not in self.values:
-                self._guess(name)
+                names = [f"{[next(iter(self._read)) + ':', *whole][-1]}.{word}"]
+            if names and names[0] not in self.values:
+                self._guess(names[0])
                 new = True
         return new
 
@@ -233,7 +233,8 @@ class OwnLoading:
             raise _Met(args, kwargs)
 
         try:
-            json.loads, json.load = read, lambda file, *args, **kwargs: read(file.read(), *args, **kwargs)
+            json.loads = read  # type: ignore[assignment]
+            json.load = lambda file, *args, **kwargs: read(file.read(), *args, **kwargs)
             kind.__init__ = met
             yield
         finally:

@@ -201,7 +201,7 @@ def _results(subject: Any, module: Any, batches: list[dict[str, Any]], dtype: to
     for number, batch in enumerate(batches):
         module.zero_grad()
         velocity = _velocity(subject, module, batch, dtype)
-        velocity.square().mean().backward()
+        velocity.square().mean().backward()  # type: ignore[no-untyped-call,unused-ignore]
         results[str(number)] = velocity.detach()
         for name, parameter in module.named_parameters():
             if parameter.grad is not None and parameter.grad.any():
