@@ -33,6 +33,7 @@ IMPORT, END = "import", "end"
 # Libraries that the kit stands in for, and the distributions that bring them.
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
+SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
@@ -66,6 +67,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
         "declared": declared_lists(package),
         "upstream": upstream_loop(package),
         "checkpoint": None if request.checkpoint is None else str(request.checkpoint),
+        "sizes_seconds": SIZES_SECONDS,
         "processes": max(1, min(4, os.cpu_count() or 1)),
     }
     installed = installed_diffusers()
@@ -190,7 +192,7 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Ite
 def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
     now, seen = time.monotonic(), False
-    for line in _lines(process, now + IMPORT_SECONDS, now + IMPORT_SECONDS + seconds):
+    for line in _lines(process, now + IMPORT_SECONDS, now + IMPORT_SECONDS + SIZES_SECONDS + seconds):
         event = _event(line, token)
         if event is not None and event["event"] == END:
             break

@@ -101,7 +101,7 @@ def _spec(folder: Path) -> dict[str, Any]:
 
 def _upstream_class(folder: Path) -> tuple[str, str] | None:
     """The class of vllm-omni's that a class of the package has as a base."""
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         try:
             tree = ast.parse(read_text(file, inside=folder.parents[2]))
         except (SyntaxError, ValueError, OSError):
@@ -150,7 +150,7 @@ def _literal(text: str) -> list[Any] | None:
 def _architectures(folder: Path) -> set[str]:
     """First string argument of each ``register(…)`` decorator."""
     names = set()
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         text = _scanned(file, folder.parents[2])
         names |= set(re.findall(r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
     return names

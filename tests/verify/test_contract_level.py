@@ -301,10 +301,8 @@ def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.
     init.write_text(init.read_text() + "import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 15.0)
     (found,) = verify(copied, select=["registration"]).checks
-    assert (found.status, found.reason) == (
-        "fail",
-        "the package cannot be imported: it did not end within 15 s: begun",
-    )
+    assert found.status == "fail"
+    assert found.reason.startswith("the package cannot be imported: it did not end within 15 s")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ DEFECTS = {
     "schedule-diffusers-0.40.0",  # timesteps beside sigmas
     "step-per-sample",  # the first sample's noise level decides about guidance for all
 }
+# On a diffusers that ignores its timesteps beside its sigmas, everything that looks a step up fails, too.
+WITHOUT_TIMESTEPS = {"rollout-log-probs", "requests-apart", "cfg-formula", "cfg-settings"}
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +67,18 @@ def test_hand_written_package_fails_what_is_wrong_with_it_and_nothing_else(check
     expected = set(DEFECTS)
     if found["schedule-diffusers-0.40.0"].status == "skip":
         expected.discard("schedule-diffusers-0.40.0")
+    if report.environment["diffusers"] == "0.40.0":
+        # Guidance is off at every level then, so its interval shows nothing.
+        expected = (expected | WITHOUT_TIMESTEPS) - {"step-per-sample"}
     assert set(failures(report)) == expected, failures(report)
     # Pitfall 1 was measured as 0.13 of the velocity and 1.6e-2 of the log-prob; the tiny models differ.
     assert 0.05 < found["padding-invariance"].value < 0.5
-    lost = dict(part.split(" at ") for part in found["window-alignment"].reason.split("; "))
+    lost = dict(part.split(" at ") for part in found["window-alignment"].reason.split("; ") if " at " in part)
     assert "[1,4)" in lost["loses 1 of its log-probs"]
     assert "[3,5)" in lost["loses all log-probs"]
     assert found["loading-memory"].value >= 1
-    assert "cfg_interval" in found["step-per-sample"].reason, "only a narrower interval than the recipe's shows it"
+    if report.environment["diffusers"] != "0.40.0":
+        assert "cfg_interval" in found["step-per-sample"].reason, "only a narrower interval than the recipe's shows it"
 
 
 def test_an_installed_verl_omni_is_used_for_a_rendered_tree(

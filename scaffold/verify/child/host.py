@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import selectors
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any
 
 # Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
 IMPORT_MEGABYTES = 2048
+SIZES_MEGABYTES = 4096
 HEARTBEAT = 0.2  # seconds between two looks at deadlines
 
 
@@ -93,6 +95,8 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
     from scaffold.verify.child import isolation
 
     waiting = list(job["contracts"])
+    if job.get("ported") is None and any(contract["recorded"] for contract in waiting):
+        job["sizes"] = _sizes(job, package)
     running: dict[int, tuple[dict[str, Any], isolation.Forked]] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
@@ -119,6 +123,38 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
                 if time.monotonic() >= process.deadline and not process.timed_out:
                     process.timed_out = True
                     isolation.kill(process)
+
+
+def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
+    """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+    from scaffold.verify.child import isolation
+
+    process = isolation.fork(
+        partial(_choose, job, package), job["sizes_seconds"], SIZES_MEGABYTES, Path(job["logs"], "sizes.log")
+    )
+    while not isolation.has_ended(process):
+        if select.select([process.reader], [], [], HEARTBEAT)[0] and not isolation.receive(process):
+            break
+        if time.monotonic() >= process.deadline:
+            process.timed_out = True
+            isolation.kill(process)
+            break
+    found = isolation.finish(process)
+    return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found
+
+
+def _choose(job: dict[str, Any], package: Any) -> dict[str, Any]:
+    from scaffold.verify.measured import NotDrivableError
+    from scaffold.verify.subject import subject_of
+
+    try:
+        return {"values": subject_of(job, package).choose_sizes()}
+    except NotDrivableError as reason:
+        return {"unknown": str(reason)}
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return {"unknown": f"sizes of a tiny model: {one_line(error, job['root'])}"}
 
 
 def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dict[str, Any]:

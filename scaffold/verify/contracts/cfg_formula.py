@@ -78,8 +78,8 @@ def _difference(
     sigma, following = (float(subject.scheduler(settings).sigmas[index + i]) for i in (0, 1))
     second = float(subject.scheduler(settings).sigmas[1])
     conditional = module.conditional[-1]
-    # An adapter may leave the second branch out where guidance is off.
-    without = module.unconditional[-1] if module.unconditional else conditional
+    # An adapter may leave the second branch out, but only where guidance is off and the branch does not matter.
+    without = module.unconditional[-1] if module.unconditional else conditional + 1
     velocity = guided(conditional, without, sigma, values, 1e-8)
     mean, _ = transition("sde", latents[:, index], velocity, (sigma, following, second), settings.algo.noise_level)
     return worst_relative(result[1], mean)

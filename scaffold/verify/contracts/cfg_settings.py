@@ -22,7 +22,7 @@ def run(subject: Any) -> Measured:
     settings = subject.settings()
     module, latents, _, result = step(subject, settings)
     sigmas = [float(value) for value in subject.scheduler(settings).sigmas[:3]]
-    without = module.unconditional[-1] if module.unconditional else module.conditional[-1]
+    without = module.unconditional[-1] if module.unconditional else module.conditional[-1] + 1
     velocity = guided(module.conditional[-1], without, sigmas[1], found.values(), 1e-8)
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = worst_relative(result[1], mean)

@@ -6,7 +6,7 @@ import dataclasses
 import tempfile
 from typing import Any
 
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 
 ID = "config-round-trip"
 TITLE = "save_pretrained of the configuration, read by from_model_path, gives the same values"
@@ -18,6 +18,8 @@ def run(subject: Any) -> Measured:
     """Save the tiny configuration, none of whose sizes is a default, and compare field by field."""
     module = subject.new_module()
     config = subject.config
+    if not hasattr(config, "save_pretrained") or not hasattr(config, "__dataclass_fields__"):
+        raise NotDrivableError("the configuration is no dataclass that saves itself; see weights-round-trip")
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         found = subject.config_class.from_model_path(folder)

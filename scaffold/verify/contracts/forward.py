@@ -17,8 +17,8 @@ def run(subject: Any) -> Measured:
     """Call the module with both branches of a ragged batch; a module that never runs fails here, and only here."""
     from scaffold.verify.measured import NotDrivableError
 
-    module = subject.new_module()
     try:
+        module = subject.new_module()
         shape = subject.geometry.shape
         pair = subject.inputs(module)
     except NotDrivableError as reason:

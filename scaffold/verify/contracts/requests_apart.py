@@ -40,7 +40,7 @@ def run(subject: Any) -> Measured:
         shapes = [[getattr(getattr(one, part), "shape", None) for part in TRAJECTORY] for one in (alone, after)]
         if shapes[0] != shapes[1] or alone.extra_args != after.extra_args:
             problems.append(f"a request after one with {name} is recorded or asks upstream for something else")
-        elif after.timesteps is not None and not torch.equal(after.timesteps, alone.timesteps):
+        elif not _equal(after.timesteps, alone.timesteps):
             problems.append(f"a request after one with {name} has other timesteps")
         elif after.log_probs is not None:
             found = difference(recomputed(subject, module, after, "sde"), after.log_probs)
@@ -48,3 +48,7 @@ def run(subject: Any) -> Measured:
                 worst = found
                 problems += [f"log-probs after a request with {name} are {found:.1e} off"] if found > LIMIT else []
     return Measured(f"requests after {', '.join(tried)}: {worst:.1e} off", problems, worst, LIMIT, "absolute", 6e-8)
+
+
+def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    return one is other if one is None or other is None else torch.equal(one, other)

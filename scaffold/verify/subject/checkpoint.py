@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
+from scaffold.verify.subject.own_loading import OwnLoading, literals, weight_files
 
-_PREFIX = re.compile(r"""["']([a-z_][\w]*(?:\.\w+)*\.)["']""")
-_FILE = re.compile(r"""["']([\w.-]+\.safetensors)["']""")
+_PREFIX = re.compile(r"[a-z_]\w*(?:\.\w+)*\.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,22 +27,30 @@ class CheckpointWriter:
     """How a checkpoint of this package is written.
 
     Attributes:
-        file: name of the weight file.
+        file: path of the weight file in the checkpoint's folder.
         names: parameter name to name in the checkpoint.
-        config: content of ``config.json``.
+        documents: content of each JSON file, by path.
     """
 
     file: str
     names: dict[str, str]
-    config: dict[str, Any]
+    documents: dict[str, Any]
 
     def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
         """Write a checkpoint; ``changes`` are by checkpoint name, None takes a tensor out."""
         tensors: dict[str, Tensor | None] = {self.names[name]: value for name, value in state.items()}
         tensors |= changes
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
+        write_documents(folder, self.documents)
+        (folder / self.file).parent.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / self.file, tensors)
+
+
+def write_documents(folder: Path, documents: Mapping[str, Any]) -> None:
+    """Write JSON files below a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in documents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor | None]) -> None:
@@ -58,24 +67,63 @@ def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
     if hasattr(subject, "checkpoint_writer"):
         return subject.checkpoint_writer()  # type: ignore[no-any-return]
     state = subject.new_module().state_dict()
-    config = _config(subject, folder / "config")
+    documents = documents_of(subject, folder / "config")
     told = {name: value for module in modules_of(subject.name) for name, value in vars(module).items()}
     if callable(told.get("to_checkpoint_key")) and told.get("CHECKPOINT_FILES"):
         names = {name: told["to_checkpoint_key"](name) for name in state}
-        return CheckpointWriter(told["CHECKPOINT_FILES"][0], names, config)
-    text = "\n".join(read_text(file, errors="replace") for file in sorted(subject.folder.glob("*.py")))
+        return CheckpointWriter(told["CHECKPOINT_FILES"][0], names, documents)
+    saved = _as_it_saves(subject, folder / "saved", documents)
+    if saved is not None:
+        return saved
+    prefixes = ["", *(word for word in literals(subject.folder) if _PREFIX.fullmatch(word))]
     reasons = []
-    for file in dict.fromkeys(_FILE.findall(text)):
-        try:
-            names = _by_trial(subject, folder / "trial", file, config, state, set(_PREFIX.findall(text)))
-        except Exception as error:
-            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
-            continue
-        if len(names) == len(state):
-            return CheckpointWriter(file, names, config)
-        reasons.append(f"{len(state) - len(names)} parameters of {file} were found under no name")
+    # All at once for a loader that picks what it knows; one after the other for one that refuses what it does not.
+    for offered in (set(prefixes), *({prefix} for prefix in prefixes)):
+        for file in weight_files(subject.folder):
+            try:
+                names = _by_trial(subject, folder / "trial", file, documents, state, offered)
+            except Exception as error:
+                reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                continue
+            if len(names) == len(state):
+                return CheckpointWriter(file, names, documents)
+            reasons.append(f"{len(state) - len(names)} parameters of {file} were found under no name")
     detail = f": {reasons[0]}" if reasons else ""
     raise NotDrivableError(f"how the package names a checkpoint's tensors was not found out{detail}")
+
+
+def documents_of(subject: Any, folder: Path) -> dict[str, Any]:
+    """The JSON files of the tiny checkpoint, as the package's own loading code reads them."""
+    if isinstance(subject.blueprint, OwnLoading):
+        return subject.blueprint.documents(subject.sizes)
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"config.json": _config(subject, folder)}
+
+
+def _as_it_saves(subject: Any, folder: Path, documents: dict[str, Any]) -> CheckpointWriter | None:
+    """How ``save_pretrained`` writes, where the package loads that to the same values; None where it does not."""
+    module = subject.new_module(seed=1)
+    state = module.state_dict()
+    try:
+        module.save_pretrained(str(folder))
+        write_documents(folder, {name: text for name, text in documents.items() if not (folder / name).exists()})
+        loaded = load(subject, folder).state_dict()
+    except Exception:
+        return None
+    if loaded.keys() != state.keys() or not all(torch.equal(loaded[name].float(), state[name]) for name in state):
+        return None
+    texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json")}
+    for file in sorted(folder.rglob("*.safetensors")):
+        kept = load_file(file)
+        names: dict[str, str] = {}
+        for name, value in state.items():
+            near = [key for key, other in kept.items() if other.shape == value.shape and torch.equal(other, value)]
+            near = [name] if name in near else [key for key in near if key not in names.values()]
+            names |= {name: near[0]} if near else {}
+        if len(names) == len(state) == len(kept):
+            content = {path: json.loads(read_text(place)) for path, place in texts.items()}
+            return CheckpointWriter(file.relative_to(folder).as_posix(), names, content)
+    return None
 
 
 def load(subject: Any, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
@@ -88,13 +136,14 @@ def load(subject: Any, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def _by_trial(
-    subject: Any, folder: Path, file: str, config: dict[str, Any], state: dict[str, Tensor], prefixes: set[str]
+    subject: Any, folder: Path, file: str, documents: dict[str, Any], state: dict[str, Tensor], prefixes: set[str]
 ) -> dict[str, str]:
     """Offer every parameter under every likely name, each filled with its own number, and see which are taken."""
-    offers = [(name, prefix + name) for name in state for prefix in sorted({"", *prefixes})]
+    offers = [(name, prefix + name) for name in state for prefix in sorted(prefixes)]
     tensors = {source: torch.full_like(state[name], float(i)) for i, (name, source) in enumerate(offers, start=1)}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    write_documents(folder, documents)
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / file)
     taken = {}
     for name, value in load(subject, folder).state_dict().items():

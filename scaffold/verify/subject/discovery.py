@@ -21,7 +21,7 @@ def modules_of(package: str) -> list[ModuleType]:
 def registered(base: str, package: str) -> dict[tuple[str, str], type]:
     """Classes of ``package`` in the registry of ``verl_omni.pipelines.model_base.<base>``."""
     registry = getattr(sys.modules["verl_omni.pipelines.model_base"], base)._registry
-    return {key: kind for key, kind in registry.items() if kind.__module__.startswith(package + ".")}
+    return {key: kind for key, kind in registry.items() if f"{kind.__module__}.".startswith(f"{package}.")}
 
 
 def flow_grpo_adapters(package: str) -> tuple[tuple[str, str], Any, Any]:

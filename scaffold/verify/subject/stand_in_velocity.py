@@ -25,7 +25,8 @@ class KnownVelocity(nn.Module):
 
     def __init__(self, subject: Any, function: Callable[[Tensor], Tensor] = velocity_of, dtype: Any = None) -> None:
         super().__init__()
-        self.config = subject.config
+        for name, value in {**subject.attributes, "config": subject.config}.items():
+            setattr(self, name, value)
         self._shape = subject.geometry.shape
         self._function = function
         self._dtype = dtype

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
+from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
-from scaffold.verify.subject.tiny_config import MAX_PARAMETERS, parameter_count, tiny
 
 STEPS = 6
 # Ragged on purpose: the longest first, last and in the middle find different mistakes.
@@ -78,14 +79,46 @@ class Subject:
         return discovery.config_class(self.name, self.module_class)
 
     @cached_property
+    def blueprint(self) -> Blueprint:
+        """What the module is built from: the configuration's class, or what the package's own loading code reads."""
+        return blueprint_of(self)
+
+    def choose_sizes(self) -> dict[str, int]:
+        """Small sizes of a model that is built and runs; a checkpoint's own where they are small already.
+
+        Raises:
+            NotDrivableError: none was found, or what was found is too large to be built.
+        """
+        return chosen(self)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the tiny model."""
+        found = self.job.get("sizes")
+        if found is None:
+            return self.choose_sizes()
+        if "unknown" in found:
+            raise NotDrivableError(found["unknown"])
+        return dict(found["values"])
+
+    @cached_property
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.blueprint.arguments(self.sizes)
+
+    @cached_property
     def config(self) -> Any:
-        """A tiny configuration; the checkpoint's own where that is small already."""
-        if self.job["checkpoint"] is None:
-            return tiny(self.config_class)
-        given = self.config_class.from_model_path(self.job["checkpoint"])
-        if parameter_count(self.module_class, given) <= MAX_PARAMETERS:
-            return given
-        return tiny(self.config_class, given)
+        """The tiny configuration: what the module's constructor is given."""
+        args, kwargs = self._arguments
+        given = [*args, *kwargs.values()]
+        if len(given) == 1 and not isinstance(given[0], int):
+            return given[0]
+        return getattr(self.new_module(), "config", None) or SimpleNamespace(**kwargs)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """What adapters may read of the module beside its parameters: sizes, in whatever form it keeps them."""
+        found = vars(self.new_module()).items()
+        return {name: value for name, value in found if name[0] != "_" and name != "training"}
 
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
         """Those of some parameters that no input of this subject leads to; a model has none of them."""
@@ -116,13 +149,12 @@ class Subject:
         """
         torch.manual_seed(seed)
         try:
-            module = self.module_class(copy.deepcopy(self.config))
+            args, kwargs = copy.deepcopy(self._arguments)
+            module = self.module_class(*args, **kwargs)
         except NotDrivableError:
             raise
         except Exception as error:
-            raise NotDrivableError(
-                f"{self.module_class.__name__}(config) raises {type(error).__name__}: {error}"
-            ) from error
+            raise NotDrivableError(f"{self.module_class.__name__}(…) raises {type(error).__name__}: {error}") from error
         module = module.float()
         with torch.no_grad():
             for parameter in module.parameters():
@@ -162,6 +194,14 @@ class Subject:
             "algo": Settings(algo),
         }
         return Settings({**values, **top})
+
+    def settings_without_image(self, **changes: Any) -> Settings:
+        """The same before an image is known that the package takes."""
+        self._image = Geometry(64, 64, (1, 1))
+        try:
+            return self.settings(**changes)
+        finally:
+            self._image = None
 
     _image: Geometry | None = None
 

@@ -69,6 +69,12 @@ BUGS = (
         ("cfg-settings",),
     ),
     Bug(
+        29,
+        "guidance left out",
+        ((TRAINING, 'if guidance["cfg_text_scale"] > 1.0:', 'if guidance["cfg_text_scale"] > 9.0:'),),
+        ("cfg-formula", "cfg-settings"),
+    ),
+    Bug(
         None,
         "renorm that scales up",
         ((TRAINING, ".clamp(min=minimum, max=1.0)", ".clamp(min=minimum)"),),

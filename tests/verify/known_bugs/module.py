@@ -157,8 +157,7 @@ BUGS = (
             (
                 MODEL,
                 f"layout: Layout) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}",
-                "layout: Layout, given) -> tuple[Tensor, Tensor]:\n"
-                f"        {RUN_THE_LAYER}{8 * ' '}layout.rotary = given\n",
+                f"layout: Layout, x) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}        layout.rotary = x\n",
             ),
         ),
         ("fsdp2-bf16",),

@@ -1,0 +1,158 @@
+"""What a training module is built from, and the sizes that make it tiny."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject.own_loading import GUESS, OwnLoading
+from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, proposals, refuse_large
+
+CHECKPOINT = "--checkpoint DIR with a small configuration sets it"
+
+
+class Blueprint(Protocol):
+    """A way to build the module: ``values`` are its integers, by name."""
+
+    values: dict[str, int]
+    guessed: list[str]
+
+    def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the constructor for such integers."""
+        ...
+
+
+class ConfigClass:
+    """A dataclass of sizes that the constructor takes.
+
+    Args:
+        subject: the package.
+
+    Raises:
+        NotDrivableError: a field without a default is none that a number could stand for.
+    """
+
+    def __init__(self, subject: Any) -> None:
+        self.kind = subject.config_class
+        given = subject.job["checkpoint"]
+        read = None if given is None else self.kind.from_model_path(given)
+        self.fixed: dict[str, Any] = {}
+        self.values: dict[str, int] = {}
+        self.guessed: list[str] = []
+        for field in dataclasses.fields(self.kind):
+            if not field.init:
+                continue
+            value = getattr(read, field.name) if read is not None else _default(field)
+            if value is dataclasses.MISSING:
+                self.guessed.append(field.name)
+                value = {"int": GUESS, "float": 1.0, "bool": False}.get(str(field.type).split(" ")[0], value)
+            if value is dataclasses.MISSING:
+                told = f"{self.kind.__name__}.{field.name} has no default; {CHECKPOINT}"
+                raise NotDrivableError(told)
+            if isinstance(value, tuple) and value and all(type(item) is int for item in value):
+                # Each item by its own name: ids of a fixed text must lie in the vocabulary.
+                self.values |= {f"{field.name}[{i}]": item for i, item in enumerate(value)}
+            (self.values if type(value) is int else self.fixed)[field.name] = value
+
+    def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The configuration as the only argument."""
+        tuples = {
+            name: tuple(values[f"{name}[{i}]"] for i in range(len(value)))
+            for name, value in self.fixed.items()
+            if isinstance(value, tuple) and f"{name}[0]" in values
+        }
+        plain = {name: value for name, value in values.items() if not name.endswith("]")}
+        return (self.kind(**{**self.fixed, **tuples, **plain}),), {}
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def blueprint_of(subject: Any) -> Blueprint:
+    """The configuration's class where it says how it is read, else the package's own loading code."""
+    try:
+        if hasattr(subject.config_class, "from_model_path"):
+            return ConfigClass(subject)
+    except NotDrivableError:
+        pass
+    return OwnLoading(subject)
+
+
+def chosen(subject: Any) -> dict[str, int]:
+    """Small sizes with which the module is built and runs.
+
+    Raises:
+        NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is.
+    """
+    blueprint = subject.blueprint
+
+    def build(values: dict[str, int]) -> Any:
+        args, kwargs = blueprint.arguments(values)
+        return subject.module_class(*args, **kwargs)
+
+    sizes = Sizes(blueprint.values, build, blueprint.guessed)
+    first: str | None = None
+    smallest = None
+    for values in _candidates(subject, sizes):
+        tried = Sizes(values, build)
+        try:
+            found = tried.shapes()
+        except Exception as error:
+            first = (
+                first
+                or f"{subject.module_class.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+            continue
+        if smallest is None or count(found) < count(smallest[0]):
+            smallest = found, tried
+        if count(found) > MAX_PARAMETERS or any(0 in shape for shape in found.values()):
+            continue
+        reason = _runs(subject, values)
+        if reason is None:
+            return values
+        first = first or reason
+    if smallest is not None:
+        refuse_large(*smallest, CHECKPOINT)
+    raise NotDrivableError(first or "the module could not be built")
+
+
+def _candidates(subject: Any, sizes: Sizes) -> Iterator[dict[str, int]]:
+    """Sizes to try: the checkpoint's own if they are small, then proposals, each as it is and with ids in range."""
+    try:
+        small = count(sizes.shapes()) <= MAX_PARAMETERS
+    except Exception as error:
+        told = f"{subject.module_class.__name__}(…) raises {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise NotDrivableError(f"{told}, on the meta device") from error
+    if small and subject.job["checkpoint"] is not None:
+        yield dict(sizes.values)
+    seen = []
+    for values in proposals(sizes):
+        for candidate in (_ids_in_range(sizes.values, values), values):
+            if candidate not in seen:
+                seen.append(candidate)
+                yield candidate
+
+
+def _ids_in_range(before: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
+    """Numbers that showed in no shape and lay inside of a table that is smaller now: ids of tokens, each another."""
+    rows = max((before[name] for name in values if values[name] == VOCABULARY != before[name]), default=0)
+    found, free = dict(values), VOCABULARY - 1
+    for name, value in values.items():
+        if before[name] == value and VOCABULARY <= value < rows:
+            found[name] = free
+            free -= 1
+    return found
+
+
+def _runs(subject: Any, values: dict[str, int]) -> str | None:
+    """Why a model of such sizes does not run; None where it does."""
+    trial = type(subject)({**subject.job, "sizes": {"values": values}}, subject.package)
+    trial.__dict__["blueprint"] = subject.blueprint
+    try:
+        trial.geometry  # noqa: B018
+    except NotDrivableError as reason:
+        return str(reason)
+    return None

@@ -1,0 +1,103 @@
+"""Packages in styles other than ours: one file for everything, and a dozen helper modules; names nobody has seen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.verify import contract_level
+from scaffold.verify.catalogue import catalogue
+
+pytestmark = pytest.mark.upstream
+
+FOLDER = Path(__file__).parent / "hand_written"
+# What each has wrong, or does not have; everything else must have been measured.
+PACKAGES: dict[str, tuple[set[str], set[str]]] = {
+    "one_file": (
+        {"prompt-ids", "prompt-containers"},
+        {
+            *("fsdp1-bf16", "lora-learns", "lora-save-load", "lora-starts-at-base", "lora-switch", "lora-targets"),
+            *("lora-update", "layer-prefixes", "config-round-trip"),
+        },
+    ),
+    "many_files": ({"prompt-ids", "weights-round-trip"}, {"config-round-trip"}),
+}
+EVERYWHERE = {"fsdp2-nccl", "prompt-preprocessor"}
+
+
+@pytest.fixture
+def hand_written(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies a package and gives its folder."""
+
+    def copy(style: str) -> Path:
+        shutil.copytree(FOLDER / style, tmp_path / style, ignore=shutil.ignore_patterns("__pycache__"))
+        return next((tmp_path / style / "verl_omni" / "pipelines").iterdir())
+
+    return copy
+
+
+@pytest.mark.parametrize("style", PACKAGES)
+def test_it_is_driven_through_every_contract(style: str, results: Any, hand_written: Callable[[str], Path]) -> None:
+    found = results(hand_written(style))
+    wrong, left = PACKAGES[style]
+    told = {name: f"{check.status}: {check.reason}" for name, check in found.items() if check.status != "pass"}
+    assert {name for name, check in found.items() if check.status == "fail"} == wrong, told
+    skipped = {name for name, check in found.items() if check.status == "skip"}
+    assert skipped - {"schedule-diffusers-0.40.0"} == left | EVERYWHERE, told
+    assert found.keys() == {entry.id for entry in catalogue()}
+
+
+def test_a_second_mistake_is_seen_behind_the_first(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """Text that stands further back where others are longer, and then also what the longer ones say."""
+    package = hand_written("one_file")
+    file = package / "__init__.py"
+    steps = "steps = torch.arange(1, ids.shape[1] + 1, device=ids.device)"
+    edit(file, steps, "steps = ids.shape[1] - torch.arange(ids.shape[1])")
+    first = results(package, "padding-invariance")["padding-invariance"]
+    assert first.status == "fail"
+    assert "differs" in first.reason
+    assert "what a longer prompt beside it says" not in first.reason
+    entered = "x = self.enter(z.to(self.enter.weight.dtype))"
+    edit(file, entered, f"{entered} + (0 if ids is None else 1e-3 * ids.float().mean())")
+    second = results(package, "padding-invariance")["padding-invariance"]
+    assert "what a longer prompt beside it says changes the velocity" in second.reason
+
+
+def test_windows_that_lose_log_probs_do_not_hide_wrong_timesteps(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", "torch.stack(tape.lp, 1)", "torch.stack(tape.lp[begin:] or tape.lp[:1], 1)")
+    edit(package / "__init__.py", "tape.inner.timesteps[begin:end][None]", "tape.inner.timesteps[: end - begin][None]")
+    found = results(package, "window-alignment")["window-alignment"]
+    assert found.status == "fail"
+    assert "of its log-probs at" in found.reason
+    assert "of other steps at" in found.reason
+
+
+def test_a_large_model_is_never_built_by_accident(results: Any, copied: Path, edit: Callable[..., None]) -> None:
+    """Its constructor refuses every small size: the message names the size and what sets it."""
+    anchor = "    @property\n    def head_dim(self)"
+    check = "    def __post_init__(self):\n        if self.hidden_size < 3584:\n            raise ValueError\n\n"
+    edit(copied / "bagel_model.py", anchor, check + anchor)
+    found = results(copied, "forward", "determinism")
+    assert (found["forward"].status, found["determinism"].status) == ("fail", "skip")
+    assert "at most 5,000,000 are built; most of it hangs on hidden_size = 3584" in found["forward"].reason
+    assert "--checkpoint DIR with a small configuration sets it" in found["forward"].reason
+
+
+def test_a_constructor_that_never_ends_is_a_failure_of_forward(
+    results: Any, copied: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = "        super().__init__()\n        self.config = config\n"
+    edit(copied / "bagel_model.py", begins, begins + "        while True:\n            pass\n")
+    monkeypatch.setattr(contract_level, "SIZES_SECONDS", 8.0)
+    found = results(copied, "forward", "signatures")
+    assert found["signatures"].status == "pass"
+    assert (found["forward"].status, "did not end within" in found["forward"].reason) == ("fail", True)
