@@ -27,6 +27,7 @@ class ContractProfile:
         rollout_result: how a rollout adapter hands its trajectory back.
         hooks: optional classmethods of ``DiffusionModelBase`` that the engine calls.
         lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
+        request_audio: whether the rollout server takes sound for a request.
         worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
             a subclass of it to the engine.
         request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
@@ -47,6 +48,7 @@ class ContractProfile:
     rollout_result: Literal["rollout_output", "custom_output"]
     hooks: tuple[str, ...]
     lora_hook: bool
+    request_audio: bool
     worker_extension: str | None
     request_batch_default: bool
     example_readme: str
@@ -110,6 +112,7 @@ def _read(path: Path) -> ContractProfile:
         rollout_result=contract["rollout_result"],
         hooks=tuple(contract["hooks"]),
         lora_hook=contract["lora_hook"],
+        request_audio=contract["request_audio"],
         worker_extension=contract.get("worker_extension"),
         request_batch_default=contract["request_batch_default"],
         example_readme=layout["example_readme"],
