@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 VISUAL = ("image", "video")
 _PLAIN = re.compile(r"\w+(\.\w+)*", re.ASCII)
+# What the agent loop of verl-omni sends with a prompt: chat messages, and the images and videos in them.
+_SENT = ("image", "video")
 # Endings of what a text encoder makes of a prompt.
 _ENCODED = ("embeds", "hidden_states", "mask")
 
@@ -55,7 +57,7 @@ def _media(section: Section, facts: Established) -> None:
     # What another stage brings is that stage's, not the data set's.
     required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
     known = _carried(section)
-    lacks = [name for name in inputs if name not in (*known, "image")]
+    lacks = [name for name in inputs if name not in (*known, *_SENT)]
     lacks += [name for name in required if name not in (*known, *lacks)]
     keys = [key for key in facts.value("answers.prompt.extra_args") or [] if _PLAIN.fullmatch(key)]
     lacks += [key for key in keys if any(other.startswith(f"{key}.") for other in keys)]
