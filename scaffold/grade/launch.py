@@ -137,6 +137,8 @@ def _lora(section: Section, port: Port | None, reached: bool) -> None:
     layout = find_layout(port.source, port.entry, port.layer_classes) if port is not None else None
     origin = "the ported module"
     section.put("targets", list(layout.targets) if layout else [], origin)
+    section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
+    section.put("unread", list(layout.unread) if layout else [], origin)
     # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.
     lists = layout.lists if layout and layout.targets else ()
     section.put("layer_prefixes", [f"{name}." for name in lists], origin)

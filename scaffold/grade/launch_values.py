@@ -72,6 +72,8 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("recipe.sized", _flag, "true or false"),
     ("recipe.framed", _flag, "true or false"),
     ("lora.targets", _texts, "a list of names"),
+    ("lora.unnamed", lambda value: value is None or _texts(value), "a list of names, or absent"),
+    ("lora.unread", lambda value: value is None or _texts(value), "a list of names, or absent"),
     ("lora.layer_prefixes", _texts, "a list of names"),
     ("lora.layer_counts", _texts, "a list of names"),
     ("lora.sync", lambda value: value in ("fold", "missing", "none"), "fold, missing or none"),
