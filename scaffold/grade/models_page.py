@@ -26,8 +26,8 @@ page; a test compares it.
 | grade | what `new` does |
 |---|---|
 | `complete` | Renders a package that `check` and both levels of `verify` pass. |
-| `unproven` | Renders a package of which nothing is left to write. That both levels of `verify` pass no test has shown: \
-run `verify --level rollout`. |
+| `unproven` | Renders a package of which nothing is left to write. No test has shown that both levels of `verify` \
+pass: run `verify --level rollout`. |
 | `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
 rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
 | `refused` | Writes nothing and leaves with exit code 3: FlowGRPO's log-prob of a step does not apply. |

@@ -1,4 +1,4 @@
-"""What lies outside of the ported code and still has to be there: prompts of other stages, media, configuration classes."""
+"""What lies outside of the ported code and has to be there: prompts of other stages, media, configuration classes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _parts(facts: Established, model: str, source: UpstreamSource) -> Iterator[M
         return
     for name in _handed(port.source, port.entry):
         place, made = _construction(source, facts.report.upstream.module, port.entry, name)
-        what = f"{name} of {port.entry}, {made or 'a module'} that the pipeline makes and hands to it, which is not ported"
+        what = (
+            f"{name} of {port.entry}, {made or 'a module'} that the pipeline makes and hands to it, which is not ported"
+        )
         yield Missing("part", what, place or facts.place("detail.denoiser.location"), f"{model}_denoiser.py")
 
 
@@ -167,7 +169,8 @@ def _stages(facts: Established, deploy: Mapping[str, Any]) -> Iterator[Missing]:
 
 def _request(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
     if media["lacks"]:
-        what = f"what requests bring beside the prompt ({', '.join(media['lacks'])}), which VeRL-Omni's agent loop does not send"
+        lacks = ", ".join(media["lacks"])
+        what = f"what requests bring beside the prompt ({lacks}), which VeRL-Omni's agent loop does not send"
         yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 
-from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.classes import ClassInfo
 
@@ -23,13 +23,14 @@ def answers(program: Program) -> dict[str, Fact]:
     return {KEYS[0]: fact(True, found)} if found else {}
 
 
-def _objects(program: Program, owner: ClassInfo) -> list[object]:
+def _objects(program: Program, owner: ClassInfo) -> list[Evidence]:
     places = []
     for node in program.source.tree(owner.module.file).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Constant):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         named = any(isinstance(t, ast.Name) and any(word in t.id.upper() for word in _WORDS) for t in targets)
-        value = getattr(node, "value", None)
-        if named and isinstance(value, ast.Constant) and isinstance(value.value, str) and _is_object(value.value):
+        if named and isinstance(node.value.value, str) and _is_object(node.value.value):
             places.append(program.place(owner, node))
     return places
 

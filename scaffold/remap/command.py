@@ -128,7 +128,7 @@ def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
     if request.checkpoint is not None or request.meta:
         raise ScaffoldError(
             f"{package.folder}: its denoiser is ported, and the pipeline's own code places the checkpoint's keys",
-            hint="leave out --checkpoint and --meta to prove the LoRA targets; `omni-scaffold verify` loads a checkpoint",
+            hint="leave out --checkpoint and --meta to prove the LoRA targets; `omni-scaffold verify` loads one",
         )
     targets = request.targets or tuple(package.spec.value("lora.targets") or ())
     proof, notes = prove_ported(package, targets, *_upstream(package, request))

@@ -42,7 +42,7 @@ def prove_ported(
     """
     empty = prove(KeyMap(()), CheckpointHeaders("no checkpoint", (), ()), {})
     proof = replace(empty, stated=False)
-    notes = ["keys: the pipeline's own loader is ported and places them; `omni-scaffold verify` loads and saves with it"]
+    notes = ["keys: the pipeline's own loader is ported and places them; `omni-scaffold verify` runs it"]
     mine = _layout(package)
     notes += [f"lora: {name} is a library's class, of which nobody knows here what it holds" for name in mine.unread]
     sync = package.spec.value("lora.sync")
@@ -58,10 +58,11 @@ def prove_ported(
     left = [path for path in mine.linears if path not in named]
     if left:
         notes.append(f"lora: {len(left)} linear layers in the layers have no target, {_shown(left[0])} first")
+    lists = ", ".join(mine.lists)
     settled = source is not None and not offenders
     return proof.with_offenders(offenders, lora=True if settled else None), [
         *notes,
-        f"lora: {len(targets)} targets name {len(named)} of {len(mine.linears)} linear layers in {', '.join(mine.lists)}",
+        f"lora: {len(targets)} targets name {len(named)} of {len(mine.linears)} linear layers in {lists}",
     ]
 
 

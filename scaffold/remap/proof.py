@@ -59,6 +59,11 @@ class Proof:
         return all(offender.check != check for offender in self.offenders)
 
     @property
+    def outcomes(self) -> dict[str, bool | None]:
+        """Each of the checks of the map; None where nothing is said of it."""
+        return {check: self.passes(check) if self.stated else None for check in CHECKS}
+
+    @property
     def holds(self) -> bool:
         """Whether nothing was found against the map; what nobody looked at does not count."""
         return not self.offenders and self.engine is not False and self.lora is not False
@@ -95,7 +100,11 @@ class Proof:
                 {"from": _side(rule.sources), "to": _side(rule.targets), "matches": count}
                 for rule, count in zip(self.key_map.rules, self.applied.matches, strict=True)
             ],
-            "proof": {**{check: self.passes(check) if self.stated else None for check in CHECKS}, "engine": self.engine, "lora": self.lora},
+            "proof": {
+                **{check: self.passes(check) if self.stated else None for check in CHECKS},
+                "engine": self.engine,
+                "lora": self.lora,
+            },
             "entries": entries,
         }
 

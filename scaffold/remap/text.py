@@ -110,8 +110,7 @@ def _checks(proof: Proof) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=None, show_header=False, pad_edge=False)
-    outcomes: dict[str, bool | None] = {check: proof.passes(check) if proof.stated else None for check in CHECKS}
-    outcomes |= {"engine": proof.engine, "lora": proof.lora}
+    outcomes = proof.outcomes | {"engine": proof.engine, "lora": proof.lora}
     marks = {True: Text("holds", "green"), False: Text("FAILS", "bold red"), None: Text("unknown", "yellow")}
     for check, outcome in outcomes.items():
         table.add_row(check, marks[outcome], SAID[check])

@@ -268,7 +268,8 @@ def test_a_cache_that_a_call_fills_is_computed_anew(calls: types.ModuleType, kin
     assert torch.equal(conditional.evaluate(denoiser, torch.float32), first)
     # What is behind the cache alone: the replay sees its change, and its gradient.
     first.sum().backward()
-    assert denoiser.keys.grad is not None and denoiser.keys.grad.abs() > 0
+    assert denoiser.keys.grad is not None
+    assert denoiser.keys.grad.abs() > 0
     with torch.no_grad():
         denoiser.keys.add_(1.0)
         assert (conditional.evaluate(denoiser, torch.float32) - first).abs().max() > 1e-3

@@ -37,13 +37,10 @@ def _absent(cond: Value) -> Alternatives:
     """The places of which all are empty where a condition tests for None, or for something that is not there."""
     if not isinstance(cond, Op) or not cond.args:
         return ()
-    if cond.op == "is" and len(cond.args) == 2 and is_none(cond.args[1]):
-        tested = cond.args[0]
-    elif cond.op == "not" and isinstance(cond.args[0], Param):
-        tested = cond.args[0]
-    else:
+    for_none = cond.op == "is" and len(cond.args) == 2 and is_none(cond.args[1])
+    if not for_none and not (cond.op == "not" and isinstance(cond.args[0], Param)):
         return ()
-    params = params_of(tested)
+    params = params_of(cond.args[0])
     if not params or any(param.root not in ROOTS or param.key in _TEXT for param in params):
         return ()
     return tuple(dict.fromkeys((param.root, param.key) for param in params))

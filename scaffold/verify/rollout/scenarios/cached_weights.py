@@ -34,7 +34,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     training = bench.training.copy()
     changed = change(training.module, behind, facts["lora"])
     if not changed:
-        yield Measurement(CHECK.id, None, "every trained layer that runs at all runs in the later calls too", skipped=True)
+        yield Measurement(CHECK.id, None, "every trained layer that runs, runs in later calls too", skipped=True)
         return
     late = replace(recipe, sde_window_size=1, sde_window_range=(count // 2, count // 2 + 1))
     samples = bench.roll_out(late, bench.texts[:1])
