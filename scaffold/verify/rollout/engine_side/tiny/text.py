@@ -54,7 +54,7 @@ def chats(sources: Iterable[str]) -> bool:
     reading = {*auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES}
     found = []
     for name in {name for source in sources for name in _MODEL.findall(source)}:
-        config = getattr(getattr(transformers, name, None), "config_class", None)
+        config: Any = getattr(getattr(transformers, name, None), "config_class", None)
         kind = getattr(config, "model_type", None)
         if kind in speaking or kind in reading or str(kind).removesuffix("_text_model") in reading:
             found.append(kind in speaking and not config().is_encoder_decoder)
