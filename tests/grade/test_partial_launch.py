@@ -125,7 +125,7 @@ def test_a_script_asks_for_each_thing_that_is_not_known(tree: Tree, kind: str, t
         assert overrides["actor_rollout_ref.rollout.layered_summon"] == "True"
     else:
         assert overrides["reward.custom_reward_function.path"] == "given-REWARD_FUNCTION"
-        assert overrides["actor_rollout_ref.rollout.agent.default_agent_loop"] == "given-AGENT_LOOP"
+        assert overrides["actor_rollout_ref.rollout.agent.default_agent_loop"] == f"{tree.model}_flow_grpo"
         assert overrides["actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config"].endswith(
             "pi0_deploy_config.yaml" if tree.model == "pi0" else "given-DEPLOY_CONFIG"
         )
