@@ -1,4 +1,4 @@
-"""How much of an integration can be had: complete, partial, refused; and what a person must still write."""
+"""How much of an integration can be had: complete, unproven, partial, refused; and what a person must still write."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from scaffold.grade.decide import Graded, specify
     from scaffold.grade.missing import Missing
 
-__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "Graded", "Missing", "grade_of", "is_ported", "specify"]
+__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "UNPROVEN", "Graded", "Missing", "grade_of", "is_ported", "specify"]
 
-COMPLETE, PARTIAL, REFUSED = "complete", "partial", "refused"
+COMPLETE, UNPROVEN, PARTIAL, REFUSED = "complete", "unproven", "partial", "refused"
 
 
 def __getattr__(name: str) -> object:

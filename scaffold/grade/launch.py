@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 VISUAL = ("image", "video")
 _PLAIN = re.compile(r"\w+(\.\w+)*", re.ASCII)
 # What the agent loop of verl-omni sends with a prompt: chat messages, and the images and videos in them.
-_SENT = frozenset({"image"})
+_SENT = ("image", "video")
+# Endings of what a text encoder makes of a prompt.
+_ENCODED = ("embeds", "hidden_states", "mask")
 
 
 def launch_sections(
@@ -43,18 +45,37 @@ def launch_sections(
 
 
 def _media(section: Section, facts: Established) -> None:
-    """``ocr``: whether prompts alone make it and a reader of pictures can score it; ``lacks``: what must come along."""
+    """``ocr``: whether prompts alone make it and a reader of pictures can score it.
+
+    ``required``: without what a request is refused; ``sends``: media that the package's own agent loop puts into it;
+    ``lacks``: what a person's has to.
+    """
     kind = section.fact("kind", "detail.media.kind")
     prompts, origin = section.known("answers.prompt.kind")
     inputs = section.fact("inputs", "detail.media.inputs") or []
-    lacks = [name for name in inputs if name not in _SENT]
+    demanded, place = section.known("detail.media.required")
+    # What another stage brings is that stage's, not the data set's.
+    required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
+    known = _carried(section)
+    lacks = [name for name in inputs if name not in (*known, *_SENT)]
+    lacks += [name for name in required if name not in (*known, *lacks)]
     keys = [key for key in facts.value("answers.prompt.extra_args") or [] if _PLAIN.fullmatch(key)]
     lacks += [key for key in keys if any(other.startswith(f"{key}.") for other in keys)]
     if kind == "action" and not lacks:
         lacks = ["observations of the robot"]
+    needed = "audio" in inputs or bool(set(required) & set(known))
+    section.put("required", [name for name in required if name in known], place)
+    section.put("sends", [name for name in inputs if name in known] if needed else [], origin)
     section.put("lacks", lacks, origin)
+    structured = section.fact("structured", "detail.prompt.structured") is True
     told = bool(prompts) or not facts.value("answers.prompt.prompt_keys")
-    section.put("ocr", kind in VISUAL and not lacks and told, origin)
+    alone = not lacks and not section.values["sends"] and not structured
+    section.put("ocr", kind in VISUAL and alone and told, origin)
+
+
+def _carried(section: Section) -> tuple[str, ...]:
+    """Media that the rollout server of the release takes for a request, of which a file is enough."""
+    return ("image", "audio") if section.sources.profile.request_audio else ("image",)
 
 
 def _deploy(section: Section, facts: Established) -> None:
@@ -116,6 +137,8 @@ def _lora(section: Section, port: Port | None, reached: bool) -> None:
     layout = find_layout(port.source, port.entry, port.layer_classes) if port is not None else None
     origin = "the ported module"
     section.put("targets", list(layout.targets) if layout else [], origin)
+    section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
+    section.put("unread", list(layout.unread) if layout else [], origin)
     # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.
     lists = layout.lists if layout and layout.targets else ()
     section.put("layer_prefixes", [f"{name}." for name in lists], origin)

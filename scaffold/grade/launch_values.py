@@ -19,6 +19,10 @@ def _plain_list(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(entry, str) and _plain(entry) for entry in value)
 
 
+def _media(value: Any) -> bool:
+    return isinstance(value, list | tuple) and set(value) <= {"image", "audio"}
+
+
 def _texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
 
@@ -54,9 +58,13 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("port.method", _name, "a name or absent"),
     ("port.state", _states, "a list of tables with owner, name and first, a constant"),
     ("recording.kind", lambda value: value in ("attribute", "constructed", "update", None), "a known kind or absent"),
+    ("prompt.chat_tokenizer", lambda value: value in (True, False, None), "true, false or absent"),
     ("media.kind", lambda value: value in _KINDS, "image, video, audio, action or absent"),
     ("media.ocr", _flag, "true or false"),
     ("media.lacks", _plain_list, "a list of plain words"),
+    ("media.required", _media, "a list of image, audio"),
+    ("media.sends", _media, "a list of image, audio"),
+    ("media.structured", lambda value: value in (True, None), "true or absent"),
     ("deploy.behind", _plain, "a plain word"),
     ("deploy.file", _plain, "a plain file name"),
     ("deploy.stages", lambda value: value is None or _plain_list(value), "a list of plain words"),
@@ -64,6 +72,8 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("recipe.sized", _flag, "true or false"),
     ("recipe.framed", _flag, "true or false"),
     ("lora.targets", _texts, "a list of names"),
+    ("lora.unnamed", lambda value: value is None or _texts(value), "a list of names, or absent"),
+    ("lora.unread", lambda value: value is None or _texts(value), "a list of names, or absent"),
     ("lora.layer_prefixes", _texts, "a list of names"),
     ("lora.layer_counts", _texts, "a list of names"),
     ("lora.sync", lambda value: value in ("fold", "missing", "none"), "fold, missing or none"),

@@ -66,6 +66,9 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
             )
         if not port.inputs:
             yield Missing("forward", "which of the module's methods predicts", place, module)
+        elif facts.value("answers.denoiser.class") is None:
+            what = f"what predicts: the pipeline keeps a {port.entry}, and its loop was not seen to call that"
+            yield Missing("forward", what, place, module)
     if not (port and port.checkpointed):
         what = "gradient checkpointing: call each layer through _checkpointed_call"
         yield Missing("checkpointing", what, place, module)

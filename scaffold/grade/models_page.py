@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.grade import COMPLETE, PARTIAL, REFUSED
+from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
 from scaffold.render.names import model_name
 
 if TYPE_CHECKING:
@@ -26,14 +26,15 @@ page; a test compares it.
 | grade | what `new` does |
 |---|---|
 | `complete` | Renders a package that `check` and both levels of `verify` pass. |
+| `unproven` | Renders a package of which nothing is left to write. No test has shown that both levels of `verify` \
+pass: run `verify --level rollout`. |
 | `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
 rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
 | `refused` | Writes nothing and leaves with exit code 3: FlowGRPO's log-prob of a step does not apply. |
 | `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
 
 The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this
-version; with another one, run it. `check` reports what a partial package lacks. Where nothing is left to write, what is
-missing is the proof: no test runs `verify --level rollout` on such a package with this version.
+version; with another one, run it. `check` reports what a partial package lacks.
 """
 
 
@@ -78,14 +79,14 @@ def row(key: str, report: Report, source: UpstreamSource) -> Row:
         return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
     denoiser = str(spec.value("port.class") or "")
     reason = str(spec.value("grade.reason")).removeprefix(f"{report.upstream.pipeline}: ")
-    return Row(key, PARTIAL, reason, place, denoiser, tuple(spec.value("grade.missing")))
+    return Row(key, grade_of(spec), reason, place, denoiser, tuple(spec.value("grade.missing")))
 
 
 def models_page(source: UpstreamSource) -> str:
     """Return the page."""
     found = list(rows(source))
     lines = [_INTRODUCTION]
-    for grade in (COMPLETE, PARTIAL, REFUSED, DIFFUSERS):
+    for grade in (COMPLETE, UNPROVEN, PARTIAL, REFUSED, DIFFUSERS):
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
         lines += list(_partial(mine)) if grade == PARTIAL else list(_table(mine))

@@ -9,11 +9,12 @@ from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import ScaffoldError
-from scaffold.grade import COMPLETE, PARTIAL
+from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN
 from scaffold.grade.established import FORMULAS, Established
 from scaffold.grade.launch import launch_sections
 from scaffold.grade.loading import find_loading
 from scaffold.grade.missing import Missing, find_missing
+from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
 from scaffold.grade.proof import NOT_RUN, RUN, is_proven
@@ -45,9 +46,6 @@ def build_partial(
     facts = Established(request.report, port)
     recording = find_recording(facts, source)
     loading = find_loading(facts, source)
-    missing = find_missing(facts, request.names.model, recording, loading)
-    if not request.profile.lora_hook:  # without the hook the package refuses LoRA
-        missing = [entry for entry in missing if entry.key != "lora_sync"]
     sources = _sources(request)
     sections: dict[str, dict[str, Any]] = {"architecture": {}}
     provenance: dict[str, str] = {}
@@ -61,6 +59,11 @@ def build_partial(
         provenance |= section.provenance
         fingerprints |= section.fingerprints
     del sections["architecture"]
+    launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, bool(loading.attribute)))
+    missing = find_missing(facts, request.names.model, recording, loading)
+    missing += find_needs(facts, request.names.model, {section.name: section.values for section in launch}, source)
+    if not request.profile.lora_hook:  # without the hook the package refuses LoRA
+        missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
     sections["grade"] = _grade(missing, reason, request, ported)
     sections["port"] = ported
@@ -73,7 +76,6 @@ def build_partial(
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     sections["recording"] = recording.section()
-    launch = launch_sections(lambda name: Section(name, sources, sections), facts, port, bool(loading.attribute))
     for section in launch:
         sections[section.name] = section.values
         provenance |= section.provenance
@@ -84,14 +86,15 @@ def build_partial(
 
 
 def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any]) -> dict[str, Any]:
-    """Complete where nothing is left to write and tests have run what `new` renders.
+    """Complete where nothing is left to write and tests have run what `new` renders, unproven where none has.
 
     Without a port the reason is that of the templates, which could not compose the denoiser either.
     """
     entries = [_entry(entry, request) for entry in missing]
-    if entries or not is_proven(request.report, port, request.profile.name):
-        said = _left(missing) if port["entry"] else reason
-        return {"value": PARTIAL, "reason": said if entries else NOT_RUN, "missing": entries}
+    if entries:
+        return {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
+    if not is_proven(request.report, port, request.profile.name):
+        return {"value": UNPROVEN, "reason": NOT_RUN, "missing": []}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
 
 

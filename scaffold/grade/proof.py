@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scaffold.inspect import Report
 
 RUN = "its denoiser is ported, and tests have run `verify` on it with this version"
-NOT_RUN = "nothing is left to write, and no test runs `verify` on it with these versions: `verify --level rollout` does"
+NOT_RUN = "nothing is left to write but the proof: run `verify --level rollout`, which no test does with these versions"
 
 
 def is_proven(report: Report, port: Mapping[str, Any], profile: str) -> bool:

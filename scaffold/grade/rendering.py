@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.grade import COMPLETE, PARTIAL
+from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN
 from scaffold.grade.origin import origin_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key in _STRINGS:
         value = spec.value(key)
         require(key, isinstance(value, str) and all(part.isidentifier() for part in value.split(".")), "a name")
-    require("grade.value", spec.value("grade.value") in (COMPLETE, PARTIAL), f"{COMPLETE} or {PARTIAL}")
+    grades = (COMPLETE, UNPROVEN, PARTIAL)
+    require("grade.value", spec.value("grade.value") in grades, f"one of {', '.join(grades)}")
     missing = spec.value("grade.missing")
     entries = isinstance(missing, list) and all(
         isinstance(entry, dict) and set(entry) == set(_ENTRY) for entry in missing

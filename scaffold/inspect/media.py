@@ -18,7 +18,7 @@ from scaffold.inspect.topology import answers as topology_answers
 from scaffold.inspect.vae import answers as vae_answers
 
 ORDER = 17
-KEYS = ("detail.media.kind", "detail.media.inputs")
+KEYS = ("detail.media.kind", "detail.media.inputs", "detail.media.required")
 _METADATA = "vllm_omni/diffusion/model_metadata.py"
 _MEDIA = "multi_modal_data"
 _INPUTS = ("image", "video", "audio")
@@ -30,7 +30,7 @@ _OF_IMAGES = frozenset({"AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderDC"})
 
 def answers(program: Program) -> dict[str, Fact]:
     """``kind``: the first that says so of the engine's table, the class, a topology, the result, what is decoded."""
-    facts = {KEYS[1]: _inputs(program)}
+    facts = {KEYS[1]: _inputs(program), KEYS[2]: _required(program)}
     kinds = (entry for found in _SOURCES for entry in found(program) if entry[0] in _KINDS)
     kind, place, sure = next(kinds, (None, None, False))
     if kind is not None:
@@ -58,6 +58,23 @@ def _inputs(program: Program) -> Fact:
         sure = "likely"
     taken = taken or {name: read[name] for name in _INPUTS if name in read}
     return fact(list(taken), list(taken.values()) or [program.place(program.cls)], sure)
+
+
+def _required(program: Program) -> Fact:
+    """What a request is refused without, beside its text; of names joined by `` or `` it has to bring one."""
+    found: dict[str, Evidence | None] = {}
+    for demands in (pre_process(program).demands, program.trace.demands):
+        for group, at in demands.items():
+            names = dict.fromkeys(_name(key) for _, key in group)
+            media = [name for name in names if name in _INPUTS]
+            found.setdefault(" or ".join(media or names), at)
+    return fact(list(found), list(found.values()) or [program.place(program.cls)], "likely")
+
+
+def _name(key: str) -> str:
+    """The last part of a key, that of media in the singular."""
+    name = key.rpartition(".")[2]
+    return name.removesuffix("s") if name.removesuffix("s") in _INPUTS else name
 
 
 def _says_itself(program: Program, owner: ClassInfo) -> bool:

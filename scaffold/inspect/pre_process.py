@@ -22,11 +22,13 @@ class PreProcess:
         reads: what the function reads, with the places.
         own: what it puts into every request by itself.
         followed: whether it was executed to its end; it may read more where not.
+        demands: what it refuses a request without.
     """
 
     reads: dict[Key, Evidence | None] = field(default_factory=dict)
     own: frozenset[Key] = frozenset()
     followed: bool = True
+    demands: dict[tuple[Key, ...], Evidence | None] = field(default_factory=dict)
 
 
 def pre_process(program: Program) -> PreProcess:
@@ -45,7 +47,7 @@ def _executed(program: Program) -> PreProcess:
     if done is None:
         return PreProcess(followed=False)
     trace, ended = done
-    return PreProcess(dict(trace.reads), frozenset(trace.own), followed=ended)
+    return PreProcess(dict(trace.reads), frozenset(trace.own), ended, dict(trace.demands))
 
 
 def _registered(program: Program) -> str | None:

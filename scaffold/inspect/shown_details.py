@@ -14,6 +14,7 @@ SHOWN = {
     "prompt.negative": "detail.negative.kind",
     "prompt.negative_text": "detail.negative.text",
     "prompt.media": "detail.media.inputs",
+    "prompt.required": "detail.media.required",
     "prompt.sizes": "detail.request.sizes",
     "prompt.default_seed": "detail.request.default_seed",
     "denoiser.predicts_clean": "detail.denoiser.predicts_clean",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from scaffold.port.library_linears import linears_of, may_hold_linears
+
 ANY = "*"  # stands for an index or a key that only the configuration knows
 _LISTS = ("ModuleList", "Sequential", "ModuleDict")
 _DEPTH = 12
@@ -19,10 +21,18 @@ class Layout:
     Attributes:
         lists: dotted names of the lists that hold layers, in the order of the text.
         targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists.
+        unnamed: names of the linear layers in the lists that no target names: each end fits one outside, too.
+        linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
+        outside: names of those that are in no list.
+        unread: classes of libraries in the layers, of which it is not known which linear layers they hold.
     """
 
     lists: tuple[str, ...]
     targets: tuple[str, ...]
+    unnamed: tuple[tuple[str, ...], ...] = ()
+    linears: tuple[tuple[str, ...], ...] = ()
+    outside: tuple[tuple[str, ...], ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layout:
@@ -35,7 +45,8 @@ def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layo
     """
     reader = _Reader(source)
     lists: dict[str, None] = {}
-    inside: dict[tuple[str, ...], None] = {}
+    inside: dict[tuple[str, ...], tuple[str, ...]] = {}
+    whole: dict[tuple[str, ...], None] = {}
     outside: set[tuple[str, ...]] = set()
     for path, linear, holder in reader.walk(entry, frozenset(layer_classes)):
         if holder is not None:
@@ -44,9 +55,12 @@ def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layo
             if holder is None:
                 outside.add(path)
             else:
-                inside[path[holder + 1 :]] = None
-    targets = (_shortest(path, outside) for path in inside)
-    return Layout(tuple(lists), tuple(dict.fromkeys(target for target in targets if target is not None)))
+                inside.setdefault(path[holder + 1 :], path)
+                whole[path] = None
+    targets = {whole: _shortest(path, outside) for path, whole in inside.items()}
+    named = tuple(dict.fromkeys(target for target in targets.values() if target is not None))
+    unnamed = tuple(path for path, target in targets.items() if target is None)
+    return Layout(tuple(lists), named, unnamed, tuple(whole), tuple(sorted(outside)), tuple(sorted(reader.unread)))
 
 
 def _shortest(path: tuple[str, ...], outside: set[tuple[str, ...]]) -> str | None:
@@ -68,7 +82,7 @@ def _fits(name: tuple[str, ...], end: tuple[str, ...]) -> bool:
 @dataclass(frozen=True)
 class _Child:
     path: tuple[str, ...]
-    name: str  # class of the text, or "Linear"
+    name: str  # class of the text, "Linear", or the dotted name of a library's class
     listed: bool
 
 
@@ -78,6 +92,13 @@ class _Reader:
     def __init__(self, source: str) -> None:
         tree = ast.parse(source)
         self.classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self.imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            for alias in node.names
+        }
+        self.unread: set[str] = set()
 
     def walk(
         self, name: str, layers: frozenset[str], path: tuple[str, ...] = (), holder: int | None = None, depth: int = 0
@@ -93,6 +114,9 @@ class _Reader:
                 yield below, False, inner
             if child.name == "Linear":
                 yield below, True, inner
+            elif "." in child.name:
+                if inner is not None:
+                    self.unread.add(child.name)
             else:
                 yield from self.walk(child.name, layers, below, inner, depth + 1)
 
@@ -104,6 +128,8 @@ class _Reader:
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id != name:
                 yield from self.children(base.id)
+                for linear in linears_of(self.imported.get(base.id, "")) or ():
+                    yield _Child(tuple(linear.split(".")), "Linear", False)
         for found in ast.walk(node):
             if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
@@ -134,12 +160,24 @@ class _Reader:
             yield _Child(path, "Linear", listed)
         elif name in self.classes:
             yield _Child(path, name, listed)
+        elif (origin := self._origin(value.func, name)) is not None:
+            known = linears_of(origin, value)
+            if known is None and may_hold_linears(origin):
+                yield _Child(path, origin, listed)
+            for linear in known or ():
+                yield _Child((*path, *linear.split(".")), "Linear", listed)
         elif name == "Sequential":
             for index, argument in enumerate(value.args):
                 yield from self._held((*path, str(index)), argument, True)
         elif name in _LISTS:
             for argument in value.args:
                 yield from self._items(path, argument)
+
+    def _origin(self, func: ast.expr, name: str) -> str | None:
+        """Dotted name of a library's class; None for what torch itself makes lists of, and for anything else."""
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "nn":
+            return f"torch.nn.{name}" if may_hold_linears(f"torch.nn.{name}") else None
+        return self.imported.get(name) if name[:1].isupper() and name not in _LISTS else None
 
     def _items(self, path: tuple[str, ...], value: ast.expr) -> Iterator[_Child]:
         if isinstance(value, ast.List | ast.Tuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
 from scaffold.checkpoint.quoting import quoted
-from scaffold.errors import RefusedError, ScaffoldError
+from scaffold.errors import ScaffoldError
 from scaffold.remap.exchange import unstated
 from scaffold.remap.hand_written import HandWritten
 from scaffold.remap.infer import infer_key_map
@@ -77,10 +77,7 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
     from scaffold.remap.parameters.configuration import configured, decided_by_tensors
 
     if is_ported(package.spec):
-        raise RefusedError(
-            f"{request.target}: its denoiser is ported and takes the checkpoint's keys as the pipeline does",
-            hint="`omni-scaffold verify` loads and saves a tiny checkpoint with it",
-        )
+        return _of_ported(package, request)
     names = package.spec.sections.get("names", {})
     preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"))
     headers, notes = _headers(request, preset)
@@ -122,6 +119,20 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
         notes += more
     unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
     return RemapResult(f"package {package.folder.name}", proof, tuple(notes), tuple(unused))
+
+
+def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
+    """Prove the LoRA targets of a package whose weights the pipeline's own loader places."""
+    from scaffold.remap.ported import prove_ported
+
+    if request.checkpoint is not None or request.meta:
+        raise ScaffoldError(
+            f"{package.folder}: its denoiser is ported, and the pipeline's own code places the checkpoint's keys",
+            hint="leave out --checkpoint and --meta to prove the LoRA targets; `omni-scaffold verify` loads one",
+        )
+    targets = request.targets or tuple(package.spec.value("lora.targets") or ())
+    proof, notes = prove_ported(package, targets, *_upstream(package, request))
+    return RemapResult(f"package {package.folder.name}", proof, tuple(notes))
 
 
 def _of_pipeline(request: RemapRequest, package: HandWritten | None = None) -> RemapResult:

@@ -40,7 +40,10 @@ class Offender:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome. ``engine`` and ``lora``, the rollout's side, are None where nobody looked or nothing decides."""
+    """The outcome. ``engine`` and ``lora``, the rollout's side, are None where nobody looked or nothing decides.
+
+    ``stated`` is false where code, not a table of rules, places the weights: then nothing is said of the map.
+    """
 
     key_map: KeyMap
     headers: CheckpointHeaders
@@ -49,10 +52,16 @@ class Proof:
     offenders: tuple[Offender, ...]
     engine: bool | None = None
     lora: bool | None = None
+    stated: bool = True
 
     def passes(self, check: str) -> bool:
         """Tell whether ``covers``, ``fills``, ``injective``, ``no_dead_rule``, ``invertible`` or ``shapes`` holds."""
         return all(offender.check != check for offender in self.offenders)
+
+    @property
+    def outcomes(self) -> dict[str, bool | None]:
+        """Each of the checks of the map; None where nothing is said of it."""
+        return {check: self.passes(check) if self.stated else None for check in CHECKS}
 
     @property
     def holds(self) -> bool:
@@ -91,7 +100,11 @@ class Proof:
                 {"from": _side(rule.sources), "to": _side(rule.targets), "matches": count}
                 for rule, count in zip(self.key_map.rules, self.applied.matches, strict=True)
             ],
-            "proof": {**{check: self.passes(check) for check in CHECKS}, "engine": self.engine, "lora": self.lora},
+            "proof": {
+                **{check: self.passes(check) if self.stated else None for check in CHECKS},
+                "engine": self.engine,
+                "lora": self.lora,
+            },
             "entries": entries,
         }
 

@@ -34,14 +34,17 @@ def print_result(result: RemapResult, console: Console | None = None) -> None:
         highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH
     )
     proof, counts = result.proof, result.proof.counts
-    console.print(f"{result.title} on {proof.headers.source}", style="bold", markup=False)
-    console.print(
-        f"{counts['checkpoint']} keys: {counts['mapped']} mapped, {counts['ignored']} ignored, "
-        f"{counts['unexplained']} unexplained; {counts['parameters']} parameters, {counts['unfilled']} unfilled"
-    )
+    at = f" on {proof.headers.source}" if proof.stated else ""
+    console.print(f"{result.title}{at}", style="bold", markup=False)
+    if proof.stated:
+        console.print(
+            f"{counts['checkpoint']} keys: {counts['mapped']} mapped, {counts['ignored']} ignored, "
+            f"{counts['unexplained']} unexplained; {counts['parameters']} parameters, {counts['unfilled']} unfilled"
+        )
     for note in result.notes:
         console.print(f"note: {printable(note)}", markup=False)
-    console.print(_rows(proof))
+    if proof.stated:
+        console.print(_rows(proof))
     console.print(_checks(proof))
     if result.unused:
         console.print(f"\nrules of upstream's loader that match no key here ({len(result.unused)}):")
@@ -73,6 +76,9 @@ def printable(text: str) -> str:
 
 
 def _verdict(proof: Proof) -> str:
+    if not proof.stated:
+        said = {True: "the LoRA targets are proved", False: "the LoRA targets do not hold", None: "nothing is proved"}
+        return f"{said[proof.lora]}; unknown here: {', '.join(CHECKS)}, engine"
     failed = [check for check in CHECKS if not proof.passes(check)]
     failed += [side for side in ("engine", "lora") if getattr(proof, side) is False]
     unknown = [side for side in ("engine", "lora") if getattr(proof, side) is None]
@@ -104,8 +110,7 @@ def _checks(proof: Proof) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=None, show_header=False, pad_edge=False)
-    outcomes: dict[str, bool | None] = {check: proof.passes(check) for check in CHECKS}
-    outcomes |= {"engine": proof.engine, "lora": proof.lora}
+    outcomes = proof.outcomes | {"engine": proof.engine, "lora": proof.lora}
     marks = {True: Text("holds", "green"), False: Text("FAILS", "bold red"), None: Text("unknown", "yellow")}
     for check, outcome in outcomes.items():
         table.add_row(check, marks[outcome], SAID[check])

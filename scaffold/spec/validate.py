@@ -29,7 +29,7 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
     "lora.sync": ("fold", "adapter", "none"),
     "recipe.sde_type": ("sde", "cps", "dance_sde"),
-    "grade.value": ("complete", "partial", None),
+    "grade.value": ("complete", "unproven", "partial", None),
 }
 POSITIVE = (
     "latents.channels",

@@ -31,6 +31,7 @@ class ContractProfile:
             ``rollout_corr/logprob_abs_diff_max``.
         peft_below: the first PEFT whose adapters the trainer does not find in a sharded module, or None.
         lora_hook: whether the rollout calls ``map_lora_update_to_engine`` of a pipeline.
+        request_audio: whether the rollout server takes sound for a request.
         worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
             a subclass of it to the engine.
         request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
@@ -53,6 +54,7 @@ class ContractProfile:
     logprob_difference: bool
     peft_below: str | None
     lora_hook: bool
+    request_audio: bool
     worker_extension: str | None
     request_batch_default: bool
     example_readme: str
@@ -120,6 +122,7 @@ def _read(path: Path) -> ContractProfile:
         logprob_difference=contract["logprob_difference"],
         peft_below=contract.get("peft_below"),
         lora_hook=contract["lora_hook"],
+        request_audio=contract["request_audio"],
         worker_extension=contract.get("worker_extension"),
         request_batch_default=contract["request_batch_default"],
         example_readme=layout["example_readme"],

@@ -22,8 +22,8 @@ VERSION = "0.30.0"
 MODELS = {"omni_gen2": "OmniGen2Pipeline", "pi0": "Pi0Pipeline", "au_k": "AuKPipeline"}
 ASKED = {
     "omni_gen2": {"MODEL_PATH", "TOKENIZER_PATH", "HEIGHT", "WIDTH"},
-    "pi0": {"MODEL_PATH", "TOKENIZER_PATH", "LORA_TARGETS", "AGENT_LOOP", "REWARD_FUNCTION", "STEPS"},
-    "au_k": {"MODEL_PATH", "TOKENIZER_PATH", "DEPLOY_CONFIG", "AGENT_LOOP", "REWARD_FUNCTION"},
+    "pi0": {"MODEL_PATH", "TOKENIZER_PATH", "LORA_TARGETS", "REWARD_FUNCTION", "STEPS"},
+    "au_k": {"MODEL_PATH", "TOKENIZER_PATH", "DEPLOY_CONFIG", "REWARD_FUNCTION"},
 }
 
 
@@ -125,7 +125,7 @@ def test_a_script_asks_for_each_thing_that_is_not_known(tree: Tree, kind: str, t
         assert overrides["actor_rollout_ref.rollout.layered_summon"] == "True"
     else:
         assert overrides["reward.custom_reward_function.path"] == "given-REWARD_FUNCTION"
-        assert overrides["actor_rollout_ref.rollout.agent.default_agent_loop"] == "given-AGENT_LOOP"
+        assert overrides["actor_rollout_ref.rollout.agent.default_agent_loop"] == f"{tree.model}_flow_grpo"
         assert overrides["actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config"].endswith(
             "pi0_deploy_config.yaml" if tree.model == "pi0" else "given-DEPLOY_CONFIG"
         )
@@ -197,7 +197,7 @@ def test_the_readme_says_in_which_order_and_how_to_see_progress(tree: Tree) -> N
     [
         ('behind = "auk"', 'behind = "auk$(touch x)"'),
         ('kind = "audio"', 'kind = "smell"'),
-        ('    "audio",\n]\nocr', '    "audio`id`",\n]\nocr'),
+        ('    "audio",\n]\nlacks', '    "audio`id`",\n]\nlacks'),
     ],
 )
 def test_an_edited_value_cannot_become_a_command(

@@ -30,6 +30,7 @@ SKIPPED = {
     "prompt-preprocessor",
     "requests-apart",
     "window-alignment",
+    "rollout-control-cached-weights",
     "rollout-control-end-token",
 }
 FIRST = ("0.30.0", "OmniGen2Pipeline")

@@ -41,6 +41,8 @@ def remap(
         then = (
             "`omni-scaffold check PACKAGE`, or `omni-scaffold new MODEL --checkpoint …` where nothing is rendered yet"
             if result.proof.holds
+            else "correct [lora] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
+            if not result.proof.stated
             else "correct [checkpoint] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
         )
         typer.echo(f"next: {then}")

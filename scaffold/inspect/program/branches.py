@@ -8,6 +8,7 @@ from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.comprehensions import Comprehensions
 from scaffold.inspect.program.conditions import absent_param, rests_on_options, tested_param
 from scaffold.inspect.program.core import Frame
+from scaffold.inspect.program.demands import demanded_by
 from scaffold.inspect.program.lazy_fills import LazyFills
 from scaffold.inspect.program.values import Param, Value
 
@@ -22,6 +23,7 @@ class Branches(LazyFills, Comprehensions):
         tested = tested_param(cond)
         if tested is not None and any(_erases(statement, tested.key) for statement in (*node.body, *node.orelse)):
             self.erased.add((tested.root, tested.key))
+        self._note_demands(node, cond, frame)
         truth = self.decide(cond)
         if truth is not None and _raises(node.body if truth else node.orelse):
             if self.constructing or rests_on_options(cond) or self.demands(cond):
@@ -66,6 +68,12 @@ class Branches(LazyFills, Comprehensions):
                 self.depth += 1
         self.note_fill(node, frame)
         return alive_then or alive_else
+
+    def _note_demands(self, node: ast.If, cond: Value, frame: Frame) -> None:
+        """Remember what a refusal asks for that stands under no condition but other refusals."""
+        if _raises(node.body) and all(id(before) in self.imposed for before, _ in self.conditions):
+            for group in demanded_by(cond):
+                self.trace.demands.setdefault(group, self.at(node, frame))
 
     def _decided(self, node: ast.If, cond: Value, truth: bool, frame: Frame) -> bool:
         param = absent_param(cond)

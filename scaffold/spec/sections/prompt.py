@@ -14,6 +14,7 @@ def fill(section: Section) -> None:
     section.fact("add_special_tokens", "detail.prompt.add_special_tokens")
     section.fact("negative", "detail.negative.kind")
     section.fact("chat_template", "detail.prompt.chat_template")
+    section.known_fact("chat_tokenizer", "detail.prompt.chat_tokenizer")
     section.known_fact("prefix", "detail.prompt.prefix")
     section.known_fact("suffix", "detail.prompt.suffix")
     if section.values.get("suffix") is not None and section.values["add_special_tokens"] is None:

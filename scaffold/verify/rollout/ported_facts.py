@@ -52,6 +52,10 @@ def ported_facts(package: Package) -> dict[str, Any]:
         "ported": {
             "model": names.get("model"),
             "entry": port.get("entry"),
+            "class": port.get("class"),
+            "method": port.get("method") or "forward",
+            "fused": port.get("fused") or [],
+            "lora": declared_lists(package).get("target_modules") or [],
             "pipeline": sections.get("upstream", {}).get("registry_key"),
             "renames": sections.get("checkpoint", {}).get("renames") or [],
             "frames": FRAMES if sections.get("recipe", {}).get("framed") else None,

@@ -36,7 +36,7 @@ class PromptForm:
 
     def native(self, text: str) -> list[int]:
         """Ids that the preprocessor stores."""
-        if self.chat_template:
+        if self.chat_template and getattr(self.tokenizer, "chat_template", None):
             return self.chat(text)
         whole = text.strip() if self.around is None else f"{self.around[0]}{text.strip()}{self.around[1]}"
         body = list(self.tokenizer.encode(whole, add_special_tokens=self.add_special_tokens))

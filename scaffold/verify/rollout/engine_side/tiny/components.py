@@ -171,7 +171,7 @@ class Components:
         self.written[folder] = "encoder" if "PreTrainedModel" in kinds else cls.__name__
 
     def _tokenizer(self) -> Any:
-        return text.tokenizer(text.special_tokens(self.sources))
+        return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources))
 
     def _processor(self, cls: Any) -> Any:
         """A processor of its parts: our tokenizer, and of everything else the default of the same model."""

@@ -1,4 +1,5 @@
-"""A tokenizer of bytes, with the special tokens that a pipeline's source spells out and a chat template."""
+"""A tokenizer of bytes, with the special tokens that a pipeline's source spells out, and a chat template where the
+released one can have it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _SPECIAL = re.compile(r"<\|\w+\|>|<\w+>|</\w+>|<\w+_\w+>")
+_MODEL = re.compile(r"\b[A-Z]\w*(?:Model|ForCausalLM|ForConditionalGeneration)\w*\b")
 _ALWAYS = ("<pad>", "<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -37,8 +39,35 @@ def image_text(names: Iterable[str]) -> str:
     return image
 
 
-def tokenizer(special: Iterable[str]) -> Any:
-    """A fast tokenizer: one id for each special token and each byte, so that no text is unknown to it."""
+def chats(sources: Iterable[str]) -> bool:
+    """Whether the tokenizer beside the text encoders that a pipeline names can be released with a chat template.
+
+    A checkpoint's tokenizer is that of its text encoder. Encoders such as T5 and CLIP continue no text, so nobody chats
+    with them, and their tokenizers have no template. Where no text encoder is named a template is supposed.
+
+    Args:
+        sources: texts of the pipeline's modules.
+    """
+    transformers = importlib.import_module("transformers")
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    speaking = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    reading = {*auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES}
+    found = []
+    for name in {name for source in sources for name in _MODEL.findall(source)}:
+        config: Any = getattr(getattr(transformers, name, None), "config_class", None)
+        kind = getattr(config, "model_type", None)
+        if kind in speaking or kind in reading or str(kind).removesuffix("_text_model") in reading:
+            found.append(kind in speaking and not config().is_encoder_decoder)
+    return not found or any(found)
+
+
+def tokenizer(special: Iterable[str], chat: bool = True) -> Any:
+    """A fast tokenizer: one id for each special token and each byte, so that no text is unknown to it.
+
+    Args:
+        special: texts of special tokens.
+        chat: whether it has a chat template; one without ends what it encodes, as those of encoders do.
+    """
     library: Any = importlib.import_module("tokenizers")
     transformers: Any = importlib.import_module("transformers")
     names = list(special)
@@ -47,13 +76,19 @@ def tokenizer(special: Iterable[str]) -> Any:
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = library.decoders.ByteLevel()
     inner.add_special_tokens([library.AddedToken(name, special=True, normalized=False) for name in names])
+    pad, end = ("<|endoftext|>", "<|im_end|>") if chat else ("<pad>", "</s>")
+    if not chat:
+        inner.post_processor = library.processors.TemplateProcessing(
+            single=f"$A {end}", special_tokens=[(end, names.index(end))]
+        )
     made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
-        pad_token="<|endoftext|>",
-        eos_token="<|im_end|>",
+        pad_token=pad,
+        eos_token=end,
         unk_token="<unk>",
         model_max_length=1024,
         additional_special_tokens=names,
     )
-    made.chat_template = _CHAT.replace("IMAGE", image_text(names))
+    if chat:
+        made.chat_template = _CHAT.replace("IMAGE", image_text(names))
     return made

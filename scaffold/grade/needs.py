@@ -1,0 +1,194 @@
+"""What lies outside of the ported code and has to be there: prompts of other stages, media, configuration classes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scaffold.errors import ScaffoldError
+from scaffold.grade.established import Established
+from scaffold.grade.missing import Missing
+
+if TYPE_CHECKING:
+    from scaffold.upstream import UpstreamSource
+
+ROLLOUT = "vllm_omni_rollout_adapter.py"
+# What the rollout server of verl-omni takes a result without images for.
+_UNSEEN = {"audio": "sound", "action": "actions of a robot"}
+_REGISTERS = frozenset({"AutoConfig", "AutoTokenizer", "AutoProcessor"})
+
+
+def find_needs(
+    facts: Established, model: str, launch: Mapping[str, Mapping[str, Any]], source: UpstreamSource
+) -> list[Missing]:
+    """Return what a person must see to beside the port, in the order of a request's way.
+
+    Args:
+        facts: what is established.
+        model: MODEL, which names the package's files.
+        launch: the sections ``media`` and ``deploy``.
+        source: the version of vllm-omni.
+    """
+    return [
+        *_parts(facts, model, source),
+        *_configuration(facts, model, source),
+        *_stages(facts, launch["deploy"]),
+        *_request(facts, launch["media"]),
+        *_output(facts, launch["media"]),
+    ]
+
+
+def _parts(facts: Established, model: str, source: UpstreamSource) -> Iterator[Missing]:
+    """Modules that the pipeline makes and hands to the denoiser: where nothing builds them they are not in the port."""
+    port = facts.port
+    if port is None or port.builder:
+        return
+    for name in _handed(port.source, port.entry):
+        place, made = _construction(source, facts.report.upstream.module, port.entry, name)
+        what = (
+            f"{name} of {port.entry}, {made or 'a module'} that the pipeline makes and hands to it, which is not ported"
+        )
+        yield Missing("part", what, place or facts.place("detail.denoiser.location"), f"{model}_denoiser.py")
+
+
+def _handed(text: str, entry: str) -> list[str]:
+    """Parameters of the constructor that are kept as attributes and called by other methods."""
+    classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    line: list[ast.ClassDef] = []
+    todo = [entry]
+    while todo:
+        node = classes.get(todo.pop(0))
+        if node is not None and node not in line:
+            line.append(node)
+            todo += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    methods = [item for node in line for item in node.body if isinstance(item, ast.FunctionDef)]
+    init = next((method for method in methods if method.name == "__init__"), None)
+    if init is None:
+        return []
+    parameters = {argument.arg for argument in [*init.args.args, *init.args.kwonlyargs]}
+    kept = [
+        node.targets[0].attr
+        for node in ast.walk(init)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in parameters
+    ]
+    called = {
+        chain
+        for method in methods
+        if method is not init
+        for node in ast.walk(method)
+        if isinstance(node, ast.Call) and (chain := _attribute_of_self(node.func)) is not None
+    }
+    return [name for name in kept if name in called]
+
+
+def _attribute_of_self(node: ast.expr) -> str | None:
+    """The first attribute of ``self.a``, ``self.a.b``."""
+    while isinstance(node, ast.Attribute):
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return node.attr
+        node = node.value
+    return None
+
+
+def _construction(source: UpstreamSource, module: str, entry: str, parameter: str) -> tuple[str | None, str | None]:
+    """Where the pipeline makes what it hands on, and the class of that."""
+    file = module.replace(".", "/") + ".py"
+    try:
+        tree = source.tree(file)
+    except ScaffoldError:
+        return None, None
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    for call in ast.walk(tree):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == entry):
+            continue
+        given = {ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == parameter}
+        for node in made:
+            if given & {ast.unparse(target) for target in node.targets}:
+                return f"{file}:{node.lineno}", ast.unparse(node.value).partition("(")[0]
+        return f"{file}:{call.lineno}", None
+    return None, None
+
+
+def _configuration(facts: Established, model: str, source: UpstreamSource) -> Iterator[Missing]:
+    """Classes of the checkpoint's configuration that transformers knows only once vllm-omni's module is imported."""
+    pipeline = facts.report.upstream.module.replace(".", "/") + ".py"
+    derived = list(facts.port.derived_from) if facts.port is not None else []
+    for file in dict.fromkeys([*derived, *_imported(source, pipeline, pipeline.rpartition("/")[0])]):
+        line = _registration(source, file)
+        if line is not None:
+            what = "configuration classes of the checkpoint, which only importing vllm-omni makes known to transformers"
+            yield Missing("configuration", what, f"{file}:{line}", f"{model}_model.py")
+            return
+
+
+def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:
+    """Modules of vllm-omni's that a file imports, and that those of its folder import in their turn."""
+    found: list[str] = []
+    todo = [file]
+    while todo:
+        try:
+            tree = source.tree(todo.pop(0))
+        except ScaffoldError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vllm_omni."):
+                name = f"{node.module}".replace(".", "/") + ".py"
+                if name not in found and source.exists(name):
+                    found.append(name)
+                    todo += [name] if name.startswith(f"{folder}/") else []
+    return found
+
+
+def _registration(source: UpstreamSource, file: str) -> int | None:
+    """The first line at which a module registers a class with transformers when it is imported."""
+    try:
+        body = source.tree(file).body
+    except ScaffoldError:
+        return None
+    for statement in body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "register":
+            if isinstance(call.func.value, ast.Name) and call.func.value.id in _REGISTERS:
+                return statement.lineno
+    return None
+
+
+def _stages(facts: Established, deploy: Mapping[str, Any]) -> Iterator[Missing]:
+    before = deploy.get("stages")
+    if before:
+        what = (
+            f"the prompts, which stage {', '.join(before)} of topology {deploy['behind']} makes: VeRL-Omni's request"
+            " holds token ids"
+        )
+        yield Missing("stages", what, facts.place("detail.engine.topologies"), ROLLOUT)
+
+
+def _request(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
+    if media["lacks"]:
+        lacks = ", ".join(media["lacks"])
+        what = f"what requests bring beside the prompt ({lacks}), which VeRL-Omni's agent loop does not send"
+        yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py")
+
+
+def _asked_at(facts: Established, lacks: list[str]) -> str:
+    """Where the first of what is lacking is asked for."""
+    for key in ("detail.media.required", "detail.media.inputs", "answers.prompt.extra_args"):
+        fact = facts.report.fact(key)
+        for index, name in enumerate(fact.value or []):
+            if name in lacks and len(fact.evidence) == len(fact.value):
+                return f"{fact.evidence[index].file}:{fact.evidence[index].line}"
+    return facts.place("answers.prompt.extra_args")
+
+
+def _output(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
+    kind = media.get("kind")
+    if kind in _UNSEEN:
+        what = (
+            f"images in place of {_UNSEEN[kind]}: VeRL-Omni takes a result without images for an aborted request, and"
+            " asks again"
+        )
+        yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT)

@@ -1,0 +1,115 @@
+"""What a person must see to beside the ported code is in the list of what is left, with its place."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
+from scaffold.grade.models_page import row
+from scaffold.grade.needs import _handed
+from scaffold.inspect import inspect_pipeline
+from scaffold.new import render_package
+from scaffold.render import derive_names
+from scaffold.render.names import model_name
+from scaffold.resources import templates_root
+from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.target import default_profile, profile_by_name
+from scaffold.upstream import locate
+
+pytestmark = pytest.mark.upstream
+VERSION = "0.30.0"
+# Key of the entry, part of what it says, and file of its place.
+NEEDS = {
+    "MammothModa2DiTPipeline": [
+        ("configuration", "configuration classes", "vllm_omni/transformers_utils/configs/mammoth_moda2.py"),
+        ("stages", "stage ar of topology mammoth_moda2", "vllm_omni/model_executor/models/mammoth_moda2/pipeline.py"),
+    ],
+    "MingImageDiffusionPipeline": [
+        ("configuration", "configuration classes", "vllm_omni/transformers_utils/configs/ming_flash_omni.py"),
+        ("stages", "stage mllm", "vllm_omni/model_executor/models/ming_image/pipeline.py"),
+    ],
+    "AuKPipeline": [
+        ("stages", "stage encoder", "vllm_omni/model_executor/models/auk/pipeline.py"),
+        ("output", "images in place of sound", "vllm_omni/diffusion/models/auk/pipeline_auk.py"),
+    ],
+    "Pi0Pipeline": [
+        ("request", "robot_obs", "vllm_omni/diffusion/models/pi0/pipeline_pi0.py"),
+        ("output", "images in place of actions", "vllm_omni/diffusion/models/pi0_pipeline_config.py"),
+    ],
+    "SanaWmPipeline": [("request", "camera or action", "vllm_omni/diffusion/models/sana_wm/request.py")],
+    "LancePipeline": [("part", "Qwen2MoTForCausalLM", "vllm_omni/diffusion/models/lance/pipeline_lance.py")],
+    "HunyuanImage3ForCausalMM": [
+        (
+            "forward",
+            "its loop was not seen to call that",
+            "vllm_omni/diffusion/models/hunyuan_image3/hunyuan_image3_transformer.py",
+        )
+    ],
+    "AnimaPipeline": [],
+    "WanS2VPipeline": [],
+}
+OWN = {"configuration", "stages", "output", "request", "part", "forward"}
+
+
+@cache
+def spec_of(key: str, profile: str = "main") -> IntegrationSpec:
+    upstream = locate(VERSION)
+    report = inspect_pipeline(upstream, key)
+    chosen = default_profile() if profile == "main" else profile_by_name(profile)
+    return specify(SpecRequest(report, derive_names(model_name(key)), chosen), upstream).spec
+
+
+@pytest.mark.parametrize("key", NEEDS)
+def test_every_need_is_listed_with_its_place(key: str) -> None:
+    missing = [entry for entry in spec_of(key).value("grade.missing") if entry["key"] in OWN]
+    assert [entry["key"] for entry in missing] == [name for name, _, _ in NEEDS[key]]
+    for entry, (_, says, file) in zip(missing, NEEDS[key], strict=True):
+        assert says in entry["what"]
+        place, _, line = entry["at"].rpartition(":")
+        assert place == file
+        assert 1 <= int(line) <= locate(VERSION).read(place).count("\n") + 1
+
+
+def test_grades_are_honest() -> None:
+    assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
+        **dict.fromkeys(NEEDS, PARTIAL),
+        "AnimaPipeline": UNPROVEN,
+        "WanS2VPipeline": COMPLETE,
+    }
+    found = row("AnimaPipeline", inspect_pipeline(locate(VERSION), "AnimaPipeline"), locate(VERSION))
+    assert (found.grade, found.missing) == (UNPROVEN, ())
+
+
+def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:
+    spec = spec_of("WanS2VPipeline", "v0.1.0")
+    assert spec.value("media.lacks") == ["audio"]
+    assert "request" in [entry["key"] for entry in spec.value("grade.missing")]
+
+
+def readme(key: str) -> str:
+    files, spec = render_package(spec_of(key), [], None)
+    return " ".join(files[str(spec.value("target.example_readme"))].content.split())
+
+
+def test_the_readme_says_what_is_unknown_and_unproven() -> None:
+    text = readme("AnimaPipeline")
+    assert "**This integration is unproven.**" in text
+    assert "partial" not in text
+    text = readme("HunyuanImage3ForCausalMM")
+    assert "| denoiser | unknown; the pipeline keeps a `HunyuanImage3Model`" in text
+
+
+@pytest.mark.parametrize(("used", "expected"), [("self.decoder.model(x)", ["decoder"]), ("x + self.width", [])])
+def test_a_module_that_is_handed_in_counts_where_it_is_called(used: str, expected: list[str]) -> None:
+    text = "class Above:\n    def __init__(self, decoder, width):\n        self.decoder = decoder\n"
+    text += "        self.width = width\n\n\nclass Net(Above):\n    def forward(self, x):\n"
+    assert _handed(f"{text}        return {used}\n", "Net") == expected
+
+
+def test_the_templates_list_of_what_raises_nothing_is_whole() -> None:
+    """A need that no place raises for must be left out of what a package's own test looks for."""
+    text = (templates_root() / "ported/tests/pipelines/test__package__on_cpu.py.jinja").read_text(encoding="utf-8")
+    listed = text.partition("{% set unraised = [")[2].partition("]")[0]
+    assert {"configuration", "stages", "output", "part"} <= {word.strip(' "') for word in listed.split(",")}

@@ -1,0 +1,140 @@
+"""Data scripts of ported packages: what inspect knows of prompts, negatives, media and solver is in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold.new import render_package
+from tests.grade.test_needs import readme, spec_of
+
+pytestmark = pytest.mark.upstream
+
+
+@cache
+def files(key: str) -> dict[str, str]:
+    found, _ = render_package(spec_of(key), [], None)
+    return {path: file.content for path, file in found.items()}
+
+
+def module(key: str, ending: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A rendered file as a module; libraries that it imports and only a training has are stood in for."""
+    (path,) = [path for path in files(key) if path.endswith(ending)]
+    place = folder / Path(path).name
+    place.write_text(files(key)[path], encoding="utf-8")
+    for name in ("datasets", "verl_omni", "verl_omni.agent_loop", "verl_omni.agent_loop.single_turn_agent_loop"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["verl_omni.agent_loop.single_turn_agent_loop"].DiffusionSingleTurnAgentLoop = Loop  # type: ignore[attr-defined]
+    made = importlib.util.spec_from_file_location(place.stem, place)
+    assert made is not None
+    assert made.loader is not None
+    loaded = importlib.util.module_from_spec(made)
+    made.loader.exec_module(loaded)
+    return loaded
+
+
+class Loop:
+    """VeRL-Omni's own loop: sends a request through its server manager."""
+
+    def __init__(self, server: Any) -> None:
+        self.server_manager = server
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None)
+
+
+@pytest.mark.parametrize("key", ["WanS2VPipeline", "OmniGen2Pipeline", "LingBotVideoPipeline", "AnimaPipeline"])
+def test_no_row_overrides_the_pipelines_own_negative_prompt(key: str) -> None:
+    (script,) = [text for path, text in files(key).items() if "/data_process/" in path]
+    assert '"negative_prompt"' not in script
+    assert "NEGATIVE_PROMPT" not in script
+
+
+def test_the_readme_says_which_negative_prompt_it_is() -> None:
+    assert str(spec_of("WanS2VPipeline").value("prompt.negative_text")) in readme("WanS2VPipeline")
+    assert "the pipeline's own, which is empty" in readme("OmniGen2Pipeline")
+
+
+def test_a_solver_that_is_replaced_is_named() -> None:
+    for key in ("WanS2VPipeline", "LingBotVideoPipeline"):
+        assert "| solver | `FlowUniPCMultistepScheduler` in the pipeline, Euler steps" in readme(key)
+    assert "| solver |" not in readme("OmniGen2Pipeline")
+
+
+def test_structured_captions_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = module("LingBotVideoPipeline", "_prompts.py", tmp_path, monkeypatch)
+    row = script.build_row({"prompt": {"subject": "ein Füchslein", "shots": [1, 2]}}, "train", 0, "x")
+    assert row["prompt"] == [{"role": "user", "content": '{"subject":"ein Füchslein","shots":[1,2]}'}]
+    assert script.build_row({"prompt": '{"subject": "a fox"}'}, "train", 0, "x")["prompt"][0]["content"] == (
+        '{"subject":"a fox"}'
+    )
+    for plain in ("a fox", "", "[1]", {}, None):
+        with pytest.raises(ValueError, match=r"plain words|no object"):
+            script.build_row({"prompt": plain}, "train", 0, "x")
+    assert "Captions have to be brought; the script refuses plain words." in readme("LingBotVideoPipeline")
+
+
+def test_required_files_are_in_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = module("WanS2VPipeline", "_prompts.py", tmp_path, monkeypatch)
+    (tmp_path / "face.png").touch()
+    (tmp_path / "voice.wav").touch()
+    record = {"prompt": "she sings", "image": "face.png", "audio": "voice.wav"}
+    row = script.build_row(record, "train", 0, "x", str(tmp_path))
+    inputs = json.loads(row["extra_info"]["inputs"])
+    assert inputs == {"image": str(tmp_path / "face.png"), "audio": str(tmp_path / "voice.wav")}
+    for name in ("image", "audio"):
+        with pytest.raises(ValueError, match=f"no {name}, which the pipeline needs"):
+            script.build_row({k: v for k, v in record.items() if k != name}, "train", 0, "x", str(tmp_path))
+        with pytest.raises(ValueError, match=f"{name} is 'gone', which is no file"):
+            script.build_row({**record, name: "gone"}, "train", 0, "x", str(tmp_path))
+
+
+def test_the_agent_loop_puts_them_into_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    image = pytest.importorskip("PIL.Image")
+    found = module("WanS2VPipeline", "/agent_loop.py", tmp_path, monkeypatch)
+    image.new("RGBA", (4, 6)).save(tmp_path / "face.png")
+    (tmp_path / "voice.wav").touch()
+    inputs = {"image": str(tmp_path / "face.png"), "audio": str(tmp_path / "voice.wav")}
+
+    class Server:
+        async def generate(self, **kwargs: Any) -> dict[str, Any]:
+            return kwargs
+
+    loop = found.WanS2VAgentLoop(Server())
+    sent = asyncio.run(loop.run({}, extra_info={"inputs": json.dumps(inputs)}))
+    assert sent["prompt_ids"] == [1, 2]
+    assert (sent["image_data"].size, sent["image_data"].mode) == ((4, 6), "RGB")
+    assert sent["audio_data"] == inputs["audio"]
+    assert isinstance(loop.server_manager, Server)  # the next row's request has its own
+    for lacking in ({}, {"image": inputs["image"]}, {**inputs, "audio": str(tmp_path / "gone.wav")}):
+        with pytest.raises(ValueError, match="audio"):
+            asyncio.run(loop.run({}, extra_info={"inputs": json.dumps(lacking)}))
+
+
+def test_the_scripts_name_the_loop_and_send_the_text_alone() -> None:
+    mine = files("WanS2VPipeline")
+    (settings,) = [text for path, text in mine.items() if path.endswith("_agent_loop.yaml")]
+    assert "_target_: verl_omni.pipelines.wan_s2_v_flow_grpo.agent_loop.WanS2VAgentLoop" in settings
+    for path in (path for path in mine if path.endswith(".sh")):
+        assert "wan_s2_v_agent_loop.yaml" in mine[path]
+        assert "custom_chat_template=" in mine[path]
+    other = "".join(text for path, text in files("OmniGen2Pipeline").items() if path.endswith(".sh"))
+    assert "agent_loop" not in other
+    assert "custom_chat_template" not in other
+
+
+def test_what_a_person_must_send_raises_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    found = module("Pi0Pipeline", "/agent_loop.py", tmp_path, monkeypatch)
+    with pytest.raises(NotImplementedError, match="robot_obs.*port vllm_omni/diffusion/models/pi0/"):
+        asyncio.run(found.Pi0AgentLoop(None).run({}))
