@@ -50,9 +50,10 @@ def step_count(side: Side, function: FunctionModel, expr: ast.expr, depth: int =
 def _of_choice(side: Side, function: FunctionModel, expr: ast.IfExp, depth: int) -> Count | None:
     """Return the arm that many steps take, where the number itself is compared with a small one."""
     test = expr.test
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or step_count(side, function, test.left, depth + 1) is None:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
-    if not isinstance(function.file.value(test.comparators[0]), int):
+    limit = function.file.value(test.comparators[0])
+    if not isinstance(limit, int) or step_count(side, function, test.left, depth + 1) is None:
         return None
     above = isinstance(test.ops[0], (ast.Gt, ast.GtE, ast.NotEq))
     return step_count(side, function, expr.body if above else expr.orelse, depth + 1)
