@@ -257,14 +257,22 @@ def _reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
         (after if inside or at > use else before).append((at, binding, statement))
     around = list(file.index.ancestors(name))
     loops = [node for node in around if isinstance(node, _LOOPS)]
-    found = [b for _, b, s in after if any(file.index.contains(loop, s) for loop in loops)]
+    found: list[Binding] = []
+    last: ast.AST | None = None
     for _, binding, statement in sorted(before, key=lambda item: item[0], reverse=True):
         if _exclusive(file, statement, name):
             continue
         found.append(binding)
         if binding.kind == "parameter" or _dominates(file, statement, around, function):
+            last = statement if binding.kind != "parameter" else None
             break
-    return found
+    carried = []
+    for _, binding, statement in after:
+        # Once round the innermost loop that both are in, unless the name is bound anew on the way.
+        loop = next((loop for loop in loops if file.index.contains(loop, statement)), None)
+        if loop is not None and (last is None or not file.index.contains(loop, last)):
+            carried.append(binding)
+    return carried + found
 
 
 def _statement(file: PythonFile, node: ast.AST) -> ast.AST:

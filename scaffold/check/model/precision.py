@@ -47,6 +47,9 @@ def is_float32(side: Side, function: FunctionModel, expr: ast.expr, given: Given
         return _widest(sides)
     if isinstance(expr, ast.IfExp):
         return _narrowest([of(expr.body), of(expr.orelse)])
+    if isinstance(expr, ast.Attribute) and expr.attr in ("weight", "bias"):
+        # A parameter, whose dtype is asked for.
+        return given(function, "module()")
     if isinstance(expr, ast.Name):
         found: list[bool | None] = []
         for binding in reaching(function, expr):
@@ -97,6 +100,9 @@ def _of_call(
         if target.value.id == function.bound and call.args:
             # The base class's forward: one prediction of the module.
             return given(function, "module()")
+    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == function.bound:
+        # What the upstream pipeline computes.
+        return given(function, "upstream()")
     return None
 
 

@@ -38,7 +38,9 @@ class Registry:
     def missing(self, package: str) -> list[str]:
         """Return which of the three edits a package lacks, as it would be written."""
         lacking = []
-        if package not in self.imported:
+        # The star import binds the package's name as well; a registry may do without the list, for all of them.
+        lists_packages = any(name in self.imported for name in self.starred)
+        if package not in self.imported and (lists_packages or package not in self.starred):
             lacking.append(f"`{package}` in `from . import (…)`")
         if package not in self.starred:
             lacking.append(f"`from .{package} import *`")

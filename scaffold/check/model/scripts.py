@@ -49,13 +49,18 @@ def _algorithm_fits(package: Package, script: ShellScript) -> bool:
 
 def _named_after(package: Package, script: ShellScript) -> bool:
     model = package.model_name
-    if script.path.startswith("examples/"):
+    if script.path.startswith("examples/") and _is_of_one_model(script.folder):
         return script.folder.rpartition("/")[2] in (model, package.name)
     others = [p.model_name for p in package.project.packages if len(p.model_name) > len(model)]
     stem = script.name.removesuffix(".sh")
     if any(re.search(rf"(?:^|_){re.escape(other)}(?:_|$)", stem) for other in others if model in other):
         return False
     return re.search(rf"(?:^|_){re.escape(model)}(?:_|$)", stem) is not None
+
+
+def _is_of_one_model(folder: str) -> bool:
+    """Whether a folder is ``examples/<algorithm>_trainer/<model>``; earlier releases kept all scripts one level up."""
+    return folder.count("/") > 1
 
 
 def _squeeze(text: str) -> str:
@@ -72,7 +77,8 @@ def preprocessors(package: Package) -> list[PythonFile]:
     ]
     texts = [_text(script) for script in (*package.launch_scripts, *package.e2e_scripts)]
     for script in package.launch_scripts:
-        readme = project.source(f"{script.folder}/README.md")
+        # The README of a folder that all models share names the data of each.
+        readme = project.source(f"{script.folder}/README.md") if _is_of_one_model(script.folder) else None
         if readme is not None:
             texts.append(_text(readme))
     found = []

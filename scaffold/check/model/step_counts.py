@@ -40,9 +40,23 @@ def step_count(side: Side, function: FunctionModel, expr: ast.expr, depth: int =
         return _of_sum(side, function, expr, depth)
     if isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
         return step_count(side, function, expr.values[0], depth + 1)
+    if isinstance(expr, ast.IfExp):
+        return _of_choice(side, function, expr, depth)
     if isinstance(expr, ast.Call):
         return _of_call(side, function, expr, depth)
     return None
+
+
+def _of_choice(side: Side, function: FunctionModel, expr: ast.IfExp, depth: int) -> Count | None:
+    """Return the arm that many steps take, where the number itself is compared with a small one."""
+    test = expr.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    limit = function.file.value(test.comparators[0])
+    if not isinstance(limit, int) or step_count(side, function, test.left, depth + 1) is None:
+        return None
+    above = isinstance(test.ops[0], (ast.Gt, ast.GtE, ast.NotEq))
+    return step_count(side, function, expr.body if above else expr.orelse, depth + 1)
 
 
 def _of_name(side: Side, function: FunctionModel, expr: ast.Name, depth: int) -> Count | None:

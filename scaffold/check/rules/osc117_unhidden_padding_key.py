@@ -15,7 +15,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.attention_masks import MaskPaths, Step
-from scaffold.check.model.calls import argument, attribute_name, resolve
+from scaffold.check.model.calls import argument, attribute_name, has_unpacking, resolve
 from scaffold.check.model.extended_masks import extended_in_front
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.held_masks import HeldMasks, held_masks, is_count
@@ -64,6 +64,8 @@ def check(package: Package) -> Hits:
         return
     if any(value is not None and not _is_none(value) and not _known(f, value) for f, _, value in given):
         return
+    if any(has_unpacking(call) for _, call in attentions):
+        return  # the mask may be in what is unpacked
     place = forward.parameter_node(masks[0]) or forward.node
     yield Hit(forward.file, place, f"{masks[0]} reaches no attention call: padded keys are attended to")
 
@@ -161,7 +163,7 @@ def _left_out(functions: list[FunctionModel], given: list[tuple[FunctionModel, a
         if not any(v is not None and not _is_none(v) for _, _, v in values):
             continue
         for f, call, v in values:
-            if (v is None or _is_none(v)) and not _causal(f, call, wrapper):
+            if (v is None or _is_none(v)) and not has_unpacking(call) and not _causal(f, call, wrapper):
                 yield Hit(
                     f.file, call, f"this call of {wrapper.name}() gets no {parameter}: padded keys are attended to"
                 )
@@ -295,7 +297,15 @@ FAILING += (
     ),
     Example("turned round at attention", {"model": [(_SDPA, _SDPA.replace("=mask", "=«~mask»"))]}),
 )
+_HELPER = (
+    "class ToyForTraining(",
+    'def _options(mask):\n    return {} if mask is None else {"attn_mask": mask}\n\n\nclass ToyForTraining(',
+)
 PASSING = (
+    Example(
+        "in keywords that are unpacked",
+        {"model": [(_SDPA, "F.scaled_dot_product_attention(q, k, v, **_options(mask))"), _HELPER]},
+    ),
     Example(
         "extended by ones",
         {

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
+from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -43,8 +44,9 @@ def check(package: Package) -> Hits:
                 text = f"{cls.name} inherits {_IMAGES} and prepares no condition image"
                 yield Hit(cls.file, cls.node, text, "inherit DiffusionModelBase, or write prepare_condition()")
         if registration.architecture is None or registration.algorithm is None:
-            if not has_unpacking(registration.call):
-                lacking = "architecture" if registration.architecture is None else "algorithm"
+            lacking = "architecture" if registration.architecture is None else "algorithm"
+            asked = lacking == "architecture" or takes_algorithm(package.project, "DiffusionModelBase")
+            if asked and not has_unpacking(registration.call):
                 yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
         if cls is not None and cls.derives_from(*BASES) is False:
             yield Hit(

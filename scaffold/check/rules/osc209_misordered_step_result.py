@@ -15,6 +15,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking, keyword
+from scaffold.check.model.contract import step_results
 from scaffold.check.model.dataflow import reaching, unpacked_at
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -29,6 +30,7 @@ CHECKLIST = ("T5",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "return log_prob, prev_sample_mean, std_dev_t, sqrt_dt, from sample_previous_step(…, return_sqrt_dt=True)"
 METHOD = "forward_and_sample_previous_step"
+_WORDS = {3: "three", 4: "four", 5: "five"}
 _RESULT = ("prev_sample", "log_prob", "prev_sample_mean", "std_dev_t", "sqrt_dt")
 
 
@@ -100,8 +102,10 @@ def _returned(side: Side, function: FunctionModel, value: ast.expr, depth: int) 
             yield Hit(function.file, value, "this part of the scheduler's result is not log_prob to sqrt_dt")
         return
     if isinstance(value, ast.Tuple) and not any(isinstance(item, ast.Starred) for item in value.elts):
-        if len(value.elts) != 4:
-            yield Hit(function.file, value, f"{len(value.elts)} values are returned where the engine unpacks four")
+        count = step_results(function.file.project) or len(_RESULT) - 1
+        if len(value.elts) != count:
+            text = f"{len(value.elts)} values are returned where the engine unpacks {_WORDS.get(count, count)}"
+            yield Hit(function.file, value, text)
             return
         yield from _changed(side, function, value.elts[0])
         for at, item in enumerate(value.elts, start=1):

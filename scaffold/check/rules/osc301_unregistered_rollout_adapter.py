@@ -14,6 +14,7 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.environment import needed_variable, sets
 from scaffold.check.model.package import Package
 from scaffold.check.model.unexecuted import never_runs
@@ -47,7 +48,8 @@ def check(package: Package) -> Hits:
             registration.call
         ):
             lacking = "architecture" if registration.architecture is None else "algorithm"
-            yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
+            if lacking == "architecture" or takes_algorithm(package.project, "VllmOmniPipelineBase"):
+                yield Hit(registration.file, registration.call, f"register() gets no {lacking}")
 
 
 def _is_pipeline(cls: ClassModel | None) -> bool:

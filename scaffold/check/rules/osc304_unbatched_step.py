@@ -16,11 +16,12 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.arms import arms
 from scaffold.check.model.batch_dimensions import KEEPING, in_front
-from scaffold.check.model.dataflow import arguments, origin, reaching
+from scaffold.check.model.dataflow import arguments, bound_value, origin, reaching, unpacked_at
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_dimensions import TENSORS, new_latents, put_on, recorded_unbatched
 from scaffold.check.model.recorded_facts import recorded_number
+from scaffold.check.model.scopes import Binding
 from scaffold.check.model.sde import sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -44,8 +45,8 @@ def check(package: Package) -> Hits:
             continue
         values = [(name, value) for name in TENSORS if (value := sampling_argument(call, name)) is not None]
         batched = [_batched(side, function, value, 0) for _, value in values]
-        # Known from the upstream pipeline; or the result is taken apart; or one of the two has it.
-        needed = flat or True in batched or _unbatched_result(function, call)
+        # Known from the upstream pipeline; or the result is taken apart or averaged; or one of the two has it.
+        needed = flat or True in batched or _unbatched_result(function, call) or _averaged(function, call)
         for (name, value), has in zip(values, batched, strict=True):
             if needed and has is False:
                 yield Hit(
@@ -164,6 +165,37 @@ def _unbatched_result(function: FunctionModel, call: ast.Call) -> bool:
     return False
 
 
+def _averaged(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether all numbers of the step's log-prob are averaged into one, as only those of single tokens would be."""
+    for other in function.calls:
+        whole = not other.args and not other.keywords and isinstance(other.func, ast.Attribute)
+        value: ast.expr | None = None
+        if whole and isinstance(other.func, ast.Attribute) and other.func.attr == "mean":
+            value = other.func.value
+        elif function.file.qualified(other.func) == "torch.mean" and len(other.args) == 1 and not other.keywords:
+            value = other.args[0]
+        if isinstance(value, ast.Name) and any(_log_prob_of(function, b, call) for b in reaching(function, value)):
+            return True
+    return False
+
+
+def _log_prob_of(function: FunctionModel, binding: Binding, call: ast.Call) -> bool:
+    """Whether a name is bound to the second part of a step's result."""
+    place = unpacked_at(function.file, binding.node)
+    if place is not None and place[0] is call:
+        return place[1] == 1
+    value = binding.value if binding.value is not None else bound_value(function.file, binding.node)
+    if isinstance(value, ast.Subscript) and function.file.value(value.slice) != 1:
+        return False
+    if isinstance(value, ast.Attribute) and value.attr != "log_prob":
+        return False
+    if not isinstance(value, (ast.Subscript, ast.Attribute)):
+        return False
+    if value.value is call:
+        return True
+    return isinstance(value.value, ast.Name) and any(b.value is call for b in reaching(function, value.value))
+
+
 _OUTPUT = "model_output=model_output.float()[None],"
 _SAMPLE = "sample = sample.float()[None]"
 _RETURN = "return _StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])"
@@ -245,6 +277,17 @@ FAILING = (
                 (_OUTPUT, "model_output=«torch.atleast_3d(model_output.float())»,"),
                 (_SAMPLE, "sample = torch.atleast_3d(sample.float())"),
                 ("            sample=sample,\n", "            sample=«sample»,\n"),
+            ]
+        },
+    ),
+    Example(
+        "both, and the log-prob is averaged by hand",
+        {
+            "rollout": [
+                (_OUTPUT, "model_output=«model_output.float()»,"),
+                (_SAMPLE, "sample = sample.float()"),
+                ("            sample=sample,\n", "            sample=«sample»,\n"),
+                (_RETURN, "return _StepOutput(prev_sample, None if log_prob is None else log_prob.mean())"),
             ]
         },
     ),

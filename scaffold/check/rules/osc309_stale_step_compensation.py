@@ -171,6 +171,19 @@ FAILING = (
         },
     ),
     Example(
+        "in a function that spares a single step",
+        {
+            "rollout": [
+                (
+                    "\n\nclass _StepOutput(",
+                    "\n\ndef _steps(n: int) -> int:\n    return n - 1 if n > 1 else n  # 0.22 takes one more\n\n\n"
+                    "class _StepOutput(",
+                ),
+                (_CALL, "        params.num_inference_steps = «_steps(params.num_inference_steps)»\n" + _CALL),
+            ]
+        },
+    ),
+    Example(
         "a correction for every release since",
         {
             "rollout": [

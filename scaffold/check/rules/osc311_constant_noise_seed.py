@@ -3,7 +3,7 @@
 Group members differ by their noise alone. A generator made for each request with a literal seed, or with the rank,
 gives all of them the same noise: equal samples, equal rewards, advantages of zero. A fresh generator with the
 request's own seed is no better where the pipeline draws the initial latents from that seed: the first noise repeats
-them.
+them. And latents whose seed is made of the prompt alone are the same at every training step.
 
     generator = torch.Generator(device).manual_seed(42)
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.dataflow import origin
+from scaffold.check.model.dataflow import Origin, origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -30,6 +30,8 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 16",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "use a generator whose state goes on from draw to draw, or none"
+_PROMPT = {"prompt", "prompts", "prompt_ids", "prompt_token_ids"}
+_REQUEST = {"seed", "generator", "request_id", "request_ids", "req_id"}
 
 
 def check(package: Package) -> Hits:
@@ -50,6 +52,16 @@ def check(package: Package) -> Hits:
             if node.func.attr == "manual_seed" and node.args:
                 seen.add(node)
                 yield from _judge(side, around, file, node)
+    for function, call in side.calls("manual_seed"):
+        if call.args and call not in seen and _of_prompt_alone(origin(side, function, call.args[0])):
+            text = "this seed is made of the prompt alone: each training step begins with the same noise"
+            yield Hit(function.file, call, text, "let the training step, extra_args['global_steps'], go into the seed")
+
+
+def _of_prompt_alone(seed: Origin) -> bool:
+    """Whether the prompt goes into a seed, and nothing that differs between two requests for it."""
+    read = seed.strings | seed.attributes
+    return seed.complete and bool(read & _PROMPT) and not (read & _REQUEST or seed.words & {"global_steps"})
 
 
 def _own_generator(package: Package, side: Side, function: FunctionModel, generator: ast.expr) -> Hits:
@@ -112,9 +124,37 @@ FAILING = (
             ]
         },
     ),
+    Example(
+        "the prompt's hash for the latents",
+        {
+            "rollout": [
+                (
+                    "        noise_level = float(",
+                    '        ids = tuple(req.prompts[0]["prompt_token_ids"])\n'
+                    "        latents_generator = «torch.Generator().manual_seed(hash(ids) & 0xFFFF)»\n"
+                    '        extra_args["latents"] = torch.randn(4, generator=latents_generator)\n'
+                    "        noise_level = float(",
+                )
+            ]
+        },
+    ),
     Example("the seed of the latents", {"rollout": [(_GENERATOR, "«torch.Generator().manual_seed(params.seed)»")]}),
 )
 PASSING = (
+    Example(
+        "the prompt's hash and the training step for the latents",
+        {
+            "rollout": [
+                (
+                    "        noise_level = float(",
+                    '        ids = (*req.prompts[0]["prompt_token_ids"], extra_args.get("global_steps"))\n'
+                    "        latents_generator = torch.Generator().manual_seed(hash(ids) & 0xFFFF)\n"
+                    '        extra_args["latents"] = torch.randn(4, generator=latents_generator)\n'
+                    "        noise_level = float(",
+                )
+            ]
+        },
+    ),
     Example("a generator that the request brings"),
     Example("none", {"rollout": [(f"generator={_GENERATOR}", "generator=None")]}),
     Example(

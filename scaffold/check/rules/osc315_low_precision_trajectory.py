@@ -15,12 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.precision import Given, dtype_of, is_float32
-from scaffold.check.model.sde import appended, sampling_argument, sampling_calls
+from scaffold.check.model.sde import appended, options, sampling_argument, sampling_calls
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.streams import root_name
 from scaffold.check.model.window_records import is_of_result
@@ -33,6 +32,8 @@ CHECKLIST = ("pitfall 13",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "keep it float32: .float() before the scheduler and for what is recorded"
 RECORDED = ("trajectory_latents", "trajectory_log_probs", "trajectory_timesteps")
+# As releases before ``rollout_output()`` name them, in the dictionary of the result.
+_RECORDED_BEFORE = ("all_latents", "all_log_probs")
 _RESULTS = {"rollout_output", "with_rollout_data", "DiffusionOutput"}
 _LOW = {"torch.bfloat16", "torch.float16", "torch.half"}
 
@@ -43,13 +44,19 @@ def check(package: Package) -> Hits:
     wrappers = {cls for adapter in side.adapters for cls in _schedulers(side, adapter)}
 
     def given(function: FunctionModel, name: str) -> bool | None:
-        # The upstream pipeline calls the wrapper's step() in the engine's precision.
-        return False if function.name == "step" and function.cls in wrappers and name != "()" else None
+        # The upstream pipeline calls the wrapper's step() in the engine's precision, and its modules work in it.
+        if name == "module()":
+            return False
+        called = name.endswith("()")
+        return False if function.name == "step" and function.cls in wrappers and not called else None
+
+    def predicted(function: FunctionModel, name: str) -> bool | None:
+        return False if name == "upstream()" else given(function, name)
 
     seen: set[ast.AST] = set()
     for function, call in sampling_calls(side):
         value = sampling_argument(call, "model_output")
-        if value is not None and is_float32(side, function, value, given) is False:
+        if value is not None and is_float32(side, function, value, predicted) is False:
             seen.add(value)
             yield Hit(function.file, value, "the scheduler gets the velocity in the engine's precision")
     for function, value in _results(side):
@@ -83,12 +90,9 @@ def _schedulers(side: Side, adapter: object) -> Iterator[object]:
 
 
 def _results(side: Side) -> Iterator[tuple[FunctionModel, ast.expr]]:
-    for function in side.functions:
-        for call in function.calls:
-            for name in RECORDED[:2]:
-                value = keyword(call, name)
-                if value is not None:
-                    yield function, value
+    for name in (*RECORDED[:2], *_RECORDED_BEFORE):
+        for option in options(side, name):
+            yield option.function, option.value
 
 
 def _appends(side: Side, function: FunctionModel, value: ast.expr) -> Iterator[tuple[FunctionModel, ast.Call]]:
@@ -185,6 +189,7 @@ def _has_cast(function: FunctionModel, entry: ast.expr) -> bool:
 
 
 _APPEND = "            self._latents.append(prev_sample)\n"
+_WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
 FAILING = (
     Example(
         "cast where it is recorded",
@@ -234,7 +239,7 @@ FAILING = (
     Example(
         "in a loop of the adapter's own",
         {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
+            _WHEEL: [
                 (
                     "                trajectory.append(latents)\n",
                     "                trajectory.append(«latents.bfloat16()»)\n",
@@ -244,7 +249,40 @@ FAILING = (
         base="diffusers",
     ),
 )
+FAILING += (
+    Example(
+        "the velocity as the pipeline computes it",
+        {_WHEEL: [("                velocity.float(),\n", "                «velocity»,\n")]},
+        base="diffusers",
+    ),
+    Example(
+        "rounded for the model before it is recorded",
+        {
+            _WHEEL: [
+                (
+                    "            if inside:\n                trajectory.append(latents)\n",
+                    "            latents = latents.to(self.transformer.proj_in.weight.dtype)\n"
+                    "            if inside:\n                trajectory.append(«latents»)\n",
+                )
+            ]
+        },
+        base="diffusers",
+    ),
+)
 PASSING = (
+    Example(
+        "rounded for the model after it is recorded",
+        {
+            _WHEEL: [
+                (
+                    "                log_probs.append(log_prob)\n",
+                    "                log_probs.append(log_prob)\n"
+                    "            latents = latents.to(self.transformer.proj_in.weight.dtype)\n",
+                )
+            ]
+        },
+        base="diffusers",
+    ),
     Example(
         "as wide as it was",
         {"rollout": [(_APPEND, "            self._latents.append(prev_sample.to(sample.dtype))\n")]},
@@ -252,11 +290,7 @@ PASSING = (
     Example("float32 throughout"),
     Example(
         "a copy for the model",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("self.predict(latents, timestep", "self.predict(latents.to(torch.bfloat16), timestep")
-            ]
-        },
+        {_WHEEL: [("self.predict(latents, timestep", "self.predict(latents.to(torch.bfloat16), timestep")]},
         base="diffusers",
     ),
     Example("the media", {"rollout": [("media=output.output,", "media=output.output.half(),")]}),

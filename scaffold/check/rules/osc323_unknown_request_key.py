@@ -15,6 +15,7 @@ import ast
 from difflib import SequenceMatcher
 
 from scaffold.check.example import Example
+from scaffold.check.model.contract import sent_keys
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import side_of
@@ -44,7 +45,7 @@ def check(package: Package) -> Hits:
     written = {n.value for f in side.functions for n in f.file.index.nodes(ast.Constant, f.node)} if strange else set()
     for function, node, key in strange:
         meant = max(near[key], key=lambda right: SequenceMatcher(None, key, right).ratio())
-        if meant not in written and not _made_here(package, key, node):
+        if meant not in written and not _made_here(package, key, node) and key not in sent_keys(package.project):
             yield Hit(function.file, node, f"no request carries {key!r}", f"read {meant!r}")
 
 

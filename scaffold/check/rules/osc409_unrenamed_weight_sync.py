@@ -16,7 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.example_keys import recorded_spec
-from scaffold.check.model.calls import resolve
+from scaffold.check.model.calls import attribute_name, resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables
 from scaffold.check.model.package import Package
@@ -29,12 +29,14 @@ NAME = "unrenamed-weight-sync"
 SEVERITY = "error"
 CHECKLIST = ("M6", "pitfall 21", "pitfall 18")
 APPLIES = Applies(non_diffusers=True)
+_CUTTING = ("removeprefix", "replace", "partition")
 HELP = "give the actor's weights the checkpoint's names once, with the inverse of the loading table"
 
 
 def check(package: Package) -> Hits:
     """Look for what ``load_weights`` makes of the names."""
     yield from _saved(package)
+    yield from _left_out(package)
     told = list(_mapped(package))
     yield from told
     for function, text in wrong_sent_names(package) if not told else ():
@@ -60,6 +62,50 @@ def _saved(package: Package) -> Hits:
         if isinstance(left, str) and left.strip(".") == "lora_" and isinstance(node.ops[0], ast.NotIn):
             text = "adapters are left out here, and the layers below them keep '.base_layer.' in their names"
             yield Hit(save.file, node, text, "take '.base_layer' out of the names")
+
+
+def _left_out(package: Package) -> Hits:
+    """Look for adapters that leave loading to upstream, though the training names are the package's own."""
+    renaming = _renaming(package)
+    for adapter in package.rollout_adapters if renaming is not None else ():
+        own = [name for cls in adapter.mro for name in cls.methods if "weight" in name]
+        upstream = any(name.startswith("vllm_omni.") for name in adapter.external)
+        if adapter.file in package.files and renaming is not None and not own and upstream and adapter.resolved:
+            yield Hit(
+                adapter.file,
+                adapter.node,
+                f"{adapter.name} has no load_weights(): the actor's weights come under the names that "
+                f"{renaming.name}() gives them, which the engine does not know",
+                "override load_weights() and give the actor's weights the names that the engine loads",
+            )
+
+
+def _renaming(package: Package) -> FunctionModel | None:
+    """Return a function that loading gets to and that renames the keys of a checkpoint, None without one."""
+    module = package.training_module
+    loader = module.method("from_pretrained") if module is not None else None
+    if module is None or loader is None or loader.file not in package.files:
+        return None
+    tables = {table.name for table in key_tables(package) if any(r.target not in (None, r.source) for r in table.rows)}
+    for function in reachable(loader, module):
+        index = function.file.index
+        if any(name.id in tables for name in index.nodes(ast.Name, function.node)):
+            return function
+        keys = {
+            n.id
+            for loop in index.nodes(ast.For, function.node)
+            for n in ast.walk(loop.target)
+            if isinstance(n, ast.Name)
+        }
+        for call in function.calls:
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if isinstance(owner, ast.Name) and owner.id in keys and attribute_name(call) in _CUTTING:
+                return function
+        for part in index.nodes(ast.Subscript, function.node):
+            cut = isinstance(part.slice, ast.Slice) and isinstance(part.slice.lower, ast.Call)
+            if cut and isinstance(part.value, ast.Name) and part.value.id in keys:
+                return function
+    return None
 
 
 def _mapped(package: Package) -> Hits:
@@ -128,6 +174,17 @@ def _direction(function: FunctionModel, tables: set[str]) -> str | None:
 
 
 _RENAMED = '                name = to_checkpoint_key(name.removeprefix("transformer."))\n'
+_OWN = """    def load_weights(self, weights) -> set[str]:
+        return super().load_weights(self._checkpoint_names(weights))
+
+    @staticmethod
+    def _checkpoint_names(weights):
+        for name, tensor in weights:
+            if name.startswith("transformer."):
+                name = to_checkpoint_key(name.removeprefix("transformer."))
+            yield name, tensor
+
+"""
 _SAVE = """    def save_pretrained(self, save_directory, **kwargs):
         self._save_config(save_directory)
         state = {{{} for name, tensor in self.state_dict().items() if {}}}
@@ -170,6 +227,15 @@ FAILING = (
                     "",
                 ),
                 ("    def load_weights(self", "    def «load_weights»(self"),
+            ]
+        },
+    ),
+    Example(
+        "no load_weights",
+        {
+            "rollout": [
+                (_OWN, ""),
+                ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»("),
             ]
         },
     ),

@@ -115,6 +115,10 @@ FAILING = (
 )
 PASSING = (
     Example(
+        "a registry of star imports",
+        {"registry": "from .toy_flow_grpo import *  # noqa: F401, F403\n\n__all__ = list(toy_flow_grpo.__all__)\n"},
+    ),
+    Example(
         "replaced by a list that holds the others",
         {
             "registry": "from . import other, toy_flow_grpo\nfrom .other import *\nfrom .toy_flow_grpo import *\n\n"

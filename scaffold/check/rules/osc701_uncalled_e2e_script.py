@@ -1,7 +1,8 @@
 """A script of ``tests/special_e2e/`` is called by no runner.
 
 The runners in ``tests/gpu_smoke/`` and ``tests/npu_smoke/`` are what runs on machines with accelerators. A smoke test
-that none of them calls, directly or through another script, never runs: it rots until the day somebody needs it.
+that none of them calls, directly or through another script, never runs: it rots until the day somebody needs it. One
+that a README tells people to run by hand is meant to be left out of them.
 
 Instead: add a ``run_test`` line to a runner.
 """
@@ -15,7 +16,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.project import Project
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.model.source import SourceFile
+from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC701"
@@ -44,10 +45,23 @@ def check(project: Project) -> Hits:
             if script.path not in called and f"special_e2e/{script.name}" in text:
                 called.add(script.path)
                 pending.append(script)
+    by_hand = _by_hand(project) if len(called) < len(scripts) else ""
     for script in scripts:
-        if script.path not in called:
+        if script.path not in called and not re.search(rf"\bbash +(?:\./)?{re.escape(script.path)}\b", by_hand):
             file, place = _place(script, runners)
             yield Hit(file, place, f"no runner calls {script.name}")
+
+
+def _by_hand(project: Project) -> str:
+    """Return the text of all READMEs of recipes and tests."""
+    texts = []
+    for path in (*project.files("examples", "/README.md"), *project.files("tests", "/README.md")):
+        readme = project.source(path)
+        try:
+            texts.append(readme.plain_text if readme is not None else "")
+        except UndecodableError:
+            continue
+    return "\n".join(texts)
 
 
 def _place(script: ShellScript, runners: list[SourceFile]) -> tuple[SourceFile, Span]:
@@ -122,6 +136,15 @@ FAILING = (
 )
 PASSING = (
     Example("called"),
+    Example(
+        "run by hand, as the README says",
+        {
+            "runner": [(_CALL, "    true\n")],
+            "readme": [
+                ("    bash examples/", "    bash tests/special_e2e/run_flowgrpo_toy.sh\n    bash examples/"),
+            ],
+        },
+    ),
     Example(
         "called by a script that is called",
         {

@@ -1,0 +1,58 @@
+"""What the checkout's own code asks of a package: contracts change between releases, and a tree says which it has."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from scaffold.check.model.pyfile import PythonFile
+
+if TYPE_CHECKING:
+    from scaffold.check.model.project import Project
+
+_BASES = "verl_omni/pipelines/model_base.py"
+_ENGINES = "verl_omni/workers/engine"
+_SERVERS = "verl_omni/workers/rollout"
+_PART = "log_probs"
+
+
+def takes_algorithm(project: Project, base: str) -> bool:
+    """Whether a base class's ``register`` takes an algorithm; as in releases where the tree does not say."""
+    file = project.python(_BASES)
+    cls = file.find_class(base) if file is not None else None
+    method = cls.method("register") if cls is not None else None
+    return method is None or "algorithm" in method.parameters or method.node.args.kwarg is not None
+
+
+@lru_cache(maxsize=8)
+def step_results(project: Project) -> int | None:
+    """Return how many values the engines unpack from a step of the training adapter; None where no code says."""
+    counts = set()
+    for file in _files(project, _ENGINES):
+        for function in file.all_functions:
+            if function.name != "prepare_model_outputs":
+                continue
+            for node in function.nodes(ast.Assign):
+                target = node.targets[0] if isinstance(node, ast.Assign) else None
+                if isinstance(target, ast.Tuple) and ast.unparse(node.value) in function.parameters:  # type: ignore[attr-defined]
+                    counts.add(len(target.elts))
+    return counts.pop() if len(counts) == 1 else None
+
+
+@lru_cache(maxsize=8)
+def sent_keys(project: Project) -> frozenset[str]:
+    """Return the keys of the dictionaries that the rollout's server builds; empty where it is not in the tree."""
+    found = set()
+    for file in _files(project, _SERVERS):
+        for table in file.index.nodes(ast.Dict):
+            found |= {key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+        for part in file.index.nodes(ast.Subscript):
+            key = part.slice
+            if isinstance(part.ctx, ast.Store) and isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found.add(key.value)
+    return frozenset(found)
+
+
+def _files(project: Project, folder: str) -> list[PythonFile]:
+    return [file for path in project.files(folder, ".py") if (file := project.python(path)) is not None]

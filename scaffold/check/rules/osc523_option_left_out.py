@@ -1,0 +1,132 @@
+"""A launch script leaves out an option that the package demands and its neighbours give.
+
+An adapter that needs something of the configuration, a second tokenizer, an agent loop of its own, raises at the first
+request and says which option brings it. By then the trainer has loaded every model. The recipe's README, or another
+script beside it, shows that the option belongs to the recipe.
+
+    raise ValueError("configure `actor_rollout_ref.model.extra_tokenizers` …")     # and the script does not
+
+Instead: give the option in every script that trains the package.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.model.hydra import ROLLOUT
+from scaffold.check.model.package import Package
+from scaffold.check.model.scripts import ALGORITHM
+from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.source import UndecodableError
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC523"
+NAME = "option-left-out"
+SEVERITY = "error"
+CHECKLIST = ("W3",)
+APPLIES = Applies()
+_OPTION = re.compile(r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\.[A-Za-z_]\w*)+")
+
+
+def check(package: Package) -> Hits:
+    """Compare the scripts of a folder with each other, for each option that the package's errors name."""
+    for option, place in _demanded(package).items():
+        folders: dict[str, list[ShellScript]] = {}
+        for script in package.project.example_scripts:
+            folders.setdefault(script.folder, []).append(script)
+        for folder, scripts in folders.items():
+            scripts = [script for script in scripts if _trains(package, script)]
+            giving = [script for script in scripts if _gives(script, option)]
+            if not giving and not (scripts and _speaks(package, f"{folder}/README.md", option)):
+                continue
+            for script in scripts:
+                if script not in giving:
+                    start = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
+                    text = f"{option} is left out here, and {place} raises without it"
+                    yield Hit(script, start.span, text, f"give {option}, as {_who(giving)} does")
+
+
+def _demanded(package: Package) -> dict[str, str]:
+    """Return the options that errors of the package name, with the file that raises them."""
+    found: dict[str, str] = {}
+    for file in package.files:
+        if b"actor_rollout_ref." not in file.data:
+            continue
+        for error in file.index.nodes(ast.Raise):
+            parts = [n.value for n in file.index.nodes(ast.Constant, error) if isinstance(n.value, str)]
+            for option in _OPTION.findall("".join(parts)):
+                found.setdefault(option, file.name)
+    return found
+
+
+def _trains(package: Package, script: ShellScript) -> bool:
+    """Whether a script may train the package: it makes rollouts, and names no algorithm of another."""
+    if not any(item.key.startswith(ROLLOUT) for item in script.overrides):
+        return False
+    if any(word.text in ("source", ".") or word.text.startswith("--config-") for word in script.words):
+        return False
+    named = script.override(ALGORITHM)
+    return named is None or not isinstance(named.value, str) or named.value in package.algorithms
+
+
+def _gives(script: ShellScript, option: str) -> bool:
+    return any(item.key == option or item.key.startswith(f"{option}.") for item in script.overrides) or any(
+        f"{option}=" in word.text for word in script.words
+    )
+
+
+def _speaks(package: Package, path: str, option: str) -> bool:
+    readme = package.project.source(path)
+    try:
+        return readme is not None and f"{option}=" in readme.plain_text
+    except UndecodableError:
+        return False
+
+
+def _who(giving: list[ShellScript]) -> str:
+    return giving[0].name if giving else "the README beside it"
+
+
+_CHECKED = """        if not extra_args.get("raw_text"):
+            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")
+        noise_level = float("""
+_OTHER = """#!/usr/bin/env bash
+python3 -m verl_omni.trainer.main_diffusion \\
+    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\
+    actor_rollout_ref.model.fsdp_layer_prefixes='["layers."]' \\
+    actor_rollout_ref.model.lora_rank=64 \\
+    actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]' \\
+    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\
+    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent
+"""
+_SECOND = "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh"
+_FIRST = "    actor_rollout_ref.rollout.name=vllm_omni \\\n"
+_MARKED = _FIRST.replace("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»")
+_RAISES = ("        noise_level = float(", _CHECKED)
+_NAMED = "\n    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
+_RUN = "    bash examples/flowgrpo_trainer/toy/run_toy_lora.sh"
+FAILING = (
+    Example(
+        "given by the script beside it",
+        {"rollout": [_RAISES], _SECOND: _OTHER, "launch": [(_FIRST, _MARKED)]},
+    ),
+    Example(
+        "named in the README",
+        {"rollout": [_RAISES], "readme": [(_RUN, _RUN + _NAMED)], "launch": [(_FIRST, _MARKED)]},
+    ),
+)
+PASSING = (
+    Example("named in an error alone", {"rollout": [_RAISES]}),
+    Example(
+        "given by both",
+        {
+            "rollout": [_RAISES],
+            _SECOND: _OTHER,
+            "launch": [
+                (_FIRST, _FIRST + "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent \\\n"),
+            ],
+        },
+    ),
+)
