@@ -31,6 +31,8 @@ VERSION = "OMNI_SCAFFOLD_ROLLOUT_VERSION"
 # Checkout of the real verl-omni for a package that does not lie in one.
 LIBRARY = "VERL_OMNI_SRC"
 DTYPES = ("float32", "bfloat16")
+KEPT_BYTES = 64 << 20  # of a log, its end
+MOST_RESULTS = 200_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -221,9 +223,6 @@ def _measurement(event: dict[str, Any]) -> Measurement:
     return Measurement.from_data({name: value for name, value in event.items() if name not in ("event", "raised")})
 
 
-KEPT_BYTES = 64 << 20
-
-
 def kept_log(log: Path, dtype: str) -> Path:
     """Where a copy of a log, or of the end of a long one, stays after the run."""
     handle, name = tempfile.mkstemp(prefix=f"omni-scaffold-{dtype}-", suffix=".log")
@@ -234,8 +233,12 @@ def kept_log(log: Path, dtype: str) -> Path:
 
 def _events(path: Path) -> list[dict[str, Any]]:
     """Events of a process; the last line of one that was killed may be cut."""
-    events = []
-    for line in read_text(path, errors="replace").splitlines() if path.is_file() else []:
+    events: list[dict[str, Any]] = []
+    try:
+        lines = read_text(path, MOST_RESULTS, errors="replace").splitlines()
+    except OSError:
+        return events
+    for line in lines:
         try:
             events.append(json.loads(line))
         except ValueError:
