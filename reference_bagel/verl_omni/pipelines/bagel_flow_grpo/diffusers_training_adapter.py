@@ -88,7 +88,7 @@ class BagelDiffusion(DiffusionModelBase):
         if getattr(model_config, "lora_rank", 0) and Version(peft.__version__) >= Version("0.21"):
             raise RuntimeError(
                 f"peft {peft.__version__} finds no LoRA in a sharded module, so that VeRL-Omni would send none to the"
-                " rollout: install 'peft<0.21', or train without LoRA (lora_rank=0)"
+                " rollout: install 'peft<0.21', or set lora_rank=0"
             )
         logger.info("Loading BagelForTraining from %s", model_config.local_path)
         return BagelForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
