@@ -25,6 +25,7 @@ class NewRequest:
     spec: Path | None = None
     date: str | None = None
     force: bool = False
+    allow_version_mismatch: bool = False
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
