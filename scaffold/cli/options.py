@@ -34,6 +34,10 @@ VllmOmni = Annotated[
     str | None,
     typer.Option("--vllm-omni", metavar="VERSION|WHEEL|DIR", help="vllm-omni to read; fetched once if a version."),
 ]
+AllowVersionMismatch = Annotated[
+    bool,
+    typer.Option("--allow-version-mismatch", help="Write for another vllm-omni than the checkout pins."),
+]
 Checkpoint = Annotated[
     str | None,
     typer.Option(

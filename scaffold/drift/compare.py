@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.drift.facts import FactChange, changed_facts
@@ -12,7 +13,11 @@ from scaffold.drift.hunks import Hunk, on_disk
 from scaffold.drift.report import Drift, FactDrift
 from scaffold.drift.resting import Rendering, Resting
 from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.package import PIPELINES
+from scaffold.new.recorded import SPEC_NAME
 from scaffold.progress import step
+from scaffold.upstream.locate import NEWEST
+from scaffold.upstream.versions import is_same
 
 if TYPE_CHECKING:
     from scaffold.drift.surface import SurfaceChange
@@ -24,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DriftRequest:
-    """The command line of ``drift``."""
+    """The command line of ``drift``; the target is a package's folder or a pipeline."""
 
-    pipeline: str
+    target: str
     before: str | None
     after: str
     package: str | None = None
@@ -38,26 +43,29 @@ def compare(request: DriftRequest) -> Drift:
     Raises:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
+    named = _named_package(request)
     from scaffold.drift.ported import ported_hunks
     from scaffold.grade import is_ported
     from scaffold.inspect import inspect_pipeline
+    from scaffold.lifecycle.next_spec import pipeline_of
     from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
     from scaffold.upstream import locate
 
-    if request.package is not None:
-        recover_around(request.package, dry=True)
-    package = ScaffoldedPackage.open(request.package) if request.package is not None else None
+    if named is not None:
+        recover_around(named, dry=True)
+    package = ScaffoldedPackage.open(named) if named is not None else None
+    pipeline = request.target if package is None or named != request.target else pipeline_of(package.spec)
     old_source, new_source = locate(_older(request, package)), locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
-        before = inspect_pipeline(old_source, request.pipeline)
+        before = inspect_pipeline(old_source, pipeline)
     if package is not None:
-        _refuse_other(package, before, request.pipeline)
+        _refuse_other(package, before, pipeline)
         _refuse_other_version(package, old_source)
     with step(f"reading vllm-omni {new_source.label}"):
         try:
-            after = inspect_pipeline(new_source, request.pipeline)
+            after = inspect_pipeline(new_source, pipeline)
         except ScaffoldError as error:
-            return _gone(request, package, old_source, new_source, error)
+            return _gone(pipeline, package, old_source, new_source, error)
     changes = changed_facts(before, after)
     with step("rendering with the old and the new answers"):
         rendering, why = _rendering(package, before, old_source)
@@ -83,31 +91,53 @@ def compare(request: DriftRequest) -> Drift:
         else {}
     )
     return Drift(
-        request.pipeline,
+        pipeline,
         old_source.label,
         new_source.label,
         package.path if package is not None else None,
-        package.from_here if package is not None else None,
+        _follow(request, package, new_source),
         None,
         tuple(facts),
         together,
         ported,
-        _surface(texts, old_source, new_source, request.pipeline),
+        _surface(texts, old_source, new_source, pipeline),
         why,
     )
 
 
+def _named_package(request: DriftRequest) -> str | None:
+    """Return the package that is meant: the target where it is one, else that of ``--package``."""
+    if not request.target.strip():
+        raise ScaffoldError("the package or pipeline is empty", hint="name a package's folder or a pipeline")
+    path = Path(request.target).expanduser()
+    if not (path / SPEC_NAME).is_file() and not any(path.glob(f"{PIPELINES}/*/{SPEC_NAME}")):
+        # A folder may bear a pipeline's name, but no pipeline has a slash in its own.
+        if path.name != SPEC_NAME and "/" not in request.target and request.target not in (".", ".."):
+            return request.package
+    if request.package is not None:
+        raise ScaffoldError(f"{request.target} is a package", hint="leave out --package, or name the pipeline")
+    return request.target
+
+
+def _follow(request: DriftRequest, package: ScaffoldedPackage | None, new: UpstreamSource) -> str:
+    """Say how a package gets to the newer version; in a checkout that pins another one the pin moves first."""
+    folder = package.from_here if package is not None else "PACKAGE"
+    pin = package.checkout.vllm_omni_pin if package is not None and package.checkout is not None else None
+    if pin is None or is_same(pin, new.version) is not False:
+        named = new.label if request.after == NEWEST else request.after
+        return f"`omni-scaffold update {folder} --vllm-omni {named}`"
+    return f"pin vllm-omni {new.version} in place of {pin}, then run `omni-scaffold update {folder}`"
+
+
 def _gone(
-    request: DriftRequest,
+    pipeline: str,
     package: ScaffoldedPackage | None,
     old: UpstreamSource,
     new: UpstreamSource,
     error: ScaffoldError,
 ) -> Drift:
-    path, folder = (package.path, package.from_here) if package is not None else (None, None)
-    return Drift(
-        request.pipeline, old.label, new.label, path, folder, error.message, (), (), (), (), "the pipeline is gone"
-    )
+    path = package.path if package is not None else None
+    return Drift(pipeline, old.label, new.label, path, "", error.message, (), (), (), (), "the pipeline is gone")
 
 
 def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> None:
@@ -125,7 +155,7 @@ def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
 
     recorded = recorded_version(package.spec) if package is not None else None
     if request.before is None and recorded is None:
-        raise ScaffoldError("say which version is the older one", hint="give --from, or --package for its own")
+        raise ScaffoldError("say which version is the older one", hint="give --from, or a package, which knows its own")
     return request.before if request.before is not None else str(recorded)
 
 
@@ -138,7 +168,7 @@ def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) ->
     if None not in (recorded, source.version) and recorded != source.version:
         raise ScaffoldError(
             f"{package.path} was rendered from vllm-omni {recorded}, not {source.version}",
-            hint="leave out --from, or compare without --package",
+            hint="leave out --from, or compare the pipeline without the package",
         )
     refuse_other_code(package.spec, source, "--from")
 
@@ -175,7 +205,7 @@ def _fresh(report: Report) -> Graded:
     refuse(report)
     preset = find_preset("", report.fact("detail.pipeline.registry_key").value)
     if preset.manifest is None:
-        raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package with --package")
+        raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package in its place")
     version = report.upstream.version
     profile = next((profile for profile in profiles() if profile.vllm_omni == version), default_profile())
     return Graded(build_spec(SpecRequest(report, derive_names(preset.name), profile)))

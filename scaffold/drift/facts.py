@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scaffold.inspect import Report
 
 # Places, which move with every edit, and prose about another fact.
-_NOT_COMPARED = ("location", "verdict.reason")
+_NOT_COMPARED = ("location", "verdict.reason", "verdict.later")
 _PLACE = re.compile(r"(?<=\.py):\d+$")
 
 

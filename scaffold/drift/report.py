@@ -46,7 +46,7 @@ class Drift:
         before: version, or what else names the source.
         after: the same of the newer one.
         package: path of the package that was looked at, None where none was.
-        folder: the same as the next command takes it.
+        follow: what takes the package to the newer version.
         gone: why the newer version has no such pipeline; None where it has.
         facts: one for each fact that changed.
         together: lines that change only when several facts do.
@@ -59,7 +59,7 @@ class Drift:
     before: str
     after: str
     package: str | None
-    folder: str | None
+    follow: str
     gone: str | None
     facts: tuple[FactDrift, ...]
     together: tuple[Hunk, ...]

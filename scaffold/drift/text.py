@@ -120,7 +120,7 @@ def _conclusion(drift: Drift) -> str:
     if not drift.facts and not drift.surface and not drift.ported and drift.gone is None:
         return "no fact changed; nothing to do"
     if drift.affected is None:
-        return f"{len(drift.facts)} facts changed; name a package with --package to see what rests on them"
+        return f"{len(drift.facts)} facts changed; name a package to see what rests on them"
     matter = sum(fact.matters for fact in drift.facts)
     uses = len(drift.surface)
     counted = f"{len(drift.facts)} facts changed, rendered lines rest on {matter}; {uses} uses of upstream changed"
@@ -131,6 +131,4 @@ def _conclusion(drift: Drift) -> str:
         return f"{counted}; {what} is not affected"
     if drift.gone is not None:
         return f"{what} cannot follow: the pipeline is gone; name its new place as module:Class"
-    if drift.package is None:
-        return f"{counted}; next: `omni-scaffold update PACKAGE --vllm-omni {drift.after}`"
-    return f"{counted}; next: `omni-scaffold update {drift.folder} --vllm-omni {drift.after}`"
+    return f"{counted}; next: {drift.follow}"

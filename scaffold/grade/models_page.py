@@ -30,7 +30,7 @@ page; a test compares it.
 pass: run `verify --level rollout`. |
 | `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
 rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
-| `refused` | Writes nothing and leaves with exit code 3: FlowGRPO's log-prob of a step does not apply. |
+| `refused` | Writes nothing and leaves with exit code 3: not supported here, for the reason given. |
 | `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
 
 The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this

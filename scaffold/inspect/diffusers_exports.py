@@ -1,8 +1,8 @@
 """Denoisers and pipelines that releases of diffusers export, read from their wheels: writes ``diffusers_exports.json``.
 
-    python -m scaffold.inspect.diffusers_exports 0.38.0 0.40.0 > scaffold/inspect/diffusers_exports.json
+    python -m scaffold.inspect.diffusers_exports 0.38.0 0.40.0 0.42.1 > scaffold/inspect/diffusers_exports.json
 
-Give the releases that versions of vllm-omni pin, oldest first; each entry lists what a release adds.
+Give the releases that versions of vllm-omni pin, and the newest, oldest first; each entry lists what a release adds.
 """
 
 from __future__ import annotations

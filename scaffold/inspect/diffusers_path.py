@@ -72,6 +72,16 @@ def loads_through_diffusers(program: Program) -> Loaded | None:
     return None
 
 
+def lacking(program: Program) -> tuple[str, Evidence | None]:
+    """Which release of diffusers was looked at for a denoiser that diffusers does not load, and where it is pinned."""
+    pin, pinned_at = _pin(program)
+    newest = next(reversed(_releases()))
+    if pin in _releases():
+        return f"diffusers {pin}, which this version pins, has neither", pinned_at
+    told = "" if pin is None else f" (this version pins {pin}, which was not looked at)"
+    return f"diffusers up to {newest}{told} has neither", pinned_at
+
+
 def later_release(program: Program) -> tuple[str, Evidence | None] | None:
     """What a later release of diffusers has than the one that this version pins, which does not load the denoiser."""
     pin, pinned_at = _pin(program)

@@ -12,7 +12,7 @@ PATHS = ("non_diffusers", "diffusers", "refused", None)
 _MEANS = {
     "non_diffusers": "an integration can be rendered",
     "diffusers": "diffusers loads the denoiser: take the guide for diffusers models",
-    "refused": "a step has no log-prob that FlowGRPO could train on",
+    "refused": "not supported here, for the reason given",
     None: "not established",
 }
 UNKNOWN = "?"

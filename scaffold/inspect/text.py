@@ -206,4 +206,4 @@ def _next(report: Report) -> str:
         return f"`omni-scaffold new MODEL --pipeline {pipeline} --verl-omni CHECKOUT --dry-run`"
     if path == "diffusers":
         return "follow verl-omni's guide for diffusers models, docs/contributing/integrating_a_diffusion_model.md"
-    return "nothing here; the verdict says why this pipeline cannot be trained with FlowGRPO"
+    return "nothing here; the verdict says why `new` does not render this pipeline"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.diffusers_path import Loaded, handed_over, later_release, loads_through_diffusers
+from scaffold.inspect.diffusers_path import Loaded, handed_over, lacking, later_release, loads_through_diffusers
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.values import ClassRef, Obj
 from scaffold.inspect.refusals import find_refusal
+from scaffold.inspect.report import IMPOSSIBLE, LATER
 from scaffold.inspect.weight_sources import weight_sources
 
 ORDER = 0
-KEYS = ("verdict.path", "verdict.reason")
+KEYS = ("verdict.path", "verdict.reason", IMPOSSIBLE, LATER)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -23,18 +24,30 @@ def answers(program: Program) -> dict[str, Fact]:
     refusal = find_refusal(program)
     if loop is None and refusal is None:
         return _loaded(loaded) if loaded is not None else _unfollowed(program)
+    later = later_release(program)
     if refusal is not None and not (loaded is not None and refusal.on_this_path_only):
-        return _verdict("refused", refusal.reason, refusal.places, sure)
+        facts = _verdict("refused", refusal.reason, refusal.places, sure)
+        facts[IMPOSSIBLE] = fact(refusal.impossible, refusal.places, sure)
+        return _with_later(facts, later if refusal.on_this_path_only else None)
     if loaded is not None:
         return _loaded(loaded, "" if refusal is None else f"; {refusal.reason}")
     assert loop is not None
     place = loop.step.at if loop.step is not None else loop.loop.at
     sources = [o.at for _, o in weight_sources(program)]
-    reason = "diffusers has neither this pipeline nor the class that is filled, and each denoising step can be replaced"
-    later = later_release(program)
-    if later is not None:
-        reason, sources = f"{reason}; {later[0]}", [*sources, later[1]]
-    return _verdict("non_diffusers", reason, [place, *sources], sure)
+    neither, pinned_at = lacking(program)
+    reason = f"{neither} this pipeline nor the class that is filled, and each denoising step can be replaced"
+    return _with_later(_verdict("non_diffusers", reason, [place, *sources, pinned_at], sure), later)
+
+
+def _with_later(facts: dict[str, Fact], later: tuple[str, Evidence | None] | None) -> dict[str, Fact]:
+    """Add what a later release of diffusers has to a verdict and its reason."""
+    if later is None:
+        return facts
+    said, at = later
+    reason = facts["verdict.reason"]
+    facts["verdict.reason"] = fact(f"{reason.value}; {said}", [*reason.evidence, at], reason.confidence)
+    facts[LATER] = fact(said, [at], reason.confidence)
+    return facts
 
 
 def _loaded(loaded: Loaded, more: str = "") -> dict[str, Fact]:

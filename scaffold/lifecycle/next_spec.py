@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.new.version_match import ALLOW, is_allowed, other_pin, with_pin
 from scaffold.progress import step
 from scaffold.upstream import locate
+from scaffold.upstream.locate import NEWEST
+from scaffold.upstream.versions import is_older
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -34,11 +37,16 @@ class NextSpec:
     port: Port | None = None
 
 
-def edited_spec(package: ScaffoldedPackage) -> NextSpec:
+def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpec:
     """Return ``scaffold.toml`` as it is on disk, made by this version of the tool.
+
+    Args:
+        package: what is rendered again.
+        allowed: it may be for another vllm-omni than the checkout pins.
 
     Raises:
         ScaffoldError: a value cannot be rendered.
+        ConflictError: the checkout pins another version, and that is not allowed.
     """
     from scaffold import __version__
     from scaffold.grade import is_ported
@@ -46,11 +54,15 @@ def edited_spec(package: ScaffoldedPackage) -> NextSpec:
     from scaffold.spec.validate import validate
 
     (validate_partial if is_ported(package.spec) else validate)(package.spec, package.spec_path)
+    notes: list[str] = []
+    pin = _other_pin(package, package.spec.value("upstream.version"), allowed, notes)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
-    return NextSpec(replace(package.spec, sections=sections), ())
+    return NextSpec(with_pin(replace(package.spec, sections=sections), pin), tuple(notes))
 
 
-def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str | None, *, force: bool) -> NextSpec:
+def upstream_spec(
+    package: ScaffoldedPackage, vllm_omni: str | None, base: str | None, *, force: bool, allowed: bool = False
+) -> NextSpec:
     """Return the recorded spec with what changed between two versions of vllm-omni.
 
     Args:
@@ -58,18 +70,26 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
         vllm_omni: version, wheel or folder to go to; by default the checkout's pin, else the recorded version.
         base: the version, wheel or folder that the package was rendered from, where the recorded one cannot be had.
         force: a value that a person edited stays although it changed upstream.
+        allowed: the version may be another than the checkout pins.
 
     Raises:
         ScaffoldError: a version cannot be had.
         RefusedError: the new version cannot be integrated this way.
-        ConflictError: a person edited a value that changed upstream too.
+        ConflictError: a person edited a value that changed upstream too; the version is an older one that nobody
+            named, or not the one that the checkout pins.
     """
     from scaffold.lifecycle.derive import derive
     from scaffold.lifecycle.merge_spec import merge_specs
 
     pin = package.checkout.vllm_omni_pin if package.checkout is not None else None
     recorded = recorded_version(package.spec)
+    if vllm_omni is None and pin is not None:
+        _refuse_older(package, recorded, pin, f"the checkout pins {pin}")
     new_source = locate(vllm_omni or pin or base or recorded)
+    if vllm_omni == NEWEST:
+        _refuse_older(package, recorded, new_source.version, f"the newest release is {new_source.version}")
+    notes: list[str] = []
+    other = _other_pin(package, new_source.version, allowed, notes)
     new_report = read(package.spec, new_source)
     old_source = recorded_source(package.spec, base)
     old_report = read(package.spec, old_source)
@@ -83,10 +103,32 @@ def upstream_spec(package: ScaffoldedPackage, vllm_omni: str | None, base: str |
             f"{package.spec_path}: edited here and changed since: {listed}; nothing was written",
             hint="set the new value there, or keep yours with --force",
         )
-    notes = [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
+    notes += [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
     if merged.followed:
         notes.append(f"this version of omni-scaffold changes {_values(package.spec, merged.spec, merged.followed)}")
-    return NextSpec(merged.spec, tuple(notes), (old_source, new_source), new.port)
+    return NextSpec(with_pin(merged.spec, other), tuple(notes), (old_source, new_source), new.port)
+
+
+def _refuse_older(package: ScaffoldedPackage, recorded: str | None, version: str | None, why: str) -> None:
+    """A package goes back only where the older version is asked for by its name."""
+    older = is_older(version, recorded)
+    if older is False:
+        return
+    told = "which is older" if older else "and which of the two is older is not known"
+    stay = ""
+    if recorded is not None:
+        more = "" if is_allowed(package.spec, package.checkout, recorded) else f" {ALLOW}"
+        stay = f", or --vllm-omni {recorded}{more} to stay"
+    raise ConflictError(
+        f"{package.spec_path} is for vllm-omni {recorded or 'of a folder without a version'} and {why}, {told}; "
+        "nothing was written",
+        hint=f"name the version: --vllm-omni {version} to go {'back' if older else 'there'}{stay}",
+    )
+
+
+def _other_pin(package: ScaffoldedPackage, version: str | None, allowed: bool, notes: list[str]) -> str | None:
+    allowed = allowed or is_allowed(package.spec, package.checkout, version)
+    return other_pin(package.checkout, version, allowed=allowed, notes=notes)
 
 
 def _values(before: IntegrationSpec, after: IntegrationSpec, names: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.new import SPEC_NAME, package_path
+from scaffold.new.recorded import from_here
 from scaffold.reading import read_text
 from scaffold.render.rendered import RenderedFile
 
@@ -81,8 +82,7 @@ class ScaffoldedPackage:
     @property
     def from_here(self) -> str:
         """The package's folder as the next command takes it, relative where it lies below the working directory."""
-        folder = (self.root / self.path).absolute()
-        return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+        return from_here(self.root, self.path)
 
     @property
     def spec_path(self) -> str:

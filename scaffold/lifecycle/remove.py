@@ -31,36 +31,55 @@ class Removal:
     Attributes:
         package: what is removed.
         plan: files that go and edits that are undone.
-        kept: files that stay because they were edited.
+        kept: edited files that stay.
+        undecided: edited files of which nobody said whether they go; while there are any, nothing goes.
         notes: what else the user should know.
     """
 
     package: ScaffoldedPackage
     plan: Plan
     kept: tuple[str, ...]
+    undecided: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def check_complete(self) -> None:
-        """Raise `ConflictError` where edited files stay."""
-        if self.kept:
+    def check(self) -> None:
+        """Raise `ConflictError` where a person has to decide about edited files first."""
+        if self.undecided:
+            listed = ", ".join(self.undecided)
             raise ConflictError(
-                f"edited since they were rendered and kept: {', '.join(self.kept)}",
-                hint="delete them yourself when you need them no more; --force would have taken them too",
+                f"edited since they were rendered: {listed}; nothing was removed",
+                hint="--keep-edited keeps them and removes all else, --force removes them too",
             )
 
+    def commit(self) -> tuple[str, ...]:
+        """Remove everything that is planned or nothing, and return the paths that changed.
 
-def plan_remove(given: str | Path, *, force: bool = False, dry: bool = False) -> Removal:
+        Raises:
+            ScaffoldError: a person has to decide first, something changed since, or the disk refused.
+        """
+        self.check()
+        return self.plan.commit()
+
+
+def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = False, dry: bool = False) -> Removal:
     """Plan the removal of a package.
 
     Files that still have their recorded digest go, the edits of the target's files are undone, and the folders that
-    ``new`` made go where nothing is left in them. A file that was edited stays, unless ``force`` is given. With ``dry``
-    the plan is only shown, and what an interrupted run left is not touched.
+    ``new`` made go where nothing is left in them. What becomes of edited files the caller says.
+
+    Args:
+        given: the package.
+        force: edited files go too.
+        keep_edited: edited files stay, all else goes.
+        dry: the plan is only shown, and what an interrupted run left is not touched.
 
     Raises:
         ScaffoldError: there is no such package, or the target's files have a shape in which an edit cannot be undone.
     """
     from scaffold.plan.output import states
 
+    if force and keep_edited:
+        raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
     recorded = {**package.spec.files, package.spec_path: ""}
@@ -88,8 +107,15 @@ def plan_remove(given: str | Path, *, force: bool = False, dry: bool = False) ->
     changes.sort(key=lambda change: change.path)
     notes += _not_ours(package, [*changes], kept)
     gone = [change.path for change in changes if change.after is None]
+    kept.sort()
+    if keep_edited and kept:
+        notes.append(f"edited, and kept: {', '.join(kept)}; nothing of the package is left that they could use")
     return Removal(
-        package, Plan(package.root, tuple(changes), emptied=_emptied(package, gone)), tuple(sorted(kept)), tuple(notes)
+        package,
+        Plan(package.root, tuple(changes), emptied=_emptied(package, gone)),
+        tuple(kept),
+        () if keep_edited else tuple(kept),
+        tuple(notes),
     )
 
 

@@ -52,8 +52,9 @@ def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:
     _plan(console, removal.plan, removal.notes)
     count = len(removal.plan.pending)
     if written is None:
-        console.print(f"dry run: {count} files would change; leave out --dry-run to remove the package")
-    elif not removal.kept:
+        if not removal.undecided:
+            console.print(f"dry run: {count} files would change; leave out --dry-run to remove the package")
+    else:
         console.print(f"removed {removal.package.path}: {len(written)} files changed; {_after_removal(removal)}")
 
 

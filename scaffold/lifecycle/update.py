@@ -31,6 +31,7 @@ class UpdateRequest:
     spec: bool = False
     force: bool = False
     dry: bool = False
+    allow_version_mismatch: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,15 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     if not request.force:
         _refuse_newer(package)
     found = (
-        edited_spec(package)
+        edited_spec(package, allowed=request.allow_version_mismatch)
         if request.spec
-        else upstream_spec(package, request.vllm_omni, request.base, force=request.force)
+        else upstream_spec(
+            package,
+            request.vllm_omni,
+            request.base,
+            force=request.force,
+            allowed=request.allow_version_mismatch,
+        )
     )
     notes += found.notes
     with step("rendering"):

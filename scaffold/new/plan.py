@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.new.hand_set import keep_hand_set
+from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
 from scaffold.new.recorded import known_digests, package_path
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
+from scaffold.new.version_match import other_pin, with_pin
 from scaffold.reading import read_text
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scaffold.render.names import Names
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile
+    from scaffold.upstream import UpstreamSource
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,13 @@ def plan_new(request: NewRequest) -> NewResult:
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
     """
+    from scaffold.inspect.report import LATER
     from scaffold.plan import plan_checkout, plan_output, wiring_edits
     from scaffold.plan.recovery import recover_aloud
     from scaffold.progress import step
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
+    from scaffold.upstream import locate
 
     request = named_after_pipeline(request)
     names = derive_names(request.model)
@@ -69,6 +73,10 @@ def plan_new(request: NewRequest) -> NewResult:
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
     report, port = None, None
+
+    def allowed_pin(version: str | None) -> str | None:
+        return other_pin(checkout, version, allowed=request.allow_version_mismatch, notes=notes)
+
     if request.spec is not None:
         refuse_flags(request)
         spec = _read_spec(request.spec, names.model)
@@ -79,10 +87,16 @@ def plan_new(request: NewRequest) -> NewResult:
                 hint="run `new` without --spec for this checkout",
             )
         profile = profile_by_name(written_for)
+        pin = allowed_pin(spec.value("upstream.version"))
     else:
-        pin = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
-        report, graded = _specify(request, names, profile, pin)
+        wanted = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
+        source = locate(request.vllm_omni, checkout_pin=wanted)
+        pin = allowed_pin(source.version)
+        report, graded = _specify(request, names, profile, source)
         spec, port = graded.spec, graded.port
+        later = report.fact(LATER).value
+        notes += [f"{later}: with that release the pipeline would load through diffusers"] if later else []
+    spec = with_pin(spec, pin)
     with step("rendering"):
         files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port)
     edits = wiring_edits(files, spec.context())
@@ -91,23 +105,22 @@ def plan_new(request: NewRequest) -> NewResult:
         if checkout is not None
         else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     )
+    plan = keep_own(plan, spec, request)
     if checkout is not None:
-        if request.spec is None:
-            plan = keep_hand_set(plan, spec)
         notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes))
 
 
-def _specify(request: NewRequest, names: Names, profile: ContractProfile, pin: str | None) -> tuple[Report, Graded]:
+def _specify(
+    request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource
+) -> tuple[Report, Graded]:
     from scaffold.checkpoint import read_checkpoint
     from scaffold.grade import specify
     from scaffold.inspect import inspect_pipeline
     from scaffold.progress import step
     from scaffold.spec import SpecRequest
-    from scaffold.upstream import locate
 
     headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
-    source = locate(request.vllm_omni, checkout_pin=pin)
     with step(f"reading vllm-omni {source.label}"):
         report = inspect_pipeline(source, request.pipeline or request.model, headers)
     refuse(report)

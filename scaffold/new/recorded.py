@@ -19,6 +19,12 @@ def package_path(spec: IntegrationSpec) -> str:
     return f"verl_omni/pipelines/{spec.value('names.package')}"
 
 
+def from_here(root: Path, path: str) -> str:
+    """Return a path below a root as the next command takes it, relative where it lies below the working directory."""
+    place = (root / path).absolute()
+    return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
+
+
 def recorded_spec(root: Path, spec: IntegrationSpec) -> tuple[str, IntegrationSpec | None]:
     """Return text and content of the spec that an earlier run left in the checkout."""
     from scaffold.spec import IntegrationSpec

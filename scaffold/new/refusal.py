@@ -14,6 +14,8 @@ DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
 
 def refuse(report: Report) -> None:
     """Raise `RefusedError` for a pipeline that this path does not serve."""
+    from scaffold.inspect.report import IMPOSSIBLE
+
     verdict, pipeline = report.verdict, report.upstream.pipeline
     evidence = report.fact("verdict.path").evidence
     reason = f"{verdict['reason']}{f' ({evidence[0].file}:{evidence[0].line})' if evidence else ''}"
@@ -23,4 +25,5 @@ def refuse(report: Report) -> None:
             hint=f"follow {DIFFUSERS_GUIDE}; that path needs no training module of its own",
         )
     if verdict["path"] == "refused":
-        raise RefusedError(f"{pipeline} cannot be trained with FlowGRPO: {reason}")
+        what = "cannot be trained" if report.fact(IMPOSSIBLE).value else "is not supported here"
+        raise RefusedError(f"{pipeline} {what}: {reason}")

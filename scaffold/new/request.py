@@ -26,6 +26,7 @@ class NewRequest:
     date: str | None = None
     force: bool = False
     dry: bool = False
+    allow_version_mismatch: bool = False
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
@@ -13,11 +12,10 @@ from scaffold.errors import ScaffoldError
 from scaffold.remap.exchange import unstated
 from scaffold.remap.hand_written import HandWritten
 from scaffold.remap.infer import infer_key_map
-from scaffold.remap.key_map import KeyMap
 from scaffold.remap.package import Package
 from scaffold.remap.proof import Offender, Proof, prove
-from scaffold.remap.rendered import differing, rendered_rules
 from scaffold.remap.sourced import SourceRules
+from scaffold.remap.tables import Tables, tables_of
 from scaffold.remap.third_side import third_side
 from scaffold.spec.preset import EMPTY, Preset, find_preset
 
@@ -46,12 +44,23 @@ class RemapRequest:
 
 @dataclass(frozen=True)
 class RemapResult:
-    """The proof, what it is about, and what the reader should know."""
+    """The proof, what it is about, and what the reader should know.
+
+    Attributes:
+        title: what was proved.
+        proof: the proof.
+        notes: what it rests on.
+        unused: rules of upstream's loader that match no key.
+        cause: the one finding that all others follow from; None where there is no such one.
+        advice: what to do next.
+    """
 
     title: str
     proof: Proof
     notes: tuple[str, ...]
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...]
+    cause: Offender | None
+    advice: str
 
 
 def remap(request: RemapRequest) -> RemapResult:
@@ -82,8 +91,9 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
     preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"))
     headers, notes = _headers(request, preset)
     headers = _own_files(package, headers, notes)
-    key_map = package.key_map()
     tree = package.module_tree()
+    tables = tables_of(package, tree)
+    key_map = tables.key_map
     module, config = package.value("names.module_class"), package.value("names.config_class")
     values, note = configured(package.spec.sections["checkpoint"], headers, config)
     notes += [note] if note else []
@@ -100,7 +110,6 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
     rules = SourceRules.of(report) if report is not None else SourceRules()
     computed = package.spec.value("checkpoint.computed") or []
     proof = prove(key_map, headers, shapes, computed=computed, stacked=rules.stacked)
-    proof = _with_module_tables(proof, tree, package, shapes)
     notes += [f"computed by the module: {', '.join(map(quoted, computed))}"] if computed else []
     notes += [f"the order of the parts of {label} is the rule's own word" for label in unstated(key_map, rules.stacked)]
     if source is None or report is None:
@@ -118,7 +127,43 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
         )
         notes += more
     unused = [f"{rule.source} ({rule.place})" for rule in rules.unused(headers.tensors)]
-    return RemapResult(f"package {package.folder.name}", proof, tuple(notes), tuple(unused))
+    title, command = f"package {package.folder.name}", f"`omni-scaffold update {request.target} --spec`"
+    if tables.cause is None:
+        advice = (
+            _CHECK.format(request.target) if proof.holds else f"correct [checkpoint] in scaffold.toml and run {command}"
+        )
+        return RemapResult(title, proof, tuple(notes), tuple(unused), None, advice)
+    sound = not tables.edited and proof.holds
+    if tables.edited:
+        sound = prove(package.key_map(), headers, shapes, computed=computed, stacked=rules.stacked).holds
+    cause = Offender("covers", package.module_path.name, tables.cause)
+    held = proof.holds
+    proof = proof.with_offenders([cause], first=True)
+    advice = _after(tables, command, sound=sound, held=held)
+    return RemapResult(title, proof, tuple(notes), tuple(unused), cause if tables.edited and sound else None, advice)
+
+
+_CHECK = "`omni-scaffold check {}`"
+
+
+def _after(tables: Tables, command: str, *, sound: bool, held: bool) -> str:
+    """Say what helps where code and spec have other rules.
+
+    Args:
+        tables: where they part.
+        command: what renders the spec.
+        sound: whether the rules of the spec hold.
+        held: whether those that were proved do.
+    """
+    if not tables.edited:
+        return f"{'' if sound else 'correct [checkpoint] in scaffold.toml and '}run {command}"
+    if held and not sound:
+        return f"give [[checkpoint.rules]] in scaffold.toml the rules of the code, then run {command}"
+    if sound and held and tables.readable:
+        return f"{tables.restore}; or make the same change in [[checkpoint.rules]] of scaffold.toml, and run {command}"
+    if sound:
+        return tables.restore
+    return f"{tables.restore}; then correct [checkpoint] in scaffold.toml and run {command}"
 
 
 def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
@@ -190,7 +235,14 @@ def _of_pipeline(request: RemapRequest, package: HandWritten | None = None) -> R
     title = f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
     if package is not None:
         title = f"package {package.folder.name}, {title},"
-    return RemapResult(title, proof, tuple(notes + more), tuple(unused))
+        advice = _CHECK.format(request.target) if proof.holds else "correct what the lines above name in the package"
+    elif proof.holds:
+        advice = "`omni-scaffold new MODEL --checkpoint …` renders the map"
+    else:
+        advice = (
+            "give the checkpoint of this pipeline; a package that `new` wrote takes rules by hand, in scaffold.toml"
+        )
+    return RemapResult(title, proof, tuple(notes + more), tuple(unused), None, advice)
 
 
 def _notes_on(package: HandWritten, how: str, readable: bool) -> list[str]:
@@ -222,27 +274,6 @@ def _own_files(package: Package, headers: CheckpointHeaders, notes: list[str]) -
     if wanted and not set(wanted) <= present:
         notes.append(f"the package reads {', '.join(wanted)}, the checkpoint has {', '.join(sorted(present)[:5])}")
     return headers
-
-
-def _with_module_tables(proof: Proof, tree: ast.Module, package: Package, shapes: Shapes) -> Proof:
-    """Return the proof with what is wrong where the module's own tables are not those of the spec."""
-    rules = rendered_rules(tree)
-    where = package.module_path.name
-    if rules is None:
-        message = f"{where} has no tables of rules that can be read; render the package again"
-        return proof.with_offenders([Offender("covers", where, message)])
-    found = differing(rules, proof.key_map.rules)
-    if not found:
-        return proof
-    message = f"{where} and scaffold.toml have other rules for {quoted(found[0])}; render with `new --spec`"
-    other = prove(KeyMap(rules), proof.headers, shapes, computed=package.spec.value("checkpoint.computed") or [])
-    known = {(offender.check, offender.message) for offender in proof.offenders}
-    more = [
-        replace(offender, message=f"{where}: {offender.message}")
-        for offender in other.offenders
-        if (offender.check, offender.message) not in known
-    ]
-    return proof.with_offenders([Offender("covers", where, message), *more])
 
 
 def _upstream(package: Package, request: RemapRequest) -> tuple[UpstreamSource | None, Report | None, str]:

@@ -62,7 +62,7 @@ class Package:
             ScaffoldError: its spec cannot be read.
         """
         path = folder / SPEC_NAME
-        return cls(folder, IntegrationSpec.from_toml(_text(path), str(path)))
+        return cls(folder, IntegrationSpec.from_toml(source_text(path), str(path)))
 
     def value(self, path: str) -> Any:
         """Return a value of the spec.
@@ -104,13 +104,18 @@ def parsed_modules(folder: Path) -> dict[str, ast.Module]:
 
 def _parsed(path: Path) -> ast.Module:
     try:
-        return ast.parse(_text(path), filename=str(path))
+        return ast.parse(source_text(path), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise ScaffoldError(f"{path}{line} is not Python: {quoted(str(error))}") from None
 
 
-def _text(path: Path) -> str:
+def source_text(path: Path) -> str:
+    """Return the text of a file of a package.
+
+    Raises:
+        ScaffoldError: it cannot be read, is too large, or no text.
+    """
     try:
         return read_text(path, MAX_BYTES, inside=path.parent)
     except OSError as error:

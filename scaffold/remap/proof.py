@@ -68,9 +68,11 @@ class Proof:
         """Whether nothing was found against the map; what nobody looked at does not count."""
         return not self.offenders and self.engine is not False and self.lora is not False
 
-    def with_offenders(self, more: Sequence[Offender], engine: bool | None = None, lora: bool | None = None) -> Proof:
+    def with_offenders(
+        self, more: Sequence[Offender], engine: bool | None = None, lora: bool | None = None, *, first: bool = False
+    ) -> Proof:
         """Return the proof with what others found; a side on which something was found does not hold."""
-        offenders = (*self.offenders, *more)
+        offenders = (*more, *self.offenders) if first else (*self.offenders, *more)
         found = {offender.check for offender in offenders}
         return replace(
             self,

@@ -3,41 +3,70 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.remap.pattern import literal
 from scaffold.remap.rule import Rule
 
-_TABLES = ("KEY_MAP", "IGNORED_KEYS", "RULES")
+PATTERNED = "RULES"
+_TABLES = ("KEY_MAP", "IGNORED_KEYS", PATTERNED)
 
 
-def rendered_rules(tree: ast.Module) -> tuple[Rule, ...] | None:
-    """Return the rules that decide in a rendered module, first match first; None where they cannot be read.
+@dataclass(frozen=True)
+class Rendered:
+    """The rules that decide in a rendered module, first match first.
+
+    Attributes:
+        rules: the rules.
+        table: the table that most of them stand in, ``KEY_MAP`` or ``RULES``.
+        line: where it begins.
+        lines: where each rule stands, by its label.
+    """
+
+    rules: tuple[Rule, ...]
+    table: str
+    line: int
+    lines: Mapping[str, int]
+
+
+def rendered_rules(tree: ast.Module) -> Rendered | None:
+    """Return the rules of a rendered module; None where they cannot be read.
 
     A module with ``RULES`` holds them as they are. One with ``KEY_MAP`` and ``IGNORED_KEYS`` holds prefixes and whole
     names, of which the longest that fits decides.
     """
-    tables: dict[str, Any] = {}
+    tables: dict[str, list[tuple[Any, int]]] = {}
+    starts: dict[str, int] = {}
     for node in tree.body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-        if isinstance(target, ast.Name) and target.id in _TABLES:
+        if isinstance(target, ast.Name) and target.id in _TABLES and isinstance(node.value, ast.Tuple | ast.List):
             try:
-                tables[target.id] = ast.literal_eval(node.value)
+                tables[target.id] = [(ast.literal_eval(row), row.lineno) for row in node.value.elts]
+                starts[target.id] = node.lineno
             except ValueError:
                 continue
     try:
-        if "RULES" in tables:
-            return tuple(_rule(*row) for row in tables["RULES"])
-        if not {"KEY_MAP", "IGNORED_KEYS"} <= tables.keys():
+        if PATTERNED in tables:
+            found = [(_rule(*row), line) for row, line in tables[PATTERNED]]
+        elif {"KEY_MAP", "IGNORED_KEYS"} <= tables.keys():
+            found = [(Rule(literal(source), literal(target)), line) for (source, target), line in tables["KEY_MAP"]]
+            found += [
+                (Rule(literal(source), None, "drop", reason), line) for (source, reason), line in tables["IGNORED_KEYS"]
+            ]
+            # As the code does: of two rows for one name the later one counts, and the longest name that fits decides.
+            found = sorted({entry[0].label: entry for entry in found}.values(), key=lambda entry: -len(entry[0].label))
+        else:
             return None
-        rules = [Rule(literal(source), literal(target)) for source, target in tables["KEY_MAP"]]
-        rules += [Rule(literal(source), None, "drop", reason) for source, reason in tables["IGNORED_KEYS"]]
-        return tuple(sorted(rules, key=lambda rule: -len(rule.label)))
     except (TypeError, ValueError, AttributeError, ScaffoldError):
         return None
+    table = PATTERNED if PATTERNED in tables else "KEY_MAP"
+    lines = {rule.label: line for rule, line in reversed(found)}
+    return Rendered(tuple(rule for rule, _ in found), table, starts[table], lines)
 
 
 def _rule(op: Any, sources: Any, targets: Any, axis: Any, sizes: Any, reason: Any) -> Rule:
@@ -48,12 +77,15 @@ def _rule(op: Any, sources: Any, targets: Any, axis: Any, sizes: Any, reason: An
     return Rule(sources[0], targets[0] if targets else None, op, reason if op == "drop" else None)
 
 
-def differing(module: tuple[Rule, ...], spec: tuple[Rule, ...]) -> list[str]:
-    """Return the sources of rules that only one side has; their order is the proof's business."""
-    here, there = {_essence(rule): rule.label for rule in module}, {_essence(rule): rule.label for rule in spec}
-    return [label for essence, label in {**there, **here}.items() if (essence in here) != (essence in there)]
+def differing(module: tuple[Rule, ...], spec: tuple[Rule, ...]) -> tuple[list[Rule], list[Rule]]:
+    """Return the rules that only the module has, and those that only the spec has; their order does not count."""
+    here, there = {essence(rule) for rule in module}, {essence(rule) for rule in spec}
+    return (
+        [rule for rule in module if essence(rule) not in there],
+        [rule for rule in spec if essence(rule) not in here],
+    )
 
 
-def _essence(rule: Rule) -> tuple[Any, ...]:
+def essence(rule: Rule) -> tuple[Any, ...]:
     """Return what a rule does; the reason of a rename is for readers only."""
     return rule.op, rule.sources, rule.targets, rule.axis, rule.sizes, rule.reason if rule.op == "drop" else None

@@ -50,9 +50,22 @@ def print_result(result: RemapResult, console: Console | None = None) -> None:
         console.print(f"\nrules of upstream's loader that match no key here ({len(result.unused)}):")
         for rule in result.unused:
             console.print(f"  {printable(rule)}", markup=False)
-    for line in offender_lines(proof.offenders, SHOWN):
+    for line in finding_lines(result):
         console.print(line, style="red", markup=False)
     console.print(_verdict(proof), style="bold")
+
+
+def finding_lines(result: RemapResult) -> list[str]:
+    """Return what is wrong: the cause and how much follows from it, else the first offenders."""
+    if result.cause is None:
+        return offender_lines(result.proof.offenders, SHOWN)
+    follow: dict[str, int] = {}
+    for offender in result.proof.offenders:
+        if offender is not result.cause:
+            follow[offender.check] = follow.get(offender.check, 0) + 1
+    counted = ", ".join(f"{count} of {check}" for check, count in follow.items())
+    line = offender_lines((result.cause,), 1)
+    return [*line, f"all else follows from it, or shows only once it is mended: {counted}"] if follow else line
 
 
 def offender_lines(offenders: tuple[Offender, ...], limit: int) -> list[str]:

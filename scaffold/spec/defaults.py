@@ -16,6 +16,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "pinned": {},
         "default_seed": None,
         "input_module": None,
+        "checkout_pin": None,
     },
     "architecture": {
         "rotary": "plain",

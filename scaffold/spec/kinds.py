@@ -55,6 +55,7 @@ PATTERNS: Mapping[str, str] = {
     "tokens.*": "a table",
     "upstream.step_arguments": "a list of text",
     "upstream.version": "text",
+    "upstream.checkout_pin": "text",
     "upstream.module": "text",
     "upstream.class": "text",
     "upstream.registry_key": "text",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ def vllm_omni_pin(root: Path) -> str | None:
 
     ``pyproject.toml`` is asked first, then ``requirements*.txt``, then ``setup.py``.
     """
-    for requirement in _requirements(root):
+    return pin_of(lambda name: text_of(root, name), [path.name for path in sorted(root.glob("requirements*.txt"))])
+
+
+def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
+    """Return the same for a tree of which ``read`` gives the text of a file by its name, None without one."""
+    for requirement in _requirements(read, requirements):
         match = _REQUIREMENT.match(requirement)
         if match:
             return match[1]
@@ -34,12 +39,12 @@ def text_of(root: Path, path: str) -> str | None:
         return None
 
 
-def _requirements(root: Path) -> Iterator[str]:
-    text = text_of(root, "pyproject.toml")
+def _requirements(read: Callable[[str], str | None], names: Iterable[str]) -> Iterator[str]:
+    text = read("pyproject.toml")
     if text is not None:
         yield from _pyproject_requirements(text)
-    for name in [*sorted(path.name for path in root.glob("requirements*.txt")), "setup.py"]:
-        yield from (text_of(root, name) or "").splitlines()
+    for name in (*names, "setup.py"):
+        yield from (read(name) or "").splitlines()
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     if selector is None:
         if checkout_pin:
             return _version(checkout_pin)
-        return _installed() or _version(DEFAULT_VERSION)
+        return installed() or _version(DEFAULT_VERSION)
     text = selector.strip()
     if not text:
         raise ScaffoldError("the vllm-omni selector is empty", hint="give a version, a wheel or a folder")
@@ -88,7 +88,7 @@ def _wheel(path: Path, text: str) -> UpstreamSource:
     return source
 
 
-def _installed() -> UpstreamSource | None:
+def installed() -> UpstreamSource | None:
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:

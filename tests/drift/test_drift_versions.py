@@ -125,6 +125,32 @@ def test_text_names_places_lines_and_the_next_step(scaffold_cli: Callable[..., A
     assert "next: `omni-scaffold update PACKAGE --vllm-omni 0.30.0`" in printed
 
 
+def test_package_is_enough(
+    drift: Callable[..., dict[str, Any]], scaffold_cli: Callable[..., Any], rendered_default: Path, tmp_path: Path
+) -> None:
+    folder = rendered_default / "verl_omni/pipelines/toy_flow_grpo"
+    whole = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--package", folder, "--to", "0.30.0", "--format", "json")
+    expected = scaffold_cli(*whole)
+    assert expected.code == 1
+    for target in (rendered_default, folder, folder / "scaffold.toml"):
+        found = scaffold_cli("drift", target, "--to", "0.30.0", "--format", "json")
+        assert (found.code, found.err, json.loads(found.out)) == (1, "", json.loads(expected.out))
+    assert scaffold_cli("drift", ".", "--to", "0.28.0", cwd=folder).code == 0
+    assert f"next: `omni-scaffold update {folder} --vllm-omni 0.30.0`" in scaffold_cli(*whole[:-2]).out
+    # A folder that only bears the name of a pipeline is none.
+    (tmp_path / "bagel").mkdir()
+    pipeline = ("drift", "bagel", "--from", "0.27.0rc1", "--to", "0.28.0")
+    assert scaffold_cli(*pipeline, cwd=tmp_path).success() == scaffold_cli(*pipeline).success()
+
+
+def test_package_that_is_none_is_one_line(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
+    assert "holds no scaffold.toml" in scaffold_cli("drift", "no/such/package", "--to", "0.30.0").refusal(2)
+    line = scaffold_cli("drift", rendered_default, "--to", "0.30.0", "--package", rendered_default).refusal(2)
+    assert "leave out --package" in line
+    assert "give --from, or a package" in scaffold_cli("drift", "bagel", "--to", "0.30.0").refusal(2)
+    assert "is empty" in scaffold_cli("drift", "", "--to", "0.30.0").refusal(2)
+
+
 def test_package_gives_the_exit_code(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
     arguments = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--package", rendered_default)
     assert scaffold_cli(*arguments, "--to", "0.28.0").code == 0

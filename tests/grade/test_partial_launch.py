@@ -220,8 +220,10 @@ def test_its_life_in_a_checkout(
     """`new` wires it, a second time changes nothing, nor does `update`; `remove` leaves the checkout as it was."""
     standins = python_file(Path(__file__).parents[1] / "lifecycle/checkout_standins.py", "standins_of_grade")
     root = standins.write_standin(tmp_path / "checkout", "main")
+    pins = root / "pyproject.toml"
+    pins.write_text(pins.read_text().replace("vllm-omni==0.27.0rc1", f"vllm-omni=={VERSION}"))
     before = tree_of(root)
-    new = ("new", "lance", "--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--verl-omni", root)
+    new = ("new", "lance", "--pipeline", "LancePipeline", "--verl-omni", root)
     scaffold_cli(*new).success()
     after = tree_of(root)
     package = "verl_omni/pipelines/lance_flow_grpo"

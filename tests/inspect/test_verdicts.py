@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from synthetic import EULER, look
+
+from scaffold.errors import RefusedError
+from scaffold.inspect import inspect_pipeline
+from scaffold.new import refuse
+from scaffold.upstream import locate
 
 LOCAL = "\n\nfrom diffusers.utils.torch_utils import randn_tensor\n"
 
@@ -189,3 +195,41 @@ class Elsewhere(nn.Module):
     found = look(tmp_path, EULER, init='raise NotImplementedError("later")', before=before)
     assert found.verdict["path"] == "refused"
     assert "placeholder" in found.verdict["reason"]
+
+
+def test_the_release_of_diffusers_that_was_looked_at_is_named(tmp_path: Path) -> None:
+    reason = look(tmp_path, EULER).verdict["reason"]
+    assert re.match(r"diffusers up to [0-9.]+ has neither this pipeline nor the class that is filled, ", reason)
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize(("version", "pin"), [("0.27.0rc1", "0.38.0"), ("0.30.0", "0.40.0")])
+def test_the_pinned_release_is_named(version: str, pin: str) -> None:
+    report = inspect_pipeline(locate(version), "BagelPipeline")
+    assert report.verdict["reason"].startswith(f"diffusers {pin}, which this version pins, has neither this pipeline ")
+    assert any(place.file.endswith("METADATA") for place in report.fact("verdict.reason").evidence)
+    assert report.value("detail.verdict.later") is None
+
+
+@pytest.mark.upstream
+def test_a_later_release_that_has_the_model_is_named() -> None:
+    report = inspect_pipeline(locate("0.32.0rc1"), "QwenImage21Pipeline")
+    said = "diffusers 0.42.1 has the model QwenImage21Transformer2DModel"
+    assert report.verdict["path"] == "non_diffusers"
+    assert report.verdict["reason"].count(said) == 1
+    assert report.value("detail.verdict.later").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("init", "what"), [("raise NotImplementedError", "cannot be trained"), ("", "is not supported here")]
+)
+def test_only_what_nobody_could_train_is_said_to_be_so(tmp_path: Path, init: str, what: str) -> None:
+    loop = """
+    for i in range(steps):
+        x = x - 0.1 * self.net(x, i, cond)
+        x = (1 - 0.1) * x + 0.1 * torch.randn_like(x)
+    """
+    report = look(tmp_path, loop, init=init) if init else look(tmp_path, loop)
+    assert report.verdict["path"] == "refused"
+    with pytest.raises(RefusedError, match=what):
+        refuse(report)

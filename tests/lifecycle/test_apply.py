@@ -208,11 +208,10 @@ def test_local_edit_stays_without_force(package: Callable[..., Path], scaffold_c
     root = package()
     path = root / PACKAGE / "common.py"
     path.write_text("mine\n")
-    outcome = scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0")
-    assert outcome.code == 4
+    assert f"{PACKAGE}/common.py (differs)" in scaffold_cli(*NEW, "--verl-omni", root).refusal(4)
     assert path.read_text() == "mine\n"
     path.write_text(_rendered(root, scaffold_cli))
-    scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0").success()
+    scaffold_cli(*NEW, "--verl-omni", root).success()
 
 
 def _rendered(root: Path, scaffold_cli: Callable[..., Any]) -> str:
@@ -239,7 +238,7 @@ def test_uncommitted_files_are_a_warning_that_names_them(
     commit(root, "toy")
     (root / REGISTRY).write_text((root / REGISTRY).read_text() + "# mine\n")
     (root / PACKAGE / "notes.md").write_text("mine\n")
-    printed = scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0").success()
+    printed = scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0", "--allow-version-mismatch").success()
     assert f"not committed: {PACKAGE}/notes.md\n" in printed
 
 
@@ -340,7 +339,7 @@ def test_checkout_with_other_line_ends(standin: Callable[..., Path], scaffold_cl
     with (root / PACKAGE / "common.py").open("ab") as file:
         file.write(b"\r\n\r\nMINE = 1\r\n")
     kept = (root / PACKAGE / "common.py").read_bytes()
-    scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0")
+    scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0", "--allow-version-mismatch")
     assert (root / PACKAGE / "common.py").read_bytes() == kept
     changed = (root / PACKAGE / "vllm_omni_rollout_adapter.py").read_bytes()
     assert b"supports_step_execution = False\r\n" in changed

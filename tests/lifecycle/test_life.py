@@ -42,12 +42,17 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
     path.write_text(mine)
     commit(root, "an edit")
 
-    drift = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", PACKAGE)
+    drift = ("drift", PACKAGE, "--to", "0.30.0")
     printed = run(*drift, code=1)
     assert "detail.step_execution" in printed
     _told(_last(printed))
 
-    printed = run("update", PACKAGE, "--vllm-omni", "0.30.0")
+    _told(_last(run("update", PACKAGE, "--vllm-omni", "0.30.0", code=4)))
+    pins = root / "pyproject.toml"
+    pinned = pins.read_text()
+    pins.write_text(pinned.replace("vllm-omni==0.27.0rc1", "vllm-omni==0.30.0"))
+    commit(root, "vllm-omni 0.30.0")
+    printed = run("update", PACKAGE)
     assert re.search(r"vllm_omni_rollout_adapter\.py\s+changed, merged with your edits", printed)
     _told(next(line for line in printed.splitlines() if line.startswith("updated ")))
     assert "# Ours.\n" in path.read_text()
@@ -58,7 +63,7 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
         f"{PACKAGE}/scaffold.toml",
         "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     }
-    assert run(*drift[:3], "0.30.0", *drift[4:]).splitlines()[-1] == "no fact changed; nothing to do"
+    assert run(*drift).splitlines()[-1] == "no fact changed; nothing to do"
 
     commands = run("--help")
     if re.search(r"^\s+check\b", commands, re.MULTILINE):
@@ -76,10 +81,13 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
 
     printed = run("remove", PACKAGE, code=4)
     _told(_last(printed))
+    printed = run("remove", PACKAGE, "--keep-edited")
+    _told(next(line for line in printed.splitlines() if line.startswith("note: edited")))
     tracked = [file for file in run_git(root, "ls-files").split() if "bagel_scaffold" in file]
     assert [file for file in tracked if (root / file).exists()] == [ROLLOUT]
     path.unlink()
     path.parent.rmdir()
+    pins.write_text(pinned)
     assert snapshot(root) == start
 
 

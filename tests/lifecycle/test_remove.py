@@ -51,7 +51,7 @@ def test_second_run_of_new_does_not_forget_the_folders(
     once = snapshot(root)
     assert "nothing to do" in scaffold_cli(*NEW, "--verl-omni", root).success()
     assert snapshot(root) == once
-    scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0").success()
+    scaffold_cli(*NEW, "--verl-omni", root, "--vllm-omni", "0.30.0", "--allow-version-mismatch", "--force").success()
     scaffold_cli("remove", root / PACKAGE).success()
     assert snapshot(root) == before
 
@@ -77,16 +77,61 @@ def test_compiled_modules_go_too(package: Callable[..., Path], scaffold_cli: Cal
     assert snapshot(root) == before
 
 
+@pytest.mark.parametrize("option", [(), ("--dry-run",), ("--diff",)])
+def test_edited_files_stop_it_before_anything_is_taken(
+    package: Callable[..., Path], scaffold_cli: Callable[..., Any], option: tuple[str, ...]
+) -> None:
+    root = package()
+    edited = ["examples/flowgrpo_trainer/toy/README.md", f"{PACKAGE}/common.py", f"{PACKAGE}/scaffold.toml"]
+    for path in edited:
+        (root / path).write_text((root / path).read_text() + "# mine\n")
+    before = snapshot(root)
+    outcome = scaffold_cli("remove", root / PACKAGE, *option)
+    assert outcome.code == 4
+    assert outcome.err == (
+        f"error: edited since they were rendered: {', '.join(edited)}; nothing was removed; "
+        "--keep-edited keeps them and removes all else, --force removes them too\n"
+    )
+    assert "leave out --dry-run" not in outcome.out
+    assert snapshot(root) == before
+
+
+def test_both_ways_on_from_there_work(
+    standin: Callable[..., Path], package: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = package()
+    start = snapshot(standin(name="start"))
+    spec, common = f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/common.py"
+    for path in (spec, common):
+        (root / path).write_text((root / path).read_text() + "# mine\n")
+    scaffold_cli("remove", root / PACKAGE).refusal(4)
+    printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
+    assert f"edited, and kept: {common}, {spec}; " in printed
+    left = snapshot(root)
+    mine = {path for path in left.keys() - start.keys() if left[path] != "folder"}
+    # Nothing names the package any more but what was kept.
+    assert mine == {common, spec}
+    assert {path: found for path, found in left.items() if path in start} == start
+    scaffold_cli("remove", root / PACKAGE).refusal(4)
+    scaffold_cli("remove", root / PACKAGE, "--force").success()
+    assert snapshot(root) == start
+
+
+def test_keeping_and_taking_exclude_each_other(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
+    root = package()
+    before = snapshot(root)
+    assert "exclude each other" in scaffold_cli("remove", root / PACKAGE, "--force", "--keep-edited").refusal(2)
+    assert snapshot(root) == before
+
+
 def test_edited_files_are_kept_and_named(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = package()
     edited = root / PACKAGE / "common.py"
     edited.write_text(edited.read_text() + "MINE = 1\n")
     (root / PACKAGE / "notes.md").write_text("mine\n")
-    outcome = scaffold_cli("remove", root / PACKAGE)
-    assert outcome.code == 4
-    assert outcome.err.startswith("error: edited since they were rendered and kept: ")
-    assert f"{PACKAGE}/common.py" in outcome.err
-    assert "--force" in outcome.err
+    printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
+    assert f"note: edited, and kept: {PACKAGE}/common.py; " in printed
+    assert f"note: not rendered, and kept: {PACKAGE}/notes.md\n" in printed
     left = {path for path, found in snapshot(root / PACKAGE).items() if found != "folder"}
     assert left == {"common.py", "notes.md"}
     assert edited.read_text().endswith("MINE = 1\n")
@@ -97,9 +142,8 @@ def test_edited_spec_is_kept(package: Callable[..., Path], scaffold_cli: Callabl
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
     spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 2.5\n"))
-    outcome = scaffold_cli("remove", root / PACKAGE)
-    assert outcome.code == 4
-    assert f"kept: {PACKAGE}/scaffold.toml;" in outcome.err
+    printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
+    assert f"kept: {PACKAGE}/scaffold.toml;" in printed
     assert "shift = 2.5" in spec.read_text()
 
 

@@ -96,14 +96,21 @@ def test_diffusers_pipeline_is_refused_with_the_guide(refuse: Callable[..., str]
     ("pipeline", "reason", "file"),
     [
         ("FluxPipeline", "loads through diffusers", "flux/pipeline_flux.py"),
-        ("NextStep11Pipeline", "cannot be trained with FlowGRPO", "nextstep_1_1/"),
-        ("MiniMaxH3Pipeline", "cannot be trained with FlowGRPO", "minimax_h3/"),
+        ("NextStep11Pipeline", "is not supported here", "nextstep_1_1/"),
+        ("MiniMaxH3Pipeline", "is not supported here", "minimax_h3/"),
     ],
 )
 def test_refusal_names_reason_and_line(refuse: Callable[..., str], pipeline: str, reason: str, file: str) -> None:
     line = refuse("x", "--pipeline", pipeline, "--vllm-omni", "0.27.0rc1", code=3)
     assert line.startswith(f"{pipeline} {reason}: ")
     assert re.search(rf" \(vllm_omni/diffusion/models/{re.escape(file)}\S*:\d+\)(;|$)", line), line
+
+
+def test_refusal_names_a_later_diffusers_that_has_the_model(refuse: Callable[..., str]) -> None:
+    line = refuse("x", "--pipeline", "MiniMaxH3Pipeline", "--vllm-omni", "0.27.0rc1", code=3)
+    assert "joint streams" in line
+    assert "diffusers 0.40.0 has the pipeline MiniMaxH3ModularPipeline" in line
+    assert "but this version pins 0.38.0" in line
 
 
 def test_pipeline_that_cannot_be_trained_is_refused_with_the_reason(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -258,6 +259,26 @@ def test_rendered_tests_pass_for_another_name(clone: Clone, kit_passes: Callable
 
 
 def test_version_flag_wins_over_the_pin(clone: Clone, scaffold_cli: Callable[..., Any]) -> None:
-    printed = scaffold_cli(*ARGUMENTS, clone.pristine, "--vllm-omni", "0.28.0", "--dry-run").success()
+    options = ("--vllm-omni", "0.28.0", "--dry-run")
+    assert f"pins vllm-omni {PINS[clone.release]}" in scaffold_cli(*ARGUMENTS, clone.pristine, *options).refusal(4)
+    printed = scaffold_cli(*ARGUMENTS, clone.pristine, *options, "--allow-version-mismatch").success()
     assert "vllm-omni 0.28.0 " in printed.splitlines()[0]
     assert git(clone.pristine, "status", "--porcelain", "--ignored") == ""
+
+
+def test_package_that_the_pinned_version_cannot_import_is_found(
+    clone: Clone, scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(clone.pristine, tmp_path / "copy", symlinks=True))
+    command = ("new", "hidream_o1_image", "--verl-omni", root, "--vllm-omni", "0.30.0")
+    assert "--allow-version-mismatch" in scaffold_cli(*command).refusal(4)
+    assert git(root, "status", "--porcelain") == ""
+    scaffold_cli(*command, "--allow-version-mismatch").success()
+    # Among all packages of the checkout, only of this one a name is missing.
+    found = scaffold_cli("check", root, "--select", "OSC53", "--format", "json")
+    findings = json.loads(found.out)["findings"]
+    assert found.code == 1
+    assert {finding["rule"] for finding in findings} == {"OSC530", "OSC531"}
+    assert {finding["path"].split("pipelines/")[1].split("/")[0] for finding in findings} == {
+        "hidream_o1_image_flow_grpo"
+    }

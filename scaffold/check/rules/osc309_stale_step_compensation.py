@@ -218,6 +218,7 @@ FAILING = (
             "spec": _SPEC.format("0.22.0", -1),
             "rollout": [(_CALL, "        params.num_inference_steps = «params.num_inference_steps - 1»\n" + _CALL)],
         },
+        also=("OSC530",),
     ),
     Example(
         "a point too many",

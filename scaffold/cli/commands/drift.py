@@ -12,21 +12,26 @@ ORDER = 40
 
 
 def drift(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACKAGE_OR_PIPELINE", help="Folder of a package; or a registry key, model folder or module:Class."
+        ),
+    ],
     after: Annotated[str, typer.Option("--to", metavar="VERSION|WHEEL|DIR|newest", help="The newer vllm-omni.")],
     before: Annotated[
         str | None,
-        typer.Option("--from", metavar="VERSION|WHEEL|DIR", help="The older one; by default that of the package."),
+        typer.Option("--from", metavar="VERSION|WHEEL|DIR", help="The older one; a package knows its own."),
     ] = None,
     package: Annotated[
-        str | None, typer.Option("--package", metavar="PACKAGE", help="Package to look at; exit 1 if it is affected.")
+        str | None, typer.Option("--package", metavar="PACKAGE", help="Package of that pipeline to look at.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print what changed.")] = Format.text,
 ) -> None:
-    """Compare a pipeline in two versions of vllm-omni: facts, the lines that rest on them, what breaks."""
+    """Compare a pipeline in two versions of vllm-omni; exit 1 if the package is affected that is named."""
     from scaffold.drift import DriftRequest, compare
 
-    found = compare(DriftRequest(pipeline, before, after, package))
+    found = compare(DriftRequest(target, before, after, package))
     if format is Format.json:
         import json
 
@@ -35,5 +40,5 @@ def drift(
         from scaffold.drift.text import print_drift
 
         print_drift(found)
-    if package is not None and found.affected is not False:
+    if found.package is not None and found.affected is not False:
         raise typer.Exit(1)

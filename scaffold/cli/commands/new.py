@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.options import Checkpoint, ExportSvg, VllmOmni
+from scaffold.cli.options import AllowVersionMismatch, Checkpoint, ExportSvg, VllmOmni
 from scaffold.interrupt import leaving
 
 ORDER = 20
@@ -42,14 +42,17 @@ def new(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    allow_version_mismatch: AllowVersionMismatch = False,
     export_svg: ExportSvg = None,
 ) -> None:
     """Render the integration of a model and wire it into verl-omni."""
     from scaffold.new import NewRequest, plan_new
     from scaffold.new.text import print_result
 
-    dry = diff or dry_run
-    request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry)
+    dry, mismatch = diff or dry_run, allow_version_mismatch
+    request = NewRequest(
+        model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry, mismatch
+    )
     result = plan_new(request)
     if diff:
         typer.echo(result.plan.diff(), nl=False)

@@ -27,24 +27,17 @@ def remap(
 ) -> None:
     """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
     from scaffold.remap.command import RemapRequest, remap
-    from scaffold.remap.text import SHOWN, offender_lines, print_result
+    from scaffold.remap.text import finding_lines, print_result
 
     result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
     if format is Format.json:
         import json
 
         typer.echo(json.dumps(result.proof.to_json(), indent=2))
-        for line in offender_lines(result.proof.offenders, SHOWN):
+        for line in finding_lines(result):
             typer.echo(line, err=True)
     else:
         print_result(result)
-        then = (
-            "`omni-scaffold check PACKAGE`, or `omni-scaffold new MODEL --checkpoint …` where nothing is rendered yet"
-            if result.proof.holds
-            else "correct [lora] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
-            if not result.proof.stated
-            else "correct [checkpoint] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
-        )
-        typer.echo(f"next: {then}")
+        typer.echo(f"next: {result.advice}")
     if not result.proof.holds:
         raise typer.Exit(1)

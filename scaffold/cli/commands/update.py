@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.options import Package, VllmOmni
+from scaffold.cli.options import AllowVersionMismatch, Package, VllmOmni
 from scaffold.interrupt import doing, leaving
 
 ORDER = 50
@@ -27,13 +27,15 @@ def update(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Merge also where the earlier state is unknown.")] = False,
+    allow_version_mismatch: AllowVersionMismatch = False,
 ) -> None:
     """Carry a package to another vllm-omni or an edited spec, merged with what was edited by hand."""
     from scaffold.lifecycle.check_result import print_check
     from scaffold.lifecycle.text import print_update
     from scaffold.lifecycle.update import UpdateRequest, plan_update
 
-    result = plan_update(UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run))
+    request = UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run, allow_version_mismatch)
+    result = plan_update(request)
     if diff:
         typer.echo(result.plan.diff(), nl=False)
     if diff or dry_run:

@@ -24,7 +24,7 @@ def refusal(program: Program) -> Refusal | None:
         return None
     reason = (
         f"joint streams: one turn steps {' and '.join(names)} from one prediction, each by a scheduler or a schedule "
-        "of its own, while a step's log-prob is that of one sample"
+        "of its own, and the log-prob that is rendered is that of one sample"
     )
     return Refusal(reason, [*names.values(), loop.loop.at], on_this_path_only=True)
 

@@ -21,4 +21,4 @@ def refusal(program: Program) -> Refusal | None:
     raised = next((s for s in init.body if isinstance(s, ast.Raise)), None)
     if raised is None:
         return None
-    return Refusal(REASON, [Evidence(owner.module.file, raised.lineno), program.place(program.cls)])
+    return Refusal(REASON, [Evidence(owner.module.file, raised.lineno), program.place(program.cls)], impossible=True)

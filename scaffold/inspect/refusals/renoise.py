@@ -12,8 +12,8 @@ from scaffold.inspect.step_arguments import is_difference
 
 ORDER = 10
 REASON = (
-    "a distilled few-step loop: each turn predicts the clean sample and puts new noise on it, so that no step leads "
-    "from one sample to the next and has a log-prob"
+    "a distilled few-step loop: each turn predicts the clean sample and puts new noise on it, which is another step "
+    "than those whose log-prob is rendered"
 )
 
 

@@ -94,9 +94,7 @@ def prove_engine(
         lost = f"{len(nowhere)} of {len(sent)} weights are taken neither from the checkpoint nor from the actor"
         return EngineProof(None, (), f"by its text {lost}: {quoted(sent[nowhere[0]])} first", landings)
     if parts and not offenders:
-        reason = (
-            f"{len(parts)} of {len(parameters)} parameters are parts of keys or joined from several, and not followed"
-        )
+        reason = f"{len(parts)} of {len(parameters)} parameters have no key of their own, and are not followed"
         return EngineProof(None, (), f"{reason}: {quoted(parts[0])} first", landings)
     return EngineProof(not offenders, offenders, _reason(len(sent), offenders, handler is not None, arrived), landings)
 

@@ -1,0 +1,79 @@
+"""A package was made for another vllm-omni than its checkout pins.
+
+Requests, results, step counts and the layers that are subclassed differ from release to release: what was made for one
+runs another schedule on the next, or cannot be imported at all, and then no pipeline of the checkout can.
+
+    vllm-omni==0.27.0rc1                    # pyproject.toml
+    [upstream] version = "0.30.0"           # scaffold.toml of the package
+
+Instead: carry the package to what is pinned with `omni-scaffold update`, or move the pin to what it was made for.
+"""
+
+from __future__ import annotations
+
+import re
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.package import Package
+from scaffold.check.model.pinned_upstream import pinned
+from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.source import SourceFile
+from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.upstream.versions import is_same
+
+ID = "OSC530"
+NAME = "other-vllm-omni"
+SEVERITY = "warning"
+CHECKLIST = ("R6", "pitfall 5")
+APPLIES = Applies(diffusion=None, resolved=False)
+HELP = "move the pin, or carry the package to it"
+_VERSION = re.compile(r"\s*version\s*=")
+
+
+def check(package: Package) -> Hits:
+    """Compare what ``scaffold.toml`` was made from with what the tree pins."""
+    version, pin = recorded(package, "upstream", "version"), pinned(package.project)
+    source = package.project.source(f"{package.path}/scaffold.toml")
+    if source is None or is_same(version, pin) is not False:
+        return
+    message = f"made for vllm-omni {version}, and the checkout pins {pin}"
+    help = f"move the pin, or carry the package with `omni-scaffold update PACKAGE --vllm-omni {pin}`"
+    yield Hit(source, _place(source), message, help)
+
+
+def _place(source: SourceFile) -> Span:
+    """Return the line of the version in ``[upstream]``; the first line of the file in another spelling."""
+    inside = False
+    for number, line in enumerate(source.lines, 1):
+        if line.lstrip().startswith("["):
+            inside = line.strip() == "[upstream]"
+        elif inside and _VERSION.match(line):
+            return source.span_of_line(number)
+    return source.span_of_line(1)
+
+
+_SPEC = 'schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n{}\n'
+FAILING = (
+    Example("made for a newer one", {"spec": _SPEC.format('«version = "0.30.0"»')}),
+    Example(
+        "a pin among the requirements",
+        {
+            "pyproject": [('dependencies = ["vllm-omni==0.27.0rc1"]', "dependencies = []")],
+            "requirements.txt": "vllm-omni==0.28.0\n",
+            "spec": _SPEC.format('«version = "0.27.0rc1"»'),
+        },
+    ),
+)
+PASSING = (
+    Example("made for what is pinned", {"spec": _SPEC.format('version = "0.27.0rc1"')}),
+    Example("another spelling of the version", {"spec": _SPEC.format('version = "0.27.rc1"')}),
+    Example("made from a folder without a version", {"spec": _SPEC.format('version = "from somewhere"')}),
+    Example(
+        "nothing is pinned",
+        {
+            "pyproject": [('dependencies = ["vllm-omni==0.27.0rc1"]', "dependencies = []")],
+            "spec": _SPEC.format('version = "0.30.0"'),
+        },
+    ),
+)

@@ -1,0 +1,30 @@
+"""Which of two versions is the older one, by PEP 440; a local part such as ``+cu129`` does not count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+
+def is_same(first: str | None, second: str | None) -> bool | None:
+    """Whether two texts name one version; None where one of them is no version."""
+    pair = _read(first), _read(second)
+    return None if None in pair else pair[0] == pair[1]
+
+
+def is_older(first: str | None, second: str | None) -> bool | None:
+    """Whether the first version came before the second; None where one of them is no version."""
+    one, other = _read(first), _read(second)
+    return None if one is None or other is None else one < other
+
+
+def _read(text: str | None) -> Version | None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        version = Version(text or "")
+        return Version(version.public)
+    except InvalidVersion:
+        return None
