@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 
+from scaffold.bounded import joined
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.algebra import is_none, join, same
@@ -281,7 +283,8 @@ class Expressions(Items):
         for piece in node.values:
             parts.append(self.evaluate(piece.value if isinstance(piece, ast.FormattedValue) else piece, frame))
         if all(isinstance(p, Const) for p in parts):
-            return Const("".join(str(p.value) for p in parts if isinstance(p, Const)), at=self.at(node, frame))
+            with suppress(ValueError):
+                return Const(joined(p.value for p in parts if isinstance(p, Const)), at=self.at(node, frame))
         value = Op("format", parts, at=self.at(node, frame))
         self._note_edit(value)
         return value
