@@ -196,7 +196,7 @@ def _refuse_newer(package: ScaffoldedPackage) -> None:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdecimal()]
+    return [int(part) for part in version.split(".") if part.isdecimal() and len(part) < 10]
 
 
 def _wired(

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 from scaffold.plan.transaction import recover
+from scaffold.printable import printable
 
 
 def recover_aloud(root: Path) -> None:
     """Undo or finish what an interrupted run left in ``root``, and say which on stderr."""
     said = recover(root)
     if said is not None:
-        print(f"note: {root}: {said}", file=sys.stderr)
+        print(printable(f"note: {root}: {said}"), file=sys.stderr)

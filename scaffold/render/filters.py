@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scaffold.printable import printable, printable_lines
 from scaffold.render.code import expression, function, import_line, module
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -125,8 +126,7 @@ def toml(value: Any) -> str:
 
 def comment(value: Any) -> str:
     """Return text that cannot end a one-line comment: one line, control characters escaped."""
-    text = " ".join(str(_defined(value)).split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(_defined(value))
 
 
 def cell(value: Any) -> str:
@@ -190,7 +190,7 @@ def docstring(value: Any) -> str:
     """Return text that means itself between three double quotes."""
     text = str(_defined(value)).replace("\\", "\\\\")
     text = re.sub(r'"{2,}|^"|"$', lambda match: '\\"' * len(match.group()), text)
-    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable_lines(text)
 
 
 def identifier(value: Any) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import MalformedError, parse_toml
+
 MAX_BYTES = 1 << 20
 
 _REQUIREMENT = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*===?\s*([0-9][A-Za-z0-9.!+_-]*)""")
@@ -43,11 +45,9 @@ def _requirements(root: Path) -> Iterator[str]:
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:
-    import tomli
-
     try:
-        data = tomli.loads(text)
-    except ValueError:
+        data = parse_toml(text)
+    except MalformedError:
         yield from text.splitlines()
         return
     project = _table(data.get("project"))

@@ -121,7 +121,7 @@ def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str
 
     def numbers(text: str) -> tuple[int, ...]:
         release = re.split(r"[a-z+]", text, maxsplit=1)[0]
-        return tuple(int(part) for part in release.split(".") if part.isdigit())
+        return tuple(int(part) for part in release.split(".") if part.isdecimal() and len(part) < 10)
 
     wanted = numbers(version)
 

@@ -34,7 +34,9 @@ def _norm(array: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False) ->
     if power in (math.inf, -math.inf):
         pick = max if power > 0 else min
         return array.reduced(dim, keepdim, lambda group: pick(abs(value) for value in group))
-    return array.reduced(dim, keepdim, lambda group: sum(operate(ast.Pow, abs(value), power) for value in group) ** (1 / power))
+    return array.reduced(
+        dim, keepdim, lambda group: sum(operate(ast.Pow, abs(value), power) for value in group) ** (1 / power)
+    )
 
 
 def _limited(array: Array, min: Any = None, max: Any = None) -> Array:

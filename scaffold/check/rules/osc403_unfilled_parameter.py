@@ -103,7 +103,7 @@ def _covers(pattern: str, name: str) -> bool:
         if part == one or one == INDEX:
             continue
         ends = [piece.split("-") for piece in part[1:-1].split(",")] if part.startswith("{") else []
-        if not one.isdigit() or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if end[-1].isdigit()):
+        if not _whole(one) or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if _whole(end[-1])):
             return False
     return True
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import Checkpoint, ExportSvg, VllmOmni
 from scaffold.interrupt import leaving
 
@@ -51,7 +52,7 @@ def new(
     request = NewRequest(model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force)
     result = plan_new(request)
     if diff:
-        typer.echo(result.plan.diff(), nl=False)
+        show(result.plan.diff())
     elif dry_run:
         print_result(result, written=None, svg=export_svg)
     if diff or dry_run:

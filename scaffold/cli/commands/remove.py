@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import Package
 from scaffold.interrupt import leaving
 
@@ -24,7 +25,7 @@ def remove(
 
     removal = plan_remove(package, force=force)
     if diff:
-        typer.echo(removal.plan.diff(), nl=False)
+        show(removal.plan.diff())
     elif dry_run:
         print_removal(removal, written=None)
     else:

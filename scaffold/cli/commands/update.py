@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import Package, VllmOmni
 from scaffold.interrupt import doing, leaving
 
@@ -35,7 +36,7 @@ def update(
 
     result = plan_update(UpdateRequest(package, vllm_omni, base, spec, force))
     if diff:
-        typer.echo(result.plan.diff(), nl=False)
+        show(result.plan.diff())
     if diff or dry_run:
         if not diff:
             print_update(result, written=None)

@@ -15,6 +15,7 @@ from scaffold.inspect.program.items import Items
 from scaffold.inspect.program.numeric import MISSING, fold
 from scaffold.inspect.program.trace import StringEdit, Test
 from scaffold.inspect.program.values import (
+    MOST_ITEMS,
     Conf,
     Const,
     Elem,
@@ -120,7 +121,8 @@ class Expressions(Items):
                     exact = False
                     items.append(Elem(value, -1, at=self.at(element, frame)))
                 else:
-                    items.extend(known)
+                    items.extend(known[:MOST_ITEMS])
+                    exact = exact and len(known) <= MOST_ITEMS
             else:
                 items.append(self.evaluate(element, frame))
         return Seq(kind, items, exact, self.depth, at=self.at(node, frame))

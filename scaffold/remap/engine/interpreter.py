@@ -39,8 +39,6 @@ _TABLES = frozenset(
 )
 
 
-
-
 class Super:
     """``super()`` in a method."""
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from scaffold.bounded import Budget, TooLargeError, call, compare, joined, method, operate
+from scaffold.bounded import Budget, TooLargeError, compare, joined, method, operate
 from scaffold.remap.parameters.layers import UnreadableError, shown, tensor_method
 from scaffold.remap.parameters.values import UNKNOWN, Callee, ModuleValue, Opaque, Record, TensorValue
 
