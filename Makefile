@@ -18,7 +18,7 @@ help:
 	@echo "make test          run all tests but those of make rollout"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them"
-	@echo "make fuzz          mutate checkpoint headers for OMNI_SCAFFOLD_FUZZ_SECONDS (300)"
+	@echo "make fuzz          mutate checkpoint headers and sources for OMNI_SCAFFOLD_FUZZ_SECONDS (300) each"
 	@echo "make lint          ruff, mypy --strict, shell syntax, our own check on the reference"
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
@@ -54,7 +54,8 @@ rollout: $(VENV)/.test rollout-env
 
 fuzz: $(VENV)/.test
 	OMNI_SCAFFOLD_FUZZ_SECONDS=$${OMNI_SCAFFOLD_FUZZ_SECONDS:-300} \
-		$(BIN)/python -m pytest -q -p no:cacheprovider tests/checkpoint/test_checkpoint_fuzz.py
+		$(BIN)/python -m pytest -q -p no:cacheprovider tests/checkpoint/test_checkpoint_fuzz.py \
+		tests/fuzz tests/render/test_hostile_strings.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -66,12 +66,12 @@ def render(report: Report, width: int) -> list[RenderableType]:
     head = said((upstream.pipeline, "bold"), f"  vllm-omni {upstream.label}  {upstream.module}")
     if upstream.registry_keys:
         head.append("\n").append_text(said(f"registered as {', '.join(upstream.registry_keys)}"))
-    path = str(report.verdict["path"] or "unknown")
+    path, reason = str(report.verdict["path"] or "unknown"), printable(report.verdict["reason"] or "")
     head.append_text(
         Text.assemble(
             "\nverdict ",
             (path, f"bold {_VERDICT_STYLE.get(path, 'red')}"),
-            f"  {printable(report.verdict['reason'] or '')}",
+            f"  {reason}",
         )
     )
     for place in report.fact("verdict.path").evidence[:1]:

@@ -58,7 +58,7 @@ GREEDY = {
     "range in a range": "x = [0.5 in range(10 ** 12), 0.5 == range(10 ** 12)]",
     "product of a list": "import math\nx = math.prod([10 ** 9] * 99999)",
     "zip": _again("x = [1]", "x = list(zip(x, x)) + list(zip(x, x))"),
-    "tensor": "import torch\nx = torch.zeros(10 ** 6, 10 ** 6)\ny = torch.linspace(0, 1, 10 ** 11)\nz = x.repeat(10 ** 9)",
+    "tensor": "import torch\nx = torch.zeros(10 ** 12)\ny = torch.linspace(0, 1, 10 ** 11)\nz = x.repeat(10 ** 9)",
     "powers of tensors": "import torch\nx = torch.tensor([3]).pow(10 ** 10)\ny = torch.tensor([3]) ** 10 ** 10",
     "comprehension": "x = [a for a in range(999) for b in range(999) for c in range(999) for d in range(999)]",
     "empty comprehension": "x = [a for a in range(9999) for b in range(9999) for c in range(9999) if False]",
@@ -95,7 +95,7 @@ GREEDY = {
     )
     + "\nx = f40(1)",
     "pattern": "import re\nx = re.match('(a+)+$', 'a' * 60 + 'b')\ny = re.sub('(a|a)*$', '', 'a' * 60 + 'b')",
-    "patterns": "import re\nx = re.match('a*a*a*a*a*a*a*b', 'a' * 5000)\ny = re.compile('a*a*a*a*a*a*b').match('a' * 5000)",
+    "patterns": "import re\nx = re.match('a*a*a*a*a*a*a*b', 'a' * 5000)\ny = re.compile('a*a*a*a*b').match('a' * 999)",
     "digits": "x = int('9' * 5000)\ny = str(10 ** 5000)",
 }
 
