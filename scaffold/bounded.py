@@ -16,7 +16,7 @@ from scaffold.operators import ARITHMETIC, COMPARISONS
 
 BITS = 1000  # of a whole number, which then has a floating-point one
 TEXT = 100_000  # characters of a text
-ITEMS = 1_000_000  # values inside of a container, those of the containers in it included
+ITEMS = 400_000  # values inside of a container, those of the containers in it included
 PLACES = 400  # digits that a number is rounded to or written with
 
 _PATTERN = 200  # characters of a regular expression
@@ -57,7 +57,7 @@ class Budget:
             TooLargeError: it is too large.
         """
         if isinstance(value, (*_CONTAINERS, *_TEXTS, int)):
-            self.spend(size(value) // 32)
+            self.spend(size(value) // 16)
         return value
 
 

@@ -26,7 +26,7 @@ def rendered_rules(tree: ast.Module) -> tuple[Rule, ...] | None:
         if isinstance(target, ast.Name) and target.id in _TABLES:
             try:
                 tables[target.id] = ast.literal_eval(node.value)
-            except ValueError:
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
     try:
         if "RULES" in tables:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold.parsing import parse
 from scaffold.target.pin import read_text
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
@@ -72,7 +73,7 @@ def missing(root: Path) -> str | None:
 def _tree(path: Path) -> ast.Module | None:
     text = read_text(path)
     try:
-        return None if text is None else ast.parse(text)
+        return None if text is None else parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
 

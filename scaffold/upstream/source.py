@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
+from scaffold.parsing import parse
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -51,7 +52,7 @@ class UpstreamSource(ABC):
         tree = self._trees.get(path)
         if tree is None:
             try:
-                tree = ast.parse(self.read(path), filename=path)
+                tree = parse(self.read(path), path)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = getattr(error, "lineno", None) or 1
                 raise ScaffoldError(f"{path}:{line} in vllm-omni {self.label} is not valid Python: {error}") from None

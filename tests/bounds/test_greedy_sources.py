@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib.util
 import os
+import re
 import resource
 import signal
 import sys
@@ -121,9 +122,12 @@ def write_greedy_package(package: Path, reference: Path, greedy: str) -> None:
 
 def greedily(text: str, greedy: str) -> str:
     """Return a module with the statements at its top and at the beginning of every function."""
+    literal = re.search("0x[0-9a-f]{99,}", greedy)
+    greedy = greedy.replace(literal[0], "large_literal") if literal else greedy
     tree = ast.parse(text)
     for node in list(ast.walk(tree)):
         if isinstance(node, ast.FunctionDef):
             docstring = ast.get_docstring(node) is not None
             node.body[docstring:docstring] = ast.parse(greedy).body
-    return ast.unparse(ast.fix_missing_locations(tree))
+    made = ast.unparse(ast.fix_missing_locations(tree))
+    return made.replace("large_literal", literal[0]) if literal else made

@@ -26,7 +26,7 @@ GREEDY = (
     "x = super().x",
 )
 CONSTANTS: tuple[Any, ...] = (
-    0, -1, 1e400, 2**70, 16**5000, "", "\x1b[31m\n::error::x", "{", "%s%d", "[/bold]", "\ud800", b"", None, True, ...,
+    0, -1, 1e400, 2**70, 2**990, "", "\x1b[31m\n::error::x", "{", "%s%d", "[/bold]", "\ud800", b"", None, True, ...,
     1j, "a" * 5000, "layers.{i}.x", "../x",
 )  # fmt: skip
 
