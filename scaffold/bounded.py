@@ -38,11 +38,12 @@ class Budget:
     Args:
         steps: how many.
         spent: makes the error that ends the work when none is left.
+        items: values that one container may hold.
     """
 
-    def __init__(self, steps: int, spent: Callable[[], Exception]) -> None:
+    def __init__(self, steps: int, spent: Callable[[], Exception], items: int = ITEMS) -> None:
         self.left = steps
-        self._spent = spent
+        self._spent, self._items = spent, items
 
     def spend(self, steps: int = 1) -> None:
         """Take steps; raise the error where none is left."""
@@ -57,11 +58,11 @@ class Budget:
             TooLargeError: it is too large.
         """
         if isinstance(value, (*_CONTAINERS, *_TEXTS, int)):
-            self.spend(size(value) // 16)
+            self.spend(size(value, self._items) // 16)
         return value
 
 
-def size(value: Any) -> int:
+def size(value: Any, most: int = ITEMS) -> int:
     """Return how many values a container holds, those that are in it twice counted twice; of a text its length.
 
     Raises:
@@ -77,14 +78,14 @@ def size(value: Any) -> int:
     while pending:
         one = pending.pop()
         seen += len(one)
-        _at_most(seen, ITEMS)
+        _at_most(seen, most)
         inner: Iterable[Any] = [*one, *one.values()] if isinstance(one, dict) else one
         for part in inner:
             if isinstance(part, _CONTAINERS):
                 pending.append(part)
             elif isinstance(part, _TEXTS):
                 seen += len(part) // 64
-    return _at_most(seen, ITEMS)
+    return _at_most(seen, most)
 
 
 def operate(kind: type[ast.operator], left: Any, right: Any) -> Any:

@@ -37,9 +37,8 @@ class Patience:
         Raises:
             OutOfPatienceError: the time of this piece, or of all, is over.
         """
-        left = min(self._each, self._until - time.process_time())
-        if left <= 0:
-            raise OutOfPatienceError("the source takes too long to follow")
+        # Where nothing is left the error comes from inside, as it always does.
+        left = max(min(self._each, self._until - time.process_time()), AGAIN / 10)
         if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
             yield
             return

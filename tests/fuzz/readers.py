@@ -106,7 +106,9 @@ def problem(action: Callable[[], object]) -> str | None:
 def _text(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> str:
     while True:
         try:
-            return ast.unparse(mutated(tree, elsewhere, chance))
+            text = ast.unparse(mutated(tree, elsewhere, chance))
+            ast.parse(text)
+            return text
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, RecursionError, SyntaxError):
             continue  # no text says such a tree
 

@@ -45,7 +45,7 @@ class _Broken(Exception):
 
 def effort() -> Budget:
     """Return what one question may take, the functions that are called on the way included."""
-    return Budget(_MOST, NotPlainError)
+    return Budget(_MOST, NotPlainError, 10_000)
 
 
 def answer(function: FunctionModel, *values: Any) -> Any:

@@ -38,7 +38,7 @@ class Worked:
         self.answers, self.lenient = answers or {}, lenient
         self.entered: dict[FunctionModel, None] = {}
         self.quotients: dict[ast.BinOp, FunctionModel] = {}
-        self.budget = Budget(MOST, NotPlainError)
+        self.budget = Budget(MOST, NotPlainError, 50_000)
 
     def generates(self, file: PythonFile, node: ast.AST) -> bool:
         """Whether a function yields what it answers."""
