@@ -24,7 +24,7 @@ help:
 	@echo "make train         three steps of verl-omni's own trainer with the reference, on a CPU (5 minutes)"
 	@echo "make train-table   every variant of level train, and every deliberate mistake (2 hours)"
 	@echo "make learning      the first picture of the README: rendered and hand-written BAGEL, three seeds (an hour)"
-	@echo "make fuzz          mutate checkpoint headers for OMNI_SCAFFOLD_FUZZ_SECONDS (300)"
+	@echo "make fuzz          mutate checkpoint headers and sources for OMNI_SCAFFOLD_FUZZ_SECONDS (300) each"
 	@echo "make lint          ruff, mypy --strict, shell syntax, our own check on the reference"
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
@@ -78,7 +78,8 @@ learning: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
 
 fuzz: $(VENV)/.test
 	OMNI_SCAFFOLD_FUZZ_SECONDS=$${OMNI_SCAFFOLD_FUZZ_SECONDS:-300} \
-		$(BIN)/python -m pytest -q -p no:cacheprovider tests/checkpoint/test_checkpoint_fuzz.py
+		$(BIN)/python -m pytest -q -p no:cacheprovider tests/checkpoint/test_checkpoint_fuzz.py \
+		tests/fuzz tests/render/test_hostile_strings.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

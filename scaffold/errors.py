@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from scaffold.printable import printable_command
+
 
 class ScaffoldError(Exception):
     """Wrong use or a wrong environment.
@@ -25,7 +27,7 @@ class ScaffoldError(Exception):
     def line(self) -> str:
         """The whole error as one printable line; control characters are shown escaped."""
         text = f"{self.message}; {self.hint}" if self.hint else self.message
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return printable_command(text)
 
 
 class RefusedError(ScaffoldError):

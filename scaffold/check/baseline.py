@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from scaffold.check.fingerprint import fingerprints
 from scaffold.check.report import CheckReport
+from scaffold.documents import MalformedError, parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_bytes
 
@@ -33,11 +34,11 @@ class Baseline(NamedTuple):
             ScaffoldError: there is none, or it is something else.
         """
         try:
-            content = json.loads(read_bytes(path))
+            content = parse_json(read_bytes(path))
         except OSError as error:
             hint = "make one with --write-baseline"
             raise ScaffoldError(f"{path}: {error.strerror or error}", hint=hint) from error
-        except (ValueError, RecursionError) as error:
+        except MalformedError as error:
             raise ScaffoldError(f"{path} is no baseline: {error}") from error
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ScaffoldError(f"{path} is no baseline of this version", hint="make it anew with --write-baseline")

@@ -20,5 +20,5 @@ def fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:
     for finding in sorted(findings):
         plain = "\0".join((finding.rule, finding.key, finding.message, " ".join(finding.source.split())))
         seen[plain] += 1
-        names[finding] = hashlib.sha256(f"{plain}\0{seen[plain]}".encode()).hexdigest()[:32]
+        names[finding] = hashlib.sha256(f"{plain}\0{seen[plain]}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return names

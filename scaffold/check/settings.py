@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_bytes
 
@@ -71,11 +72,9 @@ def find_settings(path: Path) -> Settings:
 
 
 def _table(file: Path, text: bytes) -> Any:
-    import tomli
-
     try:
-        tool = tomli.loads(text.decode()).get("tool")
-    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        tool = parse_toml(text.decode()).get("tool")
+    except (MalformedError, UnicodeDecodeError) as error:
         raise ScaffoldError(f"{file}: no TOML: {error}") from error
     return tool.get(TABLE) if isinstance(tool, dict) else None
 

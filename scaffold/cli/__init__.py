@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import EXIT_CODE, line
+from scaffold.printable import printable
 
 # What a full disk, a quota, missing permissions or a machine at its limits look like; anything else is our bug.
 _REFUSALS = frozenset(
@@ -49,6 +50,10 @@ def main() -> NoReturn:
         if isinstance(end.__context__, BrokenPipeError):  # click and rich make it a plain 1
             _reader_left()
         raise
+    except (MemoryError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else "too large for the memory there is"
+        command = next(iter(sys.argv[1:]), "")
+        _fail(f"`omni-scaffold {command}`: something that it reads is {what}", ScaffoldError.exit_code)
     except OSError as error:
         _environment(error)
     except Exception as error:
@@ -94,5 +99,5 @@ def _usage(error: Exception) -> NoReturn:
 
 
 def _fail(text: str, status: int) -> NoReturn:
-    print("error: " + " ".join(text.split()), file=sys.stderr)
+    print(f"error: {printable(text)}", file=sys.stderr)
     sys.exit(status)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-
+from scaffold.console import SafeConsole, said
 from scaffold.drift.facts import canonical
 
 if TYPE_CHECKING:
@@ -26,30 +24,35 @@ LIST_WIDTH = 120
 
 def print_drift(drift: Drift) -> None:
     """Print what changed; nothing for what did not."""
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = SafeConsole(soft_wrap=True)
     where = f", {drift.package}" if drift.package else ""
-    console.print(f"[bold]{escape(drift.pipeline)}[/]  vllm-omni {drift.before} to {drift.after}{where}")
+    console.print(said((drift.pipeline, "bold"), f"  vllm-omni {drift.before} to {drift.after}{where}"))
     if drift.gone is not None:
-        console.print(f"\n[bold red]gone[/]  {escape(drift.gone)}")
+        console.print()
+        console.print(said(("gone", "bold red"), f"  {drift.gone}"))
     for fact in drift.facts:
         _print_fact(console, fact, drift)
     if drift.together:
-        console.print("\n[bold]several facts together[/]")
+        console.print("\nseveral facts together", style="bold")
         _print_hunks(console, drift.together)
     if drift.ported:
-        console.print("\n[bold]code that lines are ported from[/]")
+        console.print("\ncode that lines are ported from", style="bold")
         _print_hunks(console, drift.ported)
     for change in drift.surface:
         _print_surface(console, change)
     if drift.rendering is not None and drift.gone is None:
-        console.print(f"\n[yellow]note:[/] which rendered lines rest on a fact is not known: {escape(drift.rendering)}")
+        console.print()
+        console.print(
+            said(("note:", "yellow"), f" which rendered lines rest on a fact is not known: {drift.rendering}")
+        )
     console.print()
-    console.print(_conclusion(drift))
+    console.print(said(_conclusion(drift)))
 
 
-def _print_fact(console: Console, fact: FactDrift, drift: Drift) -> None:
+def _print_fact(console: SafeConsole, fact: FactDrift, drift: Drift) -> None:
     change, resting = fact.change, fact.resting
-    console.print(f"\n[bold]{change.name}[/]")
+    console.print()
+    console.print(said((change.name, "bold")))
     old, new = _values(change.before, change.after)
     _print_value(console, drift.before, old, change.before)
     _print_value(console, drift.after, new, change.after)
@@ -57,11 +60,11 @@ def _print_fact(console: Console, fact: FactDrift, drift: Drift) -> None:
         if resting.hunks:
             _print_hunks(console, resting.hunks)
         elif resting.kept:
-            console.print(f"  scaffold.toml has a value of its own: {', '.join(resting.kept)}", markup=False)
+            console.print(said(f"  scaffold.toml has a value of its own: {', '.join(resting.kept)}"))
         elif resting.refused is None:
             console.print("  no rendered line rests on it")
     if fact.effect is not None and (fact.matters or resting is None):
-        console.print(f"  [yellow]breaks:[/] {escape(fact.effect)}")
+        console.print(said(("  breaks:", "yellow"), f" {fact.effect}"))
 
 
 def _values(old: Fact, new: Fact) -> tuple[str, str]:
@@ -84,10 +87,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= VALUE_WIDTH else text[:VALUE_WIDTH] + "…"
 
 
-def _print_value(console: Console, version: str, text: str, fact: Fact) -> None:
+def _print_value(console: SafeConsole, version: str, text: str, fact: Fact) -> None:
     known = "unknown" if fact.confidence == "unknown" else text
     sure = ", likely" if fact.confidence == "likely" else ""
-    console.print(f"  {version:<10} {known}{sure}{_places(fact.evidence)}", markup=False)
+    console.print(said(f"  {version:<10} {known}{sure}{_places(fact.evidence)}"))
 
 
 def _places(evidence: Iterable[Evidence]) -> str:
@@ -96,24 +99,25 @@ def _places(evidence: Iterable[Evidence]) -> str:
     return f"  ({', '.join(places[:PLACES_SHOWN])}{more})" if places else ""
 
 
-def _print_hunks(console: Console, found: Iterable[Hunk]) -> None:
+def _print_hunks(console: SafeConsole, found: Iterable[Hunk]) -> None:
     for hunk in found:
         edited = "  (edited by hand near here)" if hunk.edited else ""
-        console.print(f"  {hunk.file}:{hunk.line}{edited}", markup=False)
+        console.print(said(f"  {hunk.file}:{hunk.line}{edited}"))
         for mark, lines in (("-", hunk.before), ("+", hunk.after)):
             for line in lines[:LINES_SHOWN]:
-                console.print(f"    {mark} {line}", markup=False)
+                console.print(said(f"    {mark} {line}"))
             if len(lines) > LINES_SHOWN:
-                console.print(f"    {mark} … {len(lines) - LINES_SHOWN} more lines", markup=False)
+                console.print(said(f"    {mark} … {len(lines) - LINES_SHOWN} more lines"))
 
 
-def _print_surface(console: Console, change: SurfaceChange) -> None:
-    console.print(f"\n[bold]{change.kind}[/] {escape(change.name)}  used in {escape(change.file)}:{change.line}")
+def _print_surface(console: SafeConsole, change: SurfaceChange) -> None:
+    console.print()
+    console.print(said((change.kind, "bold"), f" {change.name}  used in {change.file}:{change.line}"))
     for label, found in (("before", change.before), ("after", change.after)):
         text = _cut(found.text) if found is not None else "not there"
         place = f"  ({found.place.file}:{found.place.line})" if found is not None and found.place is not None else ""
-        console.print(f"  {label:<10} {text}{place}", markup=False)
-    console.print(f"  [yellow]breaks:[/] {escape(change.effect)}")
+        console.print(said(f"  {label:<10} {text}{place}"))
+    console.print(said(("  breaks:", "yellow"), f" {change.effect}"))
 
 
 def _conclusion(drift: Drift) -> str:

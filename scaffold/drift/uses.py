@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from scaffold.parsing import parse
 from scaffold.upstream.source import PACKAGE
 
 Name = tuple[str, str]
@@ -46,8 +47,8 @@ def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
         if not path.endswith(".py"):
             continue
         try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
+            tree = parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for use in _Module(path, tree).uses():
             found.setdefault((use.kind, use.owner, use.name, use.method, use.keywords, use.file), use)

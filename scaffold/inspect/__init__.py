@@ -72,16 +72,21 @@ def _executions(
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
+    from scaffold.inspect.program.program import EXECUTIONS
     from scaffold.inspect.refusals.placeholder import refusal as is_placeholder
+    from scaffold.patience import Patience
 
+    patience = Patience(EXECUTIONS, EXECUTIONS)
     # A class for image or video input refuses a request without one, a policy one without an observation.
     for media, everything in ((False, False), (True, False), (True, True)):
         program = Program(source, target, headers, with_media=media, with_everything=everything, key=key)
+        program.patience = patience
         program.run()
         yield program
     if is_placeholder(program):
         return
     for loop in hidden_loops(source, target):
         program = Program(source, target, headers, with_everything=True, key=key)
+        program.patience = patience
         program.run_alone(loop.function, loop.owner, loop.at.file)
         yield program

@@ -174,7 +174,16 @@ def _framing(program: Program, record: CallRecord) -> dict[str, Fact]:
     return facts
 
 
+MOST_TERMS = 1000
+
+
 def _terms(value: Value) -> list[Value]:
-    if isinstance(value, Op) and value.op == "+":
-        return _terms(value.args[0]) + _terms(value.args[1])
-    return [value]
+    """The first terms of a sum, whose parts may be shared so often that nobody can list them all."""
+    found, pending = [], [value]
+    while pending and len(found) < MOST_TERMS:
+        one = pending.pop()
+        if isinstance(one, Op) and one.op == "+":
+            pending += one.args[::-1]
+        else:
+            found.append(one)
+    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaffold.printable import printable, printable_lines
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -56,7 +58,7 @@ def _table(title: Text, rows: list[list[str]]) -> RenderableType:
     for (name, ratio), width in zip(COLUMNS.items(), longest, strict=True):
         shown.add_column(name, ratio=ratio, overflow="fold", width=None if ratio else width)
     for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(printable_lines(cell)) for cell in row))
     return shown
 
 
@@ -97,5 +99,5 @@ def cells(row: dict[str, Any]) -> list[str]:
     where = f"{verdict['file'].rpartition('/')[2]}:{verdict['line']}" if verdict["file"] else ""
     sure = "" if verdict["confidence"] == "certain" else f" ~ {verdict['confidence']}"
     why = "" if verdict["path"] == "non_diffusers" else f"{verdict['reason']}\n"
-    return ["\n".join([row["pipeline"], *(k for k in row["registry_keys"] if k != row["pipeline"])]), denoiser, step,
-            turns, guidance, f"{why}{where}{sure}"]  # fmt: skip
+    keys = [row["pipeline"], *(k for k in row["registry_keys"] if k != row["pipeline"])]
+    return ["\n".join(map(printable, keys)), printable(denoiser), step, turns, guidance, f"{why}{where}{sure}"]

@@ -10,6 +10,7 @@ from scaffold.inspect.facts import Fact
 from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
 from scaffold.inspect.shown_details import shown_details
+from scaffold.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,18 +60,22 @@ def render(report: Report, width: int) -> list[RenderableType]:
     """The parts of the text report, in order, for a page of ``width`` columns."""
     from rich.text import Text
 
+    from scaffold.console import said
+
     upstream = report.upstream
-    head = Text.assemble((upstream.pipeline, "bold"), f"  vllm-omni {upstream.label}  {upstream.module}")
+    head = said((upstream.pipeline, "bold"), f"  vllm-omni {upstream.label}  {upstream.module}")
     if upstream.registry_keys:
-        head.append(f"\nregistered as {', '.join(upstream.registry_keys)}")
-    path = str(report.verdict["path"] or "unknown")
+        head.append("\n").append_text(said(f"registered as {', '.join(upstream.registry_keys)}"))
+    path, reason = str(report.verdict["path"] or "unknown"), printable(report.verdict["reason"] or "")
     head.append_text(
         Text.assemble(
-            "\nverdict ", (path, f"bold {_VERDICT_STYLE.get(path, 'red')}"), f"  {report.verdict['reason'] or ''}"
+            "\nverdict ",
+            (path, f"bold {_VERDICT_STYLE.get(path, 'red')}"),
+            f"  {reason}",
         )
     )
     for place in report.fact("verdict.path").evidence[:1]:
-        head.append(f"\n{place.file}:{place.line}", style="cyan")
+        head.append("\n").append_text(said((f"{place.file}:{place.line}", "cyan")))
     parts: list[RenderableType] = [head, *_questions(report, width)]
     if report.headers is not None:
         parts.append(_headers(report.headers))
@@ -169,7 +174,7 @@ def _headers(headers: Any) -> RenderableType:
     files.add_column("Tensors", justify="right")
     files.add_column("Bytes", justify="right")
     for file in headers.files:
-        files.add_row(Text(_printable(file.name)), f"{file.tensors:,}", f"{file.data_bytes:,}")
+        files.add_row(Text(printable(file.name)), f"{file.tensors:,}", f"{file.data_bytes:,}")
     tensors = headers.tensors
     counts: dict[str, int] = {}
     for tensor in tensors.values():
@@ -180,12 +185,8 @@ def _headers(headers: Any) -> RenderableType:
     names.add_column("Keys, folded by layer", overflow="fold")
     names.add_column("Count", justify="right")
     for folded in fold(tensors):
-        names.add_row(Text(_printable(folded.pattern)), f"{folded.count:,}")
+        names.add_row(Text(printable(folded.pattern)), f"{folded.count:,}")
     return Group(files, total, names)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _summary(report: Report) -> RenderableType:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from scaffold.documents import parse_yaml
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
@@ -66,14 +67,12 @@ def _topologies(program: Program) -> Iterator[tuple[dict[str, Any], Evidence]]:
 
 def _settings(program: Program, topology: dict[str, Any]) -> dict[str, Fact]:
     """What vllm-omni's own file for a topology of one stage sets; where the stage is placed is left out."""
-    import yaml
-
     file = f"{_DEPLOY}{topology['file']}"
     if not program.source.exists(file):
         return {}
     text = program.source.read(file)
     try:
-        content = yaml.safe_load(text)
+        content = parse_yaml(text)
         (stage,) = content["stages"]
         if content.get("pipeline", topology["name"]) != topology["name"]:
             return {}
@@ -82,7 +81,7 @@ def _settings(program: Program, topology: dict[str, Any]) -> dict[str, Fact]:
             "stage": _kept(stage),
             "sampling": stage.get("default_sampling_params"),
         }
-    except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, KeyError, ValueError, AttributeError):
         return {}
     return {KEYS[2]: fact(settings, [Evidence(file, 1)])}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.new import SPEC_NAME, package_path
 from scaffold.new.recorded import from_here
+from scaffold.plan.folder import contained
 from scaffold.reading import read_text
 from scaffold.render.rendered import RenderedFile
 
@@ -72,12 +74,30 @@ class ScaffoldedPackage:
                 f"{shown} is the spec of {spec.value('names.package')!r}, and stands in {folder.name}",
                 hint="give the folder its name back; `new MODEL` renders under another name",
             )
-        return cls(root, spec, text, Checkout.open(root) if (root / REGISTRY).is_file() else None)
+        _require_names(spec, shown)
+        package = cls(root, spec, text, Checkout.open(root) if (root / REGISTRY).is_file() else None)
+        foreign = [path for path in spec.files if not _inside(package.path, path) and path not in package.own_paths]
+        if foreign:
+            hint = "take it out of [files]; what is not listed there is never touched"
+            raise ScaffoldError(f"{shown} lists {foreign[0]}, which is no file of {package.path}", hint=hint)
+        return package
 
     @property
     def path(self) -> str:
         """The package's folder, relative to the root."""
         return package_path(self.spec)
+
+    @cached_property
+    def own_paths(self) -> frozenset[str]:
+        """Every path at which the templates put a file of a package of this name; a spec may list anything."""
+        from scaffold.render.tree import template_paths
+
+        return template_paths(str(self.spec.value("names.model")), str(self.spec.value("names.package")))
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Path to recorded digest of the files that are the package's."""
+        return {path: digest for path, digest in self.spec.files.items() if path in self.own_paths}
 
     @property
     def from_here(self) -> str:
@@ -116,7 +136,7 @@ class ScaffoldedPackage:
 
         # Only links are rendered below docs/; where they lead does not matter here.
         files: Mapping[str, RenderedFile] = {
-            path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.spec.files
+            path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.files
         }
         return wiring_edits(files, self.spec.context())
 
@@ -133,6 +153,24 @@ def recover_around(given: str | Path, *, dry: bool = False) -> None:
         if (candidate / PIPELINES).is_dir():
             recover_aloud(candidate, dry=dry)
             return
+
+
+def _require_names(spec: IntegrationSpec, shown: str) -> None:
+    """Names become paths: of a package's own, never of its neighbour's."""
+    from scaffold.render.names import validate_model
+
+    model, package, algorithm = (str(spec.value(f"names.{key}")) for key in ("model", "package", "algorithm"))
+    try:
+        validate_model(model)
+    except ScaffoldError as error:
+        raise ScaffoldError(f"{shown}: names.model: {error.message}", hint=RESTORE) from None
+    if package != f"{model}_{algorithm}":
+        wanted = f"it must be names.model and names.algorithm, {model}_{algorithm}"
+        raise ScaffoldError(f"{shown}: names.package is {package!r}", hint=f"{wanted}; {RESTORE}")
+
+
+def _inside(folder: str, path: str) -> bool:
+    return contained(path).startswith(f"{folder}/")
 
 
 def _named(given: str | Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.plan.change import PlannedChange
-from scaffold.plan.folder import Folder, contained
+from scaffold.plan.folder import Folder
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import PATCH
 from scaffold.plan.plan import Plan
@@ -82,9 +82,7 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
-    recorded = {**package.spec.files, package.spec_path: ""}
-    for path in recorded:
-        _refuse_foreign(package, path)
+    recorded = {**package.files, package.spec_path: ""}
     there = states(package.root, [*recorded, PATCH])
     changes, kept = [], []
     for path, digest in recorded.items():
@@ -117,13 +115,6 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         () if keep_edited else tuple(kept),
         tuple(notes),
     )
-
-
-def _refuse_foreign(package: ScaffoldedPackage, path: str) -> None:
-    """A spec may be anybody's: it must not get a file removed that no template of the package makes."""
-    model = str(package.spec.value("names.model"))
-    if not any(model in part for part in contained(path).split("/")):
-        raise ScaffoldError(f"{package.spec_path} lists {path}, which is no file of {package.path}")
 
 
 def _not_ours(package: ScaffoldedPackage, changes: list[PlannedChange], kept: list[str]) -> Iterator[str]:

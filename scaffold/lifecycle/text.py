@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
+from scaffold.console import SafeConsole, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,14 +19,17 @@ def print_update(result: UpdateResult, *, written: tuple[str, ...] | None) -> No
     old, new = result.package.spec, result.spec
     console = plain_console()
     console.print(
-        f"[bold]{escape(str(new.value('names.display')))}[/]  from vllm-omni {old.value('upstream.version')} to "
-        f"{new.value('upstream.version')}, for verl-omni {new.value('target.profile')}"
+        said(
+            (new.value("names.display"), "bold"),
+            f"  from vllm-omni {old.value('upstream.version')} to {new.value('upstream.version')}, for verl-omni "
+            f"{new.value('target.profile')}",
+        )
     )
     _plan(console, result.plan, result.notes)
     merge = result.merge
     if merge.marked or merge.broken or merge.kept:
         return  # the error that follows says what is left to do
-    console.print(_updated(result, written))
+    console.print(said(_updated(result, written)))
 
 
 def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
@@ -48,14 +48,14 @@ def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
 def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:
     """Print a removal; ``written`` is None after a dry run."""
     console = plain_console()
-    console.print(f"[bold]{escape(str(removal.package.spec.value('names.display')))}[/]  {removal.package.path}")
+    console.print(said((removal.package.spec.value("names.display"), "bold"), f"  {removal.package.path}"))
     _plan(console, removal.plan, removal.notes)
     count = len(removal.plan.pending)
     if written is None:
         if not removal.undecided:
             console.print(f"dry run: {count} files would change; leave out --dry-run to remove the package")
     else:
-        console.print(f"removed {removal.package.path}: {len(written)} files changed; {_after_removal(removal)}")
+        console.print(said(f"removed {removal.package.path}: {len(written)} files changed; {_after_removal(removal)}"))
 
 
 def _after_removal(removal: Removal) -> str:
@@ -64,22 +64,14 @@ def _after_removal(removal: Removal) -> str:
     return "next: where verl_omni.patch was applied, undo it with `git apply --reverse`"
 
 
-def _plan(console: Console, plan: Plan, notes: Iterable[str]) -> None:
+def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str]) -> None:
     console.print()
-    console.print(plan.tree(), end="", markup=False)
+    console.print(plan.tree(), end="")
     for note in notes:
-        console.print(f"[yellow]note:[/] {escape(note)}")
+        console.print(said(("note:", "yellow"), f" {note}"))
     console.print()
 
 
-class _Console(Console):
-    """Falls silent when the reader of a pipe has left; whether a person has to decide must still be said."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def plain_console() -> Console:
+def plain_console() -> SafeConsole:
     """Return a console that wraps nothing, and that a closed pipe does not stop."""
-    return _Console(highlight=False, soft_wrap=True, emoji=False)
+    return SafeConsole(soft_wrap=True)

@@ -113,7 +113,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
         files, spec = render_package(found.spec, notes, root, found.port)
     own = FileState.of(files.pop(package.spec_path))
     new = {path: FileState.of(file) for path, file in files.items()}
-    recorded = dict(package.spec.files)
+    recorded = dict(package.files)
     there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
 
     def derived() -> Graded:
@@ -183,7 +183,7 @@ def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: Upstrea
 def _refuse_unresolved(package: ScaffoldedPackage) -> None:
     from scaffold.plan.output import states
 
-    left = unresolved(states(package.root, package.spec.files))
+    left = unresolved(states(package.root, package.files))
     if left:
         raise ConflictError(
             f"conflict markers of an earlier merge are still in {', '.join(left)}; nothing was written",
@@ -204,7 +204,7 @@ def _refuse_newer(package: ScaffoldedPackage) -> None:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdecimal()]
+    return [int(part) for part in version.split(".") if part.isdecimal() and len(part) < 10]
 
 
 def _wired(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from scaffold.console import SafeConsole, said
 from scaffold.grade import COMPLETE, grade_of, is_ported
 from scaffold.new.plan import NewResult
 from scaffold.spec import IntegrationSpec
@@ -15,26 +14,27 @@ from scaffold.spec import IntegrationSpec
 
 def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:
     """Print the result of ``new``; ``written`` is None after a dry run."""
-    console = Console(
-        highlight=False, emoji=False, soft_wrap=svg is None, record=svg is not None, width=110 if svg else None
-    )
+    console = SafeConsole(soft_wrap=svg is None, record=svg is not None, width=110 if svg else None)
     spec = result.spec
     console.print(
-        f"[bold]{escape(str(spec.value('names.display')))}[/]  {spec.value('upstream.class')} of vllm-omni "
-        f"{spec.value('upstream.version')} for verl-omni {spec.value('target.profile')}"
+        said(
+            (spec.value("names.display"), "bold"),
+            f"  {spec.value('upstream.class')} of vllm-omni {spec.value('upstream.version')} for verl-omni "
+            f"{spec.value('target.profile')}",
+        )
     )
     console.print()
-    console.print(result.plan.tree(), end="", markup=False)
+    console.print(result.plan.tree(), end="")
     console.print()
     table = Table(box=None, show_header=False, pad_edge=False)
     for label, value in _facts(result):
-        table.add_row(f"[dim]{label}[/]", escape(value))
+        table.add_row(said((label, "dim")), said(value))
     console.print(table)
     _print_missing(console, spec)
     for note in result.notes:
-        console.print(f"[yellow]note:[/] {escape(note)}")
+        console.print(said(("note:", "yellow"), f" {note}"))
     console.print()
-    console.print(_conclusion(result, written))
+    console.print(said(_conclusion(result, written)))
     if svg is not None:
         console.save_svg(str(svg), title="omni-scaffold new")
 
@@ -58,15 +58,15 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
     ]
 
 
-def _print_missing(console: Console, spec: IntegrationSpec) -> None:
+def _print_missing(console: SafeConsole, spec: IntegrationSpec) -> None:
     """Print what a person must still write, as the package's README lists it."""
     missing = spec.value("grade.missing") or []
     if not missing:
         return
     console.print()
-    console.print(f"[bold]still to write[/] ({len(missing)}):")
+    console.print(said(("still to write", "bold"), f" ({len(missing)}):"))
     for entry in missing:
-        console.print(f"  {escape(entry['where'])}: {escape(entry['what'])} [dim]({escape(entry['at'])})[/]")
+        console.print(said(f"  {entry['where']}: {entry['what']} ", (f"({entry['at']})", "dim")))
 
 
 def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:

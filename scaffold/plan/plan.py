@@ -8,6 +8,7 @@ from pathlib import Path
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.unified import difference
+from scaffold.printable import printable_command
 
 WORDS = {"create": "new", "edit": "changed", "remove": "removed", "same": "same"}
 SHOWN = 10
@@ -66,7 +67,7 @@ class Plan:
         """Return the paths as a tree, each with ``new``, ``changed``, ``removed``, ``same`` or ``conflict``."""
         nested: dict[str, object] = {}
         for change in self.changes:
-            *folders, name = change.path.split("/")
+            *folders, name = printable_command(change.path).split("/")
             level = nested
             for folder in folders:
                 child = level.setdefault(folder + "/", {})

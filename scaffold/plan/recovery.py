@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.transaction import is_interrupted, recover
+from scaffold.printable import printable
 
 
 def recover_aloud(root: Path, *, dry: bool = False) -> None:
@@ -26,4 +27,4 @@ def recover_aloud(root: Path, *, dry: bool = False) -> None:
         return
     said = recover(root)
     if said is not None:
-        print(f"note: {root}: {said}", file=sys.stderr)
+        print(printable(f"note: {root}: {said}"), file=sys.stderr)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from scaffold.errors import ScaffoldError
 
-_ENTRY = re.compile(r'(run_test|run_selected_test)[ \t]+(\d+)[ \t]+"')
+_ENTRY = re.compile(r'(run_test|run_selected_test)[ \t]+(\d{1,9})[ \t]+"')
 _SELECTED = "run_selected_test"
 _RULED = re.compile(r"# ── Test \d+: ")
 _RULED_WIDTH = 81
 _TABLE = re.compile(r"^declare -A RUN_TEST=\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
-_NUMBER = re.compile(r"\[(\d+)\]=")
+_NUMBER = re.compile(r"\[(\d{1,9})\]=")
 _OVERRIDES = re.compile(r"^(\w*trainer_args)=\(", re.MULTILINE)
 _SCRIPT = re.compile(r"[A-Za-z0-9_./-]+", re.ASCII)
 _TITLE = re.compile(r"[A-Za-z0-9 _.,()+/-]+", re.ASCII)

@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.parsing import parse
 from scaffold.reading import read_text
 from scaffold.remap.key_map import KeyMap
 from scaffold.spec import IntegrationSpec
@@ -104,8 +105,8 @@ def parsed_modules(folder: Path) -> dict[str, ast.Module]:
 
 def _parsed(path: Path) -> ast.Module:
     try:
-        return ast.parse(source_text(path), filename=str(path))
-    except (SyntaxError, ValueError) as error:
+        return parse(source_text(path), str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise ScaffoldError(f"{path}{line} is not Python: {quoted(str(error))}") from None
 

@@ -48,7 +48,7 @@ def rendered_rules(tree: ast.Module) -> Rendered | None:
             try:
                 tables[target.id] = [(ast.literal_eval(row), row.lineno) for row in node.value.elts]
                 starts[target.id] = node.lineno
-            except ValueError:
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
     try:
         if PATTERNED in tables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from scaffold.printable import printable
 from scaffold.remap.command import RemapResult
 from scaffold.remap.proof import CHECKS, Offender, Proof
 from scaffold.remap.table import rendered_table
@@ -28,30 +29,28 @@ SAID = {
 
 def print_result(result: RemapResult, console: Console | None = None) -> None:
     """Print the map, the proof and what is wrong."""
-    from rich.console import Console
+    from scaffold.console import SafeConsole
 
-    console = console or Console(
-        highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH
-    )
+    console = console or SafeConsole(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
     proof, counts = result.proof, result.proof.counts
     at = f" on {proof.headers.source}" if proof.stated else ""
-    console.print(f"{result.title}{at}", style="bold", markup=False)
+    console.print(printable(f"{result.title}{at}"), style="bold")
     if proof.stated:
         console.print(
             f"{counts['checkpoint']} keys: {counts['mapped']} mapped, {counts['ignored']} ignored, "
             f"{counts['unexplained']} unexplained; {counts['parameters']} parameters, {counts['unfilled']} unfilled"
         )
     for note in result.notes:
-        console.print(f"note: {printable(note)}", markup=False)
+        console.print(f"note: {printable(note)}")
     if proof.stated:
         console.print(_rows(proof))
     console.print(_checks(proof))
     if result.unused:
         console.print(f"\nrules of upstream's loader that match no key here ({len(result.unused)}):")
         for rule in result.unused:
-            console.print(f"  {printable(rule)}", markup=False)
+            console.print(f"  {printable(rule)}")
     for line in finding_lines(result):
-        console.print(line, style="red", markup=False)
+        console.print(line, style="red")
     console.print(_verdict(proof), style="bold")
 
 
@@ -81,11 +80,6 @@ def offender_lines(offenders: tuple[Offender, ...], limit: int) -> list[str]:
     if len(offenders) > len(ordered):
         lines.append(f"and {len(offenders) - len(ordered)} more")
     return lines
-
-
-def printable(text: str) -> str:
-    """Return text with control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _verdict(proof: Proof) -> str:

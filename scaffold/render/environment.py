@@ -14,20 +14,23 @@ if TYPE_CHECKING:
 
 def environment(templates: Path) -> Environment:
     """Return the environment for a folder of templates; its loader opens nothing outside that folder."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
 
-    from scaffold.render.filters import FILTERS
+    from scaffold.render.filters import filters
+    from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
 
-    env = Environment(
+    env = InertEnvironment(
         loader=FileSystemLoader(templates, followlinks=False),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        finalize=require_inert,
         auto_reload=False,
     )
-    env.filters.update(FILTERS)
+    env.filters.update({name: keeping_inert(env.filters[name]) for name in KEEPING})
+    env.filters.update(filters())
     return env
 
 

@@ -12,12 +12,21 @@ import math
 import re
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from scaffold.printable import printable, printable_lines
+from scaffold.render.code import expression, function, import_line, module
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLAIN_YAML = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_/])?", re.ASCII)
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+_WORDS = re.compile(r"[A-Za-z0-9_.,/ -]*", re.ASCII)
+_PATH = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:-]*", re.ASCII)
+# What Markdown reads as markup: anywhere, beside a word, and where a wrapped line may begin.
+_BLOCK_START = re.compile(r"(?<!\S)(?:[-+*#=~]+(?!\S)|>|~~~|<[A-Za-z!?/]|[0-9]+[.)](?!\S))")
+_MARKUP = re.compile(rf"[\\`*\[\]<>|~&]|(?<![^\W_])_|_(?![^\W_])|{_BLOCK_START.pattern}", re.ASCII)
+_PUNCTUATION = "\\`*[]<>|~&_-+#=:.)"
 _TOML_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -117,13 +126,37 @@ def toml(value: Any) -> str:
 
 def comment(value: Any) -> str:
     """Return text that cannot end a one-line comment: one line, control characters escaped."""
-    text = " ".join(str(_defined(value)).split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(_defined(value))
 
 
 def cell(value: Any) -> str:
     """Return text for a code span in a cell of a Markdown table: one line, nothing that ends cell or span."""
-    return comment(value).replace("|", "\\|").replace("`", "'")
+    return span(value).replace("|", "\\|")
+
+
+def span(value: Any) -> str:
+    """Return text for a code span of running Markdown text: one line, nothing that ends span or paragraph."""
+    text = comment(value).replace("`", "'")
+    # Where the line is wrapped inside the span, a word of it may begin a list or a block of HTML.
+    return text.replace(" ", "\N{NO-BREAK SPACE}") if _BLOCK_START.search(text) else text
+
+
+def prose(value: Any) -> str:
+    """Return text for running Markdown text: one line, and its whole code spans are all the markup that it can make."""
+    parts = comment(value).split("`")
+    if len(parts) % 2 == 0 or any(not code or _BLOCK_START.search(code) for code in parts[1::2]):
+        return _unmarked("`".join(parts))
+    return "`".join(code if place % 2 else _unmarked(code) for place, code in enumerate(parts))
+
+
+def words(value: Any) -> str:
+    """Return ``value`` unchanged when it is a list of plain words, which no language that is rendered reads as more."""
+    return _only(_WORDS, value, "plain words")
+
+
+def path(value: Any) -> str:
+    """Return ``value`` unchanged when it is a plain path, repository, place or date: one word that is no option."""
+    return _only(_PATH, value, "a plain path")
 
 
 def zip_with(keys: Any, values: Any) -> list[tuple[Any, Any]]:
@@ -157,7 +190,7 @@ def docstring(value: Any) -> str:
     """Return text that means itself between three double quotes."""
     text = str(_defined(value)).replace("\\", "\\\\")
     text = re.sub(r'"{2,}|^"|"$', lambda match: '\\"' * len(match.group()), text)
-    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable_lines(text)
 
 
 def identifier(value: Any) -> str:
@@ -187,25 +220,19 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
     return f"\n{prefix.rstrip()}\n".join("\n".join(wrapper.wrap(paragraph)) for paragraph in paragraphs)
 
 
-FILTERS = {
-    "py": py,
-    "tuple_py": tuple_py,
-    "long_py": long_py,
-    "sh": sh,
-    "yaml": yaml,
-    "toml": toml,
-    "comment": comment,
-    "docstring": docstring,
-    "cell": cell,
-    "literal_pattern": literal_pattern,
-    "patterned": patterned,
-    "parted": parted,
-    "plain_drops": plain_drops,
-    "zip_with": zip_with,
-    "identifier": identifier,
-    "dotted": dotted,
-    "wrap": wrap,
-}
+_SOURCE_TEXT = (py, tuple_py, long_py, sh, yaml, toml, comment, docstring, cell, span, prose, words, path, identifier,
+                dotted, expression, function, import_line, module)  # fmt: skip
+
+
+def filters() -> dict[str, Callable[..., Any]]:
+    """Return every filter by its name; what one of these makes of a value may be written as it is."""
+    from scaffold.render.inert import keeping_inert, making_inert
+
+    return {
+        **{one.__name__: making_inert(one) for one in _SOURCE_TEXT},
+        **{one.__name__: one for one in (literal_pattern, patterned, parted, plain_drops, zip_with)},
+        "wrap": keeping_inert(wrap),
+    }
 
 
 def _defined(value: Any) -> Any:
@@ -215,6 +242,17 @@ def _defined(value: Any) -> Any:
         str(value)  # StrictUndefined raises here and names the variable
         raise ValueError("the value is undefined")
     return value
+
+
+def _only(pattern: re.Pattern[str], value: Any, wanted: str) -> str:
+    value = _defined(value)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError(f"{_shown(value)} is not {wanted}")
+    return value
+
+
+def _unmarked(text: str) -> str:
+    return _MARKUP.sub(lambda match: "".join("\\" + c if c in _PUNCTUATION else c for c in match[0]), text)
 
 
 def _shown(value: Any) -> str:

@@ -67,6 +67,21 @@ def render(
     return dict(sorted(finish(files, [] if notes is None else notes).items()))
 
 
+def template_paths(model: str, package: str, templates: Path | None = None) -> frozenset[str]:
+    """Return every path that a package of these names may have a file at, whatever its spec says.
+
+    Raises:
+        ScaffoldError: a name that no package has.
+    """
+    root = (templates or templates_root()).resolve()
+    placeholders = _placeholders({"names": {"model": model, "package": package}})
+    return frozenset(
+        _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX)
+        for overlay in (None, *OVERLAYS.values())
+        for name in _template_names(root, overlay)
+    )
+
+
 def _template_names(root: Path, overlay: str | None = None) -> list[str]:
     names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
     apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
@@ -91,14 +106,19 @@ def validate_package(package: str) -> None:
 
 
 def _place(name: str, text: str, placeholders: Mapping[str, str]) -> tuple[str, RenderedFile]:
-    path = name.removesuffix(SUFFIX)
-    for placeholder, value in placeholders.items():
-        path = path.replace(placeholder, value)
+    path = _path(name, placeholders)
     if path.endswith(LINK_SUFFIX):
         path = path.removesuffix(LINK_SUFFIX)
         return path, RenderedFile(link_to=_link_target(name, path, text.strip()), template=name)
     text = text.strip("\n") + "\n"
     return path, RenderedFile(text, executable=path.endswith(".sh") and text.startswith("#!"), template=name)
+
+
+def _path(name: str, placeholders: Mapping[str, str]) -> str:
+    path = name.removesuffix(SUFFIX)
+    for placeholder, value in placeholders.items():
+        path = path.replace(placeholder, value)
+    return path
 
 
 def _link_target(name: str, path: str, target: str) -> str:

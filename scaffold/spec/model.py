@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.spec.defaults import completed
 from scaffold.spec.kinds import require_kinds
@@ -72,11 +73,9 @@ class IntegrationSpec:
         Raises:
             ScaffoldError: not TOML, another schema, or a value of another kind.
         """
-        import tomli
-
         try:
-            document = tomli.loads(text)
-        except tomli.TOMLDecodeError as error:
+            document = parse_toml(text)
+        except MalformedError as error:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
         if document.get("schema") != SCHEMA:
             problem = f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}"

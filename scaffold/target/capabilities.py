@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaffold.parsing import parse
 from scaffold.target.pin import text_of
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
@@ -75,7 +76,7 @@ def missing(root: Path) -> str | None:
 def _tree(root: Path, path: str) -> ast.Module | None:
     text = text_of(root, path)
     try:
-        return None if text is None else ast.parse(text)
+        return None if text is None else parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import MalformedError, parse_toml
 from scaffold.reading import read_text
 
 MAX_BYTES = 1 << 20
@@ -48,11 +49,9 @@ def _requirements(read: Callable[[str], str | None], names: Iterable[str]) -> It
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:
-    import tomli
-
     try:
-        data = tomli.loads(text)
-    except ValueError:
+        data = parse_toml(text)
+    except MalformedError:
         yield from text.splitlines()
         return
     project = _table(data.get("project"))

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
+from scaffold.parsing import parse
 from scaffold.reading import RefusedFileError, open_file, read_bytes
 
 PACKAGE = "vllm_omni"
@@ -53,7 +54,7 @@ class UpstreamSource(ABC):
         tree = self._trees.get(path)
         if tree is None:
             try:
-                tree = ast.parse(self.read(path), filename=path)
+                tree = parse(self.read(path), path)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = getattr(error, "lineno", None) or 1
                 raise ScaffoldError(f"{path}:{line} in vllm-omni {self.label} is not valid Python: {error}") from None

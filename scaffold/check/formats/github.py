@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
+from scaffold.printable import printable_lines
 
 
 def render_github(report: CheckReport) -> str:
@@ -28,7 +29,7 @@ def _annotation(finding: Finding) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

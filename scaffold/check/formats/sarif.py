@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -104,4 +105,4 @@ def _sentence(text: str) -> str:
 
 
 def _uri(path: str) -> str:
-    return Path(path).as_uri() if path.startswith("/") else quote(path, safe="/:@!$&'()*+,;=~")
+    return Path(path).as_uri() if path.startswith("/") else quote(os.fsencode(path), safe="/:@!$&'()*+,;=~")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
+from scaffold.printable import printable_command
 
 WIDEST = 160  # characters of a source line that are shown
 _COLOURS = {"error": "31;1", "warning": "33;1", "bold": "1", "blue": "34;1", "cyan": "36"}
@@ -69,7 +70,7 @@ def _excerpt(finding: Finding, source: str) -> tuple[str, str]:
 
 def visible(text: str) -> str:
     """Return text in which control characters cannot act: tabs are a blank, others are escaped."""
-    return "".join(" " if c == "\t" else c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable_command(text.replace("\t", " "))
 
 
 def _width(text: str) -> int:

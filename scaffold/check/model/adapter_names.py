@@ -10,10 +10,9 @@ import ast
 import re
 from typing import Any
 
-from scaffold.check.model.effort import Effort
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, recorded_keys, renamed
-from scaffold.check.model.name_functions import NotPlainError, Opaque, RefusedNameError, Run, answer
+from scaffold.check.model.name_functions import NotPlainError, Opaque, RefusedNameError, Run, answer, effort
 from scaffold.check.model.package import Package
 from scaffold.check.model.ways_back import recorded_pairs
 
@@ -86,7 +85,7 @@ class _Saving(Run):
         given = {
             name: function.file.value(default) for name in function.parameters if (default := function.default(name))
         }
-        super().__init__(function, given, 0, Effort())
+        super().__init__(function, given, 0, effort())
         self.state: dict[str, Any] = {name: Opaque() for name in names}
         self.saved: set[str] | None = None
 

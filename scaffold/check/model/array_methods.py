@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from scaffold.check.model.arrays import Array, array_of, combined, joined, stacked
+from scaffold.bounded import counted, operate
+from scaffold.check.model.arrays import LARGEST, Array, array_of, combined, joined, stacked
 
 _SAME = {
     *("clone", "detach", "contiguous", "cpu", "double", "half", "bfloat16", "type_as", "requires_grad_"),
@@ -31,7 +34,9 @@ def _norm(array: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False) ->
     if power in (math.inf, -math.inf):
         pick = max if power > 0 else min
         return array.reduced(dim, keepdim, lambda group: pick(abs(value) for value in group))
-    return array.reduced(dim, keepdim, lambda group: sum(abs(value) ** power for value in group) ** (1 / power))
+    return array.reduced(
+        dim, keepdim, lambda group: sum(operate(ast.Pow, abs(value), power) for value in group) ** (1 / power)
+    )
 
 
 def _limited(array: Array, min: Any = None, max: Any = None) -> Array:
@@ -95,13 +100,13 @@ def _repeated(array: Array, *counts: Any) -> Array:
     sizes = _sizes(counts)
     array = array.reshaped([*(1,) * (len(sizes) - array.ndim), *array.shape])
     for dim, count in enumerate(sizes):
-        array = joined([array] * count, dim)
+        array = joined([array] * counted(count, LARGEST), dim)
     return array
 
 
 def _interleaved(array: Array, repeats: int, dim: int | None = None) -> Array:
     array = array if dim is not None else array.reshaped([-1])
-    parts = [row for row in _transposed(array, 0, dim or 0).rows() for _ in range(repeats)]
+    parts = [row for row in _transposed(array, 0, dim or 0).rows() for _ in range(counted(repeats, LARGEST))]
     return _transposed(stacked(parts), 0, dim or 0)
 
 
@@ -110,7 +115,7 @@ def _lerp(start: Any, end: Any, weight: Any) -> Array:
 
 
 def _added(sign: float) -> Callable[..., Array]:
-    return lambda a, b, alpha=1: combined(lambda x, y: x + sign * alpha * y, a, b)
+    return lambda a, b, alpha=1: combined(lambda x, y: x + sign * operate(ast.Mult, alpha, y), a, b)
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +126,7 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _linspace(start: Any, end: Any, steps: int = 50, endpoint: bool = True, num: int | None = None) -> Array:
-    steps = steps if num is None else num
+    steps = counted(steps if num is None else num, LARGEST)
     gaps = steps - 1 if endpoint else steps
     values = [start + (end - start) * i / gaps if gaps else start for i in range(steps)]
     if endpoint and steps > 1:
@@ -131,12 +136,12 @@ def _linspace(start: Any, end: Any, steps: int = 50, endpoint: bool = True, num:
 
 def _arange(*ends: Any) -> Array:
     start, end, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    count = max(0, math.ceil((end - start) / step - 1e-9))
+    count = counted(max(0, math.ceil((end - start) / step - 1e-9)), LARGEST)
     return Array((count,), [start + i * step for i in range(count)])
 
 
 def _filled(value: Any) -> Callable[..., Array]:
-    return lambda *sizes: Array(_sizes(sizes), [value] * math.prod(_sizes(sizes)))
+    return lambda *sizes: Array(_sizes(sizes), [value] * counted(math.prod(_sizes(sizes)), LARGEST))
 
 
 def _meshgrid(*axes: Any, indexing: str = "ij") -> list[Array]:
@@ -160,7 +165,7 @@ def _product(a: Array, b: Array) -> Array:
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError("no plain matrices")
     columns = list(_transposed(b, 0, 1).rows())
-    return array_of([[sum(map(lambda x, y: x * y, r.values, c.values)) for c in columns] for r in a.rows()])
+    return array_of([[sum(map(partial(operate, ast.Mult), r.values, c.values)) for c in columns] for r in a.rows()])
 
 
 def _where(test: Any, yes: Any, no: Any) -> Array:
@@ -205,7 +210,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "abs": lambda array: array.map(abs),
     "sqrt": lambda array: array.map(math.sqrt),
     "rsqrt": lambda array: array.map(lambda value: 1 / math.sqrt(value)),
-    "square": lambda array: array.map(lambda value: value * value),
+    "square": lambda array: array.map(lambda value: operate(ast.Mult, value, value)),
     "reciprocal": lambda array: array.map(lambda value: 1 / value),
     "neg": lambda array: array.map(lambda value: -value),
     "exp": lambda array: array.map(math.exp),
@@ -213,8 +218,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "sin": lambda array: array.map(math.sin),
     "log": lambda array: array.map(math.log),
     "logical_not": lambda array: array.map(lambda value: not value),
-    "pow": _each(lambda a, b: a**b),
-    "mul": _each(lambda a, b: a * b),
+    "pow": _each(partial(operate, ast.Pow)),
+    "mul": _each(partial(operate, ast.Mult)),
     "div": _each(lambda a, b: a / b),
     "add": _added(1.0),
     "sub": _added(-1.0),
@@ -230,7 +235,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "where": lambda array, test, other: _where(test, array, other),
     "new_zeros": lambda array, *sizes: _filled(0)(*sizes),
     "new_ones": lambda array, *sizes: _filled(1)(*sizes),
-    "new_full": lambda array, sizes, value: Array(sizes, [value] * math.prod(sizes)),
+    "new_full": lambda array, sizes, value: Array(sizes, [value] * counted(math.prod(sizes), LARGEST)),
     "new_tensor": lambda array, value: array_of(value),
     "matmul": _product,
     "mm": _product,
@@ -243,7 +248,7 @@ _OF_TORCH: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda array: array.map(lambda value: 0),
     "ones_like": lambda array: array.map(lambda value: 1),
     "full_like": lambda array, value: array.map(lambda _: value),
-    "full": lambda sizes, value: Array(sizes, [value] * math.prod(sizes)),
+    "full": lambda sizes, value: Array(sizes, [value] * counted(math.prod(sizes), LARGEST)),
     "tensor": lambda value: array_of(value),
     "as_tensor": lambda value: array_of(value),
     "asarray": lambda value: array_of(value),
@@ -254,7 +259,7 @@ _OF_TORCH: dict[str, Callable[..., Any]] = {
     "stack": lambda parts, dim=0: stacked(parts, dim),
     "where": _where,
     "meshgrid": _meshgrid,
-    "outer": lambda a, b: combined(lambda x, y: x * y, _unsqueezed(a, 1), _unsqueezed(b, 0)),
+    "outer": lambda a, b: combined(partial(operate, ast.Mult), _unsqueezed(a, 1), _unsqueezed(b, 0)),
     **{name: function for name, function in METHODS.items() if name not in ("to", "where", "size", "type", "data")},
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -7,6 +7,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from scaffold.bounded import counted
+
 LARGEST = 4096
 
 
@@ -100,8 +102,9 @@ class Array:
         if tuple(shape) == self.shape:
             return self
         if len(self.values) == 1:
-            return Array(shape, self.values * prod(shape))
+            return Array(shape, self.values * counted(prod(shape), LARGEST))
         strides = [0 if size == 1 else step for size, step in zip(own, (0,) * lead + self.strides(), strict=True)]
+        counted(prod(shape), LARGEST)
         offsets = [0]
         for size, step in zip(shape, strides, strict=True):
             offsets = [before + step * at for before in offsets for at in range(size)]

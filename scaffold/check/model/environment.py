@@ -114,7 +114,11 @@ def _called(file: PythonFile, call: ast.Call) -> Any:
         value = _unset(file, call.args[0])
         if name == "bool":
             return UNKNOWN if value is UNKNOWN else bool(value)
-        return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else UNKNOWN
+        return (
+            int(value)
+            if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 20)
+            else UNKNOWN
+        )
     return UNKNOWN
 
 

@@ -34,7 +34,7 @@ def integers(value: Any) -> list[int] | None:
 def integer(value: Any) -> int | None:
     """Return a whole number; None for anything else."""
     try:
-        return int(value) if isinstance(value, str) else None
+        return int(value) if isinstance(value, str) and len(value) < 20 else None
     except ValueError:
         return None
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.effort import Effort
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.name_functions import NotPlainError, Opaque, RefusedNameError, Run
+from scaffold.check.model.name_functions import NotPlainError, Opaque, RefusedNameError, Run, effort
 from scaffold.check.model.saved_config import is_fields
 
 
@@ -77,7 +76,7 @@ def _without(
     named |= {n.attr for n in save.file.index.nodes(ast.Attribute, save.node) if n not in inside}
     without = []
     for name in config.fields:
-        run = _Filter(save, {}, 0, Effort())
+        run = _Filter(save, {}, 0, effort())
         try:
             run.bind(target, items(name))
             if bool(run.value(test)) is left_out and name not in named:

@@ -10,14 +10,15 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from scaffold.bounded import Budget, call, compare, joined, method, operate
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.effort import Effort, too_large
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.plain_operations import BINARY, BUILT_IN, TABLE, TEXT
+from scaffold.check.model.plain_operations import BUILT_IN, TABLE, TEXT
 from scaffold.check.model.values import UNKNOWN, known
-from scaffold.operators import COMPARISONS
 
 _DEEPEST = 6
+_MOST = 20_000
+_OPERATORS = (ast.Add, ast.Sub)
 
 
 class NotPlainError(Exception):
@@ -42,6 +43,11 @@ class _Broken(Exception):
         self.goes_on = goes_on
 
 
+def effort() -> Budget:
+    """Return what one question may take, the functions that are called on the way included."""
+    return Budget(_MOST, NotPlainError, 10_000)
+
+
 def answer(function: FunctionModel, *values: Any) -> Any:
     """Return what a function answers, a list of what it yields where it is a generator.
 
@@ -49,10 +55,10 @@ def answer(function: FunctionModel, *values: Any) -> Any:
         NotPlainError: that cannot be worked out.
         RefusedNameError: the function raises.
     """
-    return _answer(function, values, 0, Effort())
+    return _answer(function, values, 0, effort())
 
 
-def _answer(function: FunctionModel, values: Sequence[Any], depth: int, effort: Effort) -> Any:
+def _answer(function: FunctionModel, values: Sequence[Any], depth: int, effort: Budget) -> Any:
     names = function.positional
     given = dict(zip(names, values, strict=False))
     for name in function.parameters:
@@ -87,7 +93,7 @@ class Run:
         effort: what is left of it.
     """
 
-    def __init__(self, function: FunctionModel, names: dict[str, Any], depth: int, effort: Effort) -> None:
+    def __init__(self, function: FunctionModel, names: dict[str, Any], depth: int, effort: Budget) -> None:
         self.function, self.names, self.depth, self.effort = function, names, depth, effort
         self.generates = bool(function.file.index.nodes(ast.Yield, function.node))
         self.yielded: list[Any] = []
@@ -100,8 +106,7 @@ class Run:
             self.statement(statement)
 
     def step(self) -> None:
-        if not self.effort.spend():
-            raise NotPlainError
+        self.effort.spend()
 
     def statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Return):
@@ -155,13 +160,11 @@ class Run:
         self.step()
         try:
             value = self.expression(node)
+            return value if isinstance(node, ast.Name) else self.effort.hold(value)
         except (KeyError, IndexError, StopIteration):
             raise RefusedNameError from None
         except (TypeError, ValueError, AttributeError, OverflowError):
             raise NotPlainError from None
-        if not isinstance(node, (ast.Name, ast.Constant)) and too_large(value):
-            raise NotPlainError
-        return value
 
     def expression(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
@@ -185,14 +188,14 @@ class Run:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
             inner = self.value(node.operand)
             return not inner if isinstance(node.op, ast.Not) else -inner
-        if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-            return BINARY[type(node.op)](self.value(node.left), self.value(node.right))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
+            return operate(type(node.op), self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Compare):
             return self.compared(node)
         if isinstance(node, ast.Subscript):
             return self.value(node.value)[self.place(node.slice)]
         if isinstance(node, ast.JoinedStr):
-            return "".join(map(self.text, node.values))
+            return joined(map(self.text, node.values))
         if isinstance(node, ast.Lambda):
             return self.function_of(node)
         if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
@@ -229,7 +232,7 @@ class Run:
         left = self.value(node.left)
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part)
-            if not COMPARISONS[type(op)](left, right):
+            if not compare(type(op), left, right):
                 return False
             left = right
         return True
@@ -281,7 +284,7 @@ class Run:
         target = node.func
         name = self.function.file.qualified(target)
         if name in BUILT_IN:
-            return BUILT_IN[name](*self.items(node.args), **options)
+            return call(BUILT_IN[name], *self.items(node.args), **options)
         found = resolve(self.function.file, node, self.function.cls)
         if isinstance(found, FunctionModel):
             if options:
@@ -293,5 +296,5 @@ class Run:
         if isinstance(owner, Opaque):
             return owner
         if (isinstance(owner, str) and target.attr in TEXT) or (isinstance(owner, dict) and target.attr in TABLE):
-            return getattr(owner, target.attr)(*self.items(node.args), **options)
+            return method(owner, target.attr, *self.items(node.args), **options)
         raise NotPlainError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -31,4 +29,3 @@ BUILT_IN: dict[str, Callable[..., Any]] = {
     "reversed": lambda values: list(values)[::-1],
     "next": lambda values, *default: next(iter(values), *default),
 }
-BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Sub: operator.sub}

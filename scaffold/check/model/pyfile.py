@@ -13,6 +13,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.index import Index
 from scaffold.check.model.scopes import Binding, Scopes
 from scaffold.check.model.source import PythonSource, UndecodableError
+from scaffold.parsing import parse
 
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
@@ -216,7 +217,7 @@ class PythonFile(PythonSource):
 def _tree(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes are the linter's of the repository
-        return ast.parse(text)
+        return parse(text)
 
 
 @lru_cache(maxsize=64)

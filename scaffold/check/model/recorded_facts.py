@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.source import SourceFile, UndecodableError
+from scaffold.documents import MalformedError, parse_toml
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -43,7 +44,7 @@ def recorded(package: Package, section: str, key: str) -> str | None:
 def recorded_number(package: Package, section: str, key: str) -> int | None:
     """Return a recorded integer."""
     text = recorded(package, section, key)
-    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+    return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
 
 def recorded_float(package: Package, section: str, key: str) -> float | None:
@@ -88,7 +89,7 @@ def release(package: Package) -> tuple[int, int] | None:
 
 def numbers(version: str | None) -> tuple[int, int] | None:
     """Return ``(0, 27)`` of ``0.27.0rc1``."""
-    found = re.match(r"(\d+)\.(\d+)", version or "")
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", version or "")
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -100,14 +101,10 @@ def _value(package: Package, section: str, key: str) -> Any:
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> tuple[dict[str, Any], tuple[int, str] | None]:
     """Return what a text says, and the line and the reason where it is no TOML."""
-    import tomli
-
     try:
-        return tomli.loads(text), None
-    except tomli.TOMLDecodeError as error:
-        return {}, (error.lineno, error.msg)
-    except RecursionError:
-        return {}, (1, "nested too deeply")
+        return parse_toml(text), None
+    except MalformedError as error:
+        return {}, (error.line, error.reason)
 
 
 def _text(package: Package, path: str) -> str:

@@ -66,7 +66,9 @@ def _passed(function: FunctionModel, test: ast.expr, installed: tuple[int, int] 
     if installed is None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     asked = ast.unparse(test.left)
-    written = re.search(r"""["'](\d+)\.(\d+)[\w.]*["']|\((\d+), (\d+)(?:, \d+)*\)""", ast.unparse(test.comparators[0]))
+    written = re.search(
+        r"""["'](\d{1,9})\.(\d{1,9})[\w.]*["']|\((\d{1,9}), (\d{1,9})(?:, \d+)*\)""", ast.unparse(test.comparators[0])
+    )
     if not re.search(r"vllm_omni\.__version__|version\(['\"]vllm[-_]omni['\"]\)", asked) or written is None:
         return None
     major, minor = (int(number) for number in written.groups() if number is not None)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from scaffold.bounded import operate
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.submodules import submodules
 
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-    ast.Add: operator.add,
-}
+_OPERATORS = (ast.Mult, ast.Pow, ast.Add)
 _TOKEN = ("(p q c)", "(c p q)")
 _MOST = 64
 
@@ -30,7 +26,7 @@ def token_sizes(package: Package) -> Iterator[tuple[PythonFile, ast.AST, str]]:
     name = (recorded(package, "architecture", "input_projection") or "").strip('"')
     layout = recorded(package, "latents", "layout") or ""
     numbers = [recorded(package, "latents", key) or "" for key in ("patch", "channels")]
-    if config is None or module is None or not all(text.isdigit() for text in numbers):
+    if config is None or module is None or not all(text.isdigit() and len(text) < 10 for text in numbers):
         return
     if not any(token in layout for token in _TOKEN):
         return
@@ -58,11 +54,14 @@ def _worked_out(package: Package, node: ast.expr, defaults: set[int], depth: int
         return None
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int and node.value <= _MOST else None
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
         left, right = (_worked_out(package, side, defaults, depth + 1) for side in (node.left, node.right))
         if left is None or right is None or (isinstance(node.op, ast.Pow) and not 0 <= right <= 4):
             return None
-        return _OPERATORS[type(node.op)](left, right)
+        try:
+            return int(operate(type(node.op), left, right))
+        except ValueError:
+            return None
     config = package.config_class
     field = config.fields.get(node.attr) if isinstance(node, ast.Attribute) and config is not None else None
     value = field.file.value(field.value) if field is not None and field.value is not None else None

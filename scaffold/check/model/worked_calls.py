@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from scaffold.bounded import call, method
 from scaffold.check.model.array_methods import FUNCTIONS, METHODS
 from scaffold.check.model.arrays import Array
 from scaffold.check.model.classes import ClassModel
@@ -25,7 +26,7 @@ from scaffold.check.model.worked_values import (
     number,
 )
 
-MOST = 12_000
+_READS = (ast.Name, ast.Attribute)
 # Which attributes are of a name from outside of the function: the same whatever it is given.
 _OUTSIDE: WeakKeyDictionary[Any, dict[ast.AST, bool]] = WeakKeyDictionary()
 _PLAIN: dict[str, Callable[..., Any]] = {
@@ -35,9 +36,9 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "bool": lambda value=False: bool(number(value, bool)),
     "abs": lambda value: value.map(abs) if isinstance(value, Array) else abs(value),
     "len": lambda value: value.shape[0] if isinstance(value, Array) else len(value),
-    "range": lambda *ends: list(range(*ends)),
+    "range": lambda *ends: call(list, range(*ends)),
     "round": round,
-    "sum": lambda values, start=0: sum(values, start),
+    "sum": sum,
     "list": lambda value=(): list(value.rows()) if isinstance(value, Array) else list(value),
 }
 _QUIET = {"debug", "info", "warning", "warning_once", "error", "print", "warn"}
@@ -52,13 +53,11 @@ class Frame(Expressions):
         Raises:
             NotPlainError: it cannot be worked out.
         """
-        self.work.steps += 1
-        if self.work.steps > MOST:
-            raise NotPlainError
+        self.work.budget.spend()
         found = _EXPRESSIONS.get(type(node))
         if found is None:
             raise NotPlainError
-        return found(self, node)
+        return found(self, node) if isinstance(node, _READS) else self.work.budget.hold(found(self, node))
 
     def called(self, node: ast.Call) -> Any:
         target = node.func
@@ -139,7 +138,7 @@ class Frame(Expressions):
                 return OPAQUE
             if holds_opaque(values):
                 return OPAQUE
-            return _PLAIN[target.name](*values, **{key: self.plain(value) for key, value in options.items()})
+            return call(_PLAIN[target.name], *values, **{key: self.plain(value) for key, value in options.items()})
         function = FUNCTIONS.get(target.name)
         held = [v for v in values if hasattr(v, "given_to")]
         if held:
@@ -149,7 +148,7 @@ class Frame(Expressions):
             options.pop("device", None)
             if unsure or any(v is OPAQUE for v in options.values()) or holds_opaque(values):
                 return OPAQUE
-            found = function(*values, **options)
+            found = call(function, *values, **options)
             return METHODS["to"](found, kind) if isinstance(found, Array) and kind is not None else found
         return self.answered(target.name.rpartition(".")[2], values, options)
 
@@ -221,19 +220,19 @@ class Frame(Expressions):
                 return OPAQUE
             if name != "to":
                 options = {key: value for key, value in options.items() if key not in ("dtype", "device")}
-            return METHODS[name](owner, *values, **options)
+            return call(METHODS[name], owner, *values, **options)
         if isinstance(owner, (External, ClassModel)):
             return self.apply(node, self.attribute_of(owner, name), values, options)
         if (isinstance(owner, str) and name in TEXT) or (
             isinstance(owner, dict) and name in (*TABLE, "update", "setdefault")
         ):
-            return getattr(owner, name)(*values, **options)
+            return method(owner, name, *values, **options)
         if isinstance(owner, dict) and name in ("copy", "pop"):
-            return getattr(owner, name)(*values, **options)
+            return method(owner, name, *values, **options)
         if isinstance(owner, list) and name in ("append", "extend", "insert", "index", "copy", "reverse"):
-            return getattr(owner, name)(*values, **options)
+            return method(owner, name, *values, **options)
         if isinstance(owner, set) and name in ("add", "update", "union"):
-            return getattr(owner, name)(*values, **options)
+            return method(owner, name, *values, **options)
         raise NotPlainError
 
 

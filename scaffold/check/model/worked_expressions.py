@@ -6,6 +6,7 @@ import ast
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from scaffold.bounded import joined
 from scaffold.check.model.array_methods import METHODS, NUMBERS
 from scaffold.check.model.arrays import Array
 from scaffold.check.model.classes import ClassModel
@@ -125,10 +126,10 @@ class Expressions(Operators):
                 value = self.value(part.value)
                 if not isinstance(value, (str, int)) or part.format_spec is not None or part.conversion != -1:
                     return OPAQUE
-                parts.append(str(value))
+                parts.append(value)
             else:
                 parts.append(self.value(part))
-        return "".join(parts)
+        return joined(parts)
 
     def function_of(self, node: ast.Lambda) -> Any:
         return Inner(node, self.names)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from scaffold.bounded import compare, operate
 from scaffold.check.model.array_methods import METHODS
 from scaffold.check.model.arrays import Array, combined
 from scaffold.check.model.name_functions import NotPlainError
 from scaffold.check.model.worked_statements import Statements
 from scaffold.check.model.worked_values import OPAQUE, External, Stub
-from scaffold.operators import COMPARISONS
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-    ast.Pow: lambda a, b: a**b,
-    ast.BitAnd: lambda a, b: a & b,
-    ast.BitOr: lambda a, b: a | b,
-    ast.BitXor: lambda a, b: a ^ b,
-}
+_BINARY = frozenset(
+    {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr, ast.BitXor}
+)
 
 
 class Operators(Statements):
@@ -56,19 +47,12 @@ class Operators(Statements):
             return OPAQUE
         if isinstance(op, ast.MatMult):
             return METHODS["matmul"](left, right)
-        function = _BINARY.get(type(op))
-        if function is None:
+        kind = type(op)
+        if kind not in _BINARY or (kind is ast.Mod and isinstance(left, str)):
             raise NotPlainError
         if isinstance(left, Array) or isinstance(right, Array):
-            return combined(function, left, right)
-        if isinstance(op, (ast.Mult, ast.Pow)) and not all(isinstance(v, (int, float)) for v in (left, right)):
-            if not isinstance(left, (list, tuple)) or not isinstance(right, int) or right > 64:
-                raise NotPlainError
-        if isinstance(op, ast.Mod) and isinstance(left, str):
-            raise NotPlainError
-        if isinstance(op, ast.Pow) and abs(right) > 64:
-            raise NotPlainError
-        return function(left, right)
+            return combined(partial(operate, kind), left, right)
+        return operate(kind, left, right)
 
     def compared(self, node: ast.Compare) -> Any:
         left, result = self.value(node.left), None
@@ -97,5 +81,5 @@ class Operators(Statements):
         if isinstance(left, Array) or isinstance(right, Array):
             if isinstance(op, (ast.In, ast.NotIn)) or left is None or right is None:
                 raise NotPlainError
-            return combined(COMPARISONS[type(op)], left, right)
-        return COMPARISONS[type(op)](left, right)
+            return combined(partial(compare, type(op)), left, right)
+        return compare(type(op), left, right)

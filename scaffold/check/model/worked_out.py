@@ -10,12 +10,14 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from scaffold.bounded import Budget
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.name_functions import NotPlainError
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.worked_calls import Frame
 from scaffold.check.model.worked_values import OPAQUE, Bound, BrokenError, External, RefusedError, Stub
 
+MOST = 20_000
 __all__ = ["OPAQUE", "Bound", "External", "NotPlainError", "RefusedError", "Stub", "Worked"]
 
 
@@ -36,7 +38,7 @@ class Worked:
         self.answers, self.lenient = answers or {}, lenient
         self.entered: dict[FunctionModel, None] = {}
         self.quotients: dict[ast.BinOp, FunctionModel] = {}
-        self.steps = 0
+        self.budget = Budget(MOST, NotPlainError, 50_000)
 
     def generates(self, file: PythonFile, node: ast.AST) -> bool:
         """Whether a function yields what it answers."""

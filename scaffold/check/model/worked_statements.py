@@ -6,6 +6,7 @@ import ast
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from scaffold.bounded import call
 from scaffold.check.model.arrays import Array
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
@@ -70,6 +71,7 @@ class Statements(ABC):
         return bool(number(value, bool)) if isinstance(value, Array) else bool(value)
 
     def statement(self, node: ast.stmt) -> None:
+        self.work.budget.spend()
         kind = type(node)
         if kind is ast.Assign:
             value = self.value(node.value)  # type: ignore[attr-defined]
@@ -132,7 +134,7 @@ class Statements(ABC):
         if isinstance(value, Array):
             return list(value.rows())
         if isinstance(value, (list, tuple, dict, set, frozenset, str, zip, enumerate)) or hasattr(value, "__iter__"):
-            return list(value)
+            return call(list, value)
         raise NotPlainError
 
     def bind(self, target: ast.expr, value: Any) -> None:

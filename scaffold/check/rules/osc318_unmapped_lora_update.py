@@ -116,7 +116,7 @@ def _trains_lora(package: Package) -> bool:
         override = script.override(RANK)
         if override is not None:
             text = str(override.value).strip("'\"")
-            if text.isdigit() and int(text) > 0:
+            if text.isdecimal() and int(text[:9]) > 0:
                 return True
     return False
 

@@ -24,6 +24,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.submodules import Submodule
 from scaffold.check.model.token_sizes import token_sizes
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.checkpoint.fold import is_index
 
 ID = "OSC403"
 NAME = "unfilled-parameter"
@@ -103,7 +104,7 @@ def _covers(pattern: str, name: str) -> bool:
         if part == one or one == INDEX:
             continue
         ends = [piece.split("-") for piece in part[1:-1].split(",")] if part.startswith("{") else []
-        if not one.isdigit() or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if end[-1].isdigit()):
+        if not is_index(one) or not any(int(end[0]) <= int(one) <= int(end[-1]) for end in ends if is_index(end[-1])):
             return False
     return True
 

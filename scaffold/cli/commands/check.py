@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.interrupt import AGAIN, doing, leaving
+from scaffold.printable import printable, printable_command
 
 ORDER = 80
 
@@ -66,9 +68,12 @@ def check(
     )
     with doing("checking"), leaving(left):
         outcome = run_check(request, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    typer.echo(outcome.text, nl=False)
+    if diff:
+        show(outcome.text)
+    else:
+        typer.echo(outcome.text, nl=False)
     if outcome.note:
-        typer.echo(outcome.note, err=True)
+        typer.echo(printable(outcome.note), err=True)
     if format is CheckFormat.text and not (explain or list_rules or diff):
         then = "`omni-scaffold verify PACKAGE` runs it on a tiny model"
         if write_baseline:
@@ -78,5 +83,5 @@ def check(
                 "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
                 "`# omni-scaffold: ignore[RULE] reason` hides one place"
             )
-        typer.echo(f"next: {then}")
+        typer.echo(printable_command(f"next: {then}"))
     raise typer.Exit(outcome.status)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import AllowVersionMismatch, Checkpoint, ExportSvg, VllmOmni
 from scaffold.interrupt import leaving
 
@@ -55,7 +56,7 @@ def new(
     )
     result = plan_new(request)
     if diff:
-        typer.echo(result.plan.diff(), nl=False)
+        show(result.plan.diff())
     elif dry_run:
         print_result(result, written=None, svg=export_svg)
     if dry:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import Package
 from scaffold.interrupt import leaving
 
@@ -27,7 +28,7 @@ def remove(
 
     removal = plan_remove(package, force=force, keep_edited=keep_edited, dry=diff or dry_run)
     if diff:
-        typer.echo(removal.plan.diff(), nl=False)
+        show(removal.plan.diff())
     elif dry_run:
         print_removal(removal, written=None)
     if diff or dry_run:

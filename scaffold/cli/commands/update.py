@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.difference import show
 from scaffold.cli.options import AllowVersionMismatch, Package, VllmOmni
 from scaffold.interrupt import doing, leaving
 
@@ -37,7 +38,7 @@ def update(
     request = UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run, allow_version_mismatch)
     result = plan_update(request)
     if diff:
-        typer.echo(result.plan.diff(), nl=False)
+        show(result.plan.diff())
     if diff or dry_run:
         if not diff:
             print_update(result, written=None)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.program.core import Frame
+from scaffold.inspect.program.core import INLINE_BUDGET, Frame
 from scaffold.inspect.program.expressions import Expressions
 from scaffold.inspect.program.values import (
+    MOST_ITEMS,
     Const,
     Elem,
     Map,
     Seq,
     Value,
 )
+
+COMPREHENSION_BUDGET = 10 * INLINE_BUDGET
 
 
 class Comprehensions(Expressions):
@@ -35,13 +38,15 @@ class Comprehensions(Expressions):
         scope: Frame,
         rows: list[list[Value]],
     ) -> bool:
+        if len(rows) > MOST_ITEMS:
+            return False
         if index == len(generators):
             rows.append([self.evaluate(r, scope) for r in results])
             return True
         generator = generators[index]
         source = self.evaluate(generator.iter, scope)
         known = self.iterate(source)
-        exact = known is not None and len(known) <= 32
+        exact = known is not None and len(known) <= 32 and self.steps < COMPREHENSION_BUDGET
         turns = known if known is not None and exact else [Elem(source, -1, at=self.at(generator.iter, scope))]
         if not exact and known:
             turns = known[:1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from scaffold.bounded import method
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.loops import Loops
@@ -205,7 +208,7 @@ class Containers(Loops):
                  "endswith", "split", "title")  # fmt: skip
         if name in known and all(isinstance(a, Const) for a in args):
             try:
-                result = getattr(text, name)(*[a.value for a in args if isinstance(a, Const)])
+                result = method(text, name, *[a.value for a in args if isinstance(a, Const)])
             except (TypeError, ValueError):
                 return None
             if isinstance(result, list):
@@ -214,5 +217,6 @@ class Containers(Loops):
         if name == "join" and len(args) == 1 and isinstance(args[0], Seq) and args[0].exact:
             items = args[0].items
             if all(isinstance(i, Const) and isinstance(i.value, str) for i in items):
-                return Const(text.join(i.value for i in items if isinstance(i, Const)), at=at)
+                with suppress(ValueError):
+                    return Const(method(text, "join", [i.value for i in items if isinstance(i, Const)]), at=at)
         return None

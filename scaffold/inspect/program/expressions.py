@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 
+from scaffold.bounded import joined
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.algebra import is_none, join, same
@@ -13,6 +15,7 @@ from scaffold.inspect.program.items import Items
 from scaffold.inspect.program.numeric import MISSING, fold
 from scaffold.inspect.program.trace import StringEdit, Test
 from scaffold.inspect.program.values import (
+    MOST_ITEMS,
     Conf,
     Const,
     Elem,
@@ -118,7 +121,8 @@ class Expressions(Items):
                     exact = False
                     items.append(Elem(value, -1, at=self.at(element, frame)))
                 else:
-                    items.extend(known)
+                    items.extend(known[:MOST_ITEMS])
+                    exact = exact and len(known) <= MOST_ITEMS
             else:
                 items.append(self.evaluate(element, frame))
         return Seq(kind, items, exact, self.depth, at=self.at(node, frame))
@@ -281,7 +285,8 @@ class Expressions(Items):
         for piece in node.values:
             parts.append(self.evaluate(piece.value if isinstance(piece, ast.FormattedValue) else piece, frame))
         if all(isinstance(p, Const) for p in parts):
-            return Const("".join(str(p.value) for p in parts if isinstance(p, Const)), at=self.at(node, frame))
+            with suppress(ValueError):
+                return Const(joined(p.value for p in parts if isinstance(p, Const)), at=self.at(node, frame))
         value = Op("format", parts, at=self.at(node, frame))
         self._note_edit(value)
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.inspect.program.branches import replace_env
-from scaffold.inspect.program.core import Frame, LoopContext
+from scaffold.inspect.program.core import INLINE_BUDGET, Frame, LoopContext
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.statements import Statements
 from scaffold.inspect.program.syntax import walk_tree
@@ -25,6 +25,7 @@ from scaffold.inspect.program.values import (
 )
 
 MAX_UNROLL = 64
+UNROLL_BUDGET = 10 * INLINE_BUDGET
 
 
 def _assigned(body: list[ast.stmt]) -> list[str]:
@@ -69,7 +70,7 @@ class Loops(Statements):
     def _run_For(self, node: ast.For, frame: Frame) -> bool:
         source = self.evaluate(node.iter, frame)
         known = self.iterate(source)
-        if known is not None and len(known) <= MAX_UNROLL:
+        if known is not None and len(known) <= MAX_UNROLL and self.steps < UNROLL_BUDGET:
             return self._unroll(node, [_first_given(known)] if known and _takes_first_given(node) else known, frame)
         self._abstract_loop(node, source, frame)
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from scaffold.bounded import call, compare, operate
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -33,22 +35,24 @@ class _Missing:
 
 MISSING: Final[Any] = _Missing()
 
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "**": lambda a, b: a**b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "is": lambda a, b: a is b,
-    "isnot": lambda a, b: a is not b,
+_ARITHMETIC: dict[str, type[ast.operator]] = {
+    "+": ast.Add,
+    "-": ast.Sub,
+    "*": ast.Mult,
+    "/": ast.Div,
+    "//": ast.FloorDiv,
+    "%": ast.Mod,
+    "**": ast.Pow,
+}
+_COMPARISONS: dict[str, type[ast.cmpop]] = {
+    "==": ast.Eq,
+    "!=": ast.NotEq,
+    "<": ast.Lt,
+    "<=": ast.LtE,
+    ">": ast.Gt,
+    ">=": ast.GtE,
+    "is": ast.Is,
+    "isnot": ast.IsNot,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": math.exp,
@@ -95,20 +99,17 @@ def fold(op: str, args: list[Any]) -> Any:
             return not args[0]
         if op in ("in", "notin"):
             return (args[0] in args[1]) is (op == "in")
-        function = _BINARY.get(op)
-        if function is None or len(args) != 2:
+        if len(args) != 2:
             return MISSING
-        left, right = args
-        sized = isinstance(left, str | bytes | list | tuple) or isinstance(right, str | bytes | list | tuple)
-        if op == "**" and (abs(left) > 1e6 or abs(right) > 64):
+        if op in _COMPARISONS:
+            return compare(_COMPARISONS[op], *args)
+        # A text or list that is repeated or filled in is looked at as what it is made of.
+        sized = any(isinstance(arg, str | bytes | list | tuple) for arg in args)
+        if op not in _ARITHMETIC or (op == "*" and sized) or (op == "%" and isinstance(args[0], str)):
             return MISSING
-        if op == "*" and sized:
+        if op == "+" and sized and sum(map(len, args)) > 10_000:
             return MISSING
-        if op == "%" and isinstance(left, str):
-            return MISSING
-        if op == "+" and sized and len(left) + len(right) > 10_000:
-            return MISSING
-        return function(left, right)
+        return operate(_ARITHMETIC[op], *args)
     except (TypeError, ValueError, ArithmeticError):
         return MISSING
 
@@ -268,7 +269,7 @@ class _Evaluation:
         if any(a is MISSING for a in args):
             return MISSING
         try:
-            return function(*args)
+            return call(function, *args)
         except (TypeError, ValueError, ArithmeticError):
             return MISSING
 

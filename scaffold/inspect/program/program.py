@@ -21,12 +21,16 @@ from scaffold.inspect.program.schedule import Counter
 from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import Call, ClassRef, Func, Map, Obj, Param, Slot, Unknown, Value
+from scaffold.patience import OutOfPatienceError, Patience
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
     from scaffold.upstream import PipelineTarget, UpstreamSource
 
 ENTRY_METHODS = ("forward", "__call__", "generate")
+
+EXECUTIONS = 5.0
+"""Seconds of processor time that the executions of one inspection may take together."""
 
 
 class Program(Requests):
@@ -63,6 +67,7 @@ class Program(Requests):
         self.result: Value | None = None
         self.notes: dict[str, object] = {}
         self.alone = False
+        self.patience = Patience(EXECUTIONS, EXECUTIONS)
 
     def _pipeline_class(self) -> ClassInfo:
         module = self.graph.find(self.target.module)
@@ -114,8 +119,9 @@ class Program(Requests):
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 12_000))
         try:
-            yield
-        except RecursionError as error:
+            with self.patience.work():
+                yield
+        except (RecursionError, OutOfPatienceError) as error:
             self.failures.append(error)
         finally:
             sys.setrecursionlimit(limit)

@@ -71,7 +71,7 @@ class Statements(Branches):
         items = known if known is not None else [Elem(added, -1, at=added.at)]
         for item in items:
             self.append(seq, item)
-        if known is None:
+        if known is None or len(seq.items) < len(items):
             seq.exact = False
 
     def append(self, seq: Seq, item: Value) -> None:

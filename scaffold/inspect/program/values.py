@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from scaffold.inspect.program.classes import ClassInfo
     from scaffold.inspect.program.modules import ModuleInfo
 
+MOST_ITEMS = 4096
+"""Items that a list keeps; of a longer one not all are known."""
+
 
 @dataclass(eq=False)
 class Value:
@@ -136,6 +139,10 @@ class Seq(Value):
     exact: bool = True
     depth: int = 0
     appends: list[tuple[Value, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(self.items) > MOST_ITEMS:
+            self.items, self.exact = self.items[:MOST_ITEMS], False
 
     def parts(self) -> list[Value]:
         return list(self.items)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scaffold.bounded import Budget
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.classes import ClassInfo
@@ -16,7 +17,7 @@ from scaffold.remap.engine.tokens import UNKNOWN, Landing, Slot, SlotShape, Unkn
 from scaffold.remap.engine.tree import EngineModule
 from scaffold.remap.engine.undecided import UndecidedError
 
-MAX_STEPS = 6_000_000
+MAX_STEPS = 4_000_000
 """Nodes evaluated before the question is left open."""
 MAX_FRAMES = 60
 
@@ -70,7 +71,7 @@ class Execution:
         self.assumed: set[str] = set()
         self.lenient = False
         self.left_open: list[str] = []
-        self.steps = 0
+        self.budget = Budget(MAX_STEPS, lambda: self.undecided("loading takes too many steps to follow"))
         self.frames = 0
         self.at: Evidence | None = None
 
@@ -89,9 +90,7 @@ class Execution:
 
     def step(self, node: ast.AST, frame: Frame) -> None:
         """Count a node, and remember where the execution stands."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise UndecidedError(f"{self.place()}: loading takes too many steps to follow")
+        self.budget.spend()
 
     def mark(self, node: ast.stmt, frame: Frame) -> None:
         """Remember the statement being executed."""

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 from collections.abc import Callable
 from typing import Any
 
+from scaffold.bounded import TooLargeError, joined, operate
 from scaffold.remap.engine.execution import Execution, Frame
 from scaffold.remap.engine.naming import SlotItems
 from scaffold.remap.engine.tokens import UNKNOWN, Function, SlotShape, Unknown, Weight
 from scaffold.remap.engine.undecided import LoadingError
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.BitOr: operator.or_, ast.BitAnd: operator.and_,
-    ast.BitXor: operator.xor, ast.Pow: operator.pow,
-}  # fmt: skip
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 _SIZES = (int, float, str, list, tuple, set, dict, bool)
-_LARGEST = 1_000_000
+_READS = (ast.Name, ast.Attribute)
 
 
 class Keys(list[Any]):
@@ -35,7 +30,12 @@ class Expressions(Execution):
     def evaluate(self, node: ast.expr, frame: Frame) -> Any:
         self.step(node, frame)
         method = getattr(self, f"_eval_{type(node).__name__}", None)
-        return UNKNOWN if method is None else method(node, frame)
+        if method is None:
+            return UNKNOWN
+        try:
+            return method(node, frame) if isinstance(node, _READS) else self.budget.hold(method(node, frame))
+        except TooLargeError:
+            return UNKNOWN
 
     def _eval_Constant(self, node: ast.Constant, frame: Frame) -> Any:
         return node.value
@@ -88,17 +88,17 @@ class Expressions(Execution):
         return made
 
     def _eval_JoinedStr(self, node: ast.JoinedStr, frame: Frame) -> Any:
-        text = ""
+        parts = []
         for part in node.values:
             if isinstance(part, ast.Constant):
-                text += str(part.value)
+                parts.append(str(part.value))
                 continue
             assert isinstance(part, ast.FormattedValue)
             value = self.evaluate(part.value, frame)
             if not isinstance(value, str | int) or part.format_spec is not None:
                 return UNKNOWN
-            text += repr(value) if part.conversion == 114 else str(value)
-        return text
+            parts.append(repr(value) if part.conversion == 114 else value)
+        return joined(parts)
 
     def _eval_BoolOp(self, node: ast.BoolOp, frame: Frame) -> Any:
         ends = isinstance(node.op, ast.Or)
@@ -131,13 +131,10 @@ class Expressions(Execution):
             return self.made_of([left, right], kind.__name__.lower())
         if kind in (ast.BitXor, ast.BitAnd, ast.BitOr, ast.Sub):
             left, right = (set(side) if isinstance(side, Keys) else side for side in (left, right))
-        apply = _ARITHMETIC.get(kind)
-        if apply is None or not isinstance(left, _SIZES) or not isinstance(right, _SIZES):
-            return UNKNOWN
-        if not _bounded(kind, left, right):
+        if not isinstance(left, _SIZES) or not isinstance(right, _SIZES):
             return UNKNOWN
         try:
-            return apply(left, right)
+            return operate(kind, left, right)
         except (TypeError, ValueError, ArithmeticError):
             return UNKNOWN
 
@@ -239,15 +236,3 @@ class Expressions(Execution):
 
     def assign(self, target: ast.expr, value: Any, frame: Frame) -> None:
         raise NotImplementedError
-
-
-def _bounded(kind: type[ast.operator], left: Any, right: Any) -> bool:
-    """Whether the result of an operator stays small, whoever wrote the source."""
-    sizes = [abs(v) if isinstance(v, int | float) else len(v) for v in (left, right)]
-    if kind is ast.Pow:
-        return sizes[0] < _LARGEST and sizes[1] < 16
-    if kind is ast.Mult:
-        return sizes[0] * sizes[1] < _LARGEST
-    if kind is ast.Mod and isinstance(left, str):
-        return re.search(r"%[^sdr%(]", left) is None
-    return sum(sizes) < 1e18 if kind is not ast.Add or isinstance(left, int | float) else sum(sizes) < _LARGEST

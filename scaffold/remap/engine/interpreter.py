@@ -6,6 +6,7 @@ import ast
 import builtins
 from typing import Any
 
+from scaffold.bounded import method, regular
 from scaffold.inspect.program.values import ClassRef, Obj
 from scaffold.remap.engine.execution import MAX_FRAMES, Frame, Handler, Stream
 from scaffold.remap.engine.expressions import Keys
@@ -36,9 +37,6 @@ _TABLES = frozenset(
     {"get", "items", "keys", "values", "pop", "setdefault", "update", "append", "extend", "add", "discard", "remove"}
     | {"insert", "index", "count", "copy", "clear", "union", "intersection", "difference", "issubset", "sort"}
 )
-
-
-_LARGEST = 10_000_000
 
 
 class Super:
@@ -148,7 +146,7 @@ class Interpreter(Library, Statements):
         if name == "sort":
             return None
         try:
-            result = getattr(base, name)(*args)
+            result = method(base, name, *args)
         except (TypeError, ValueError, KeyError, IndexError):
             return UNKNOWN
         if name == "keys":
@@ -240,13 +238,10 @@ def _text_method(base: str, name: str, args: list[Any]) -> Any:
     args = [tuple(a) if isinstance(a, list) and name in ("startswith", "endswith") else a for a in args]
     if name == "join":
         args = [a.items if isinstance(a, Stream) else a for a in args]
-    if name in ("replace", "join") and sum(len(str(a)) for a in args) * (len(base) + 1) > _LARGEST:
-        return UNKNOWN
     try:
-        result = getattr(base, name)(*args)
+        return method(base, name, *args)
     except (TypeError, ValueError):
         return UNKNOWN
-    return result if not isinstance(result, str) or len(result) < 100_000 else UNKNOWN
 
 
 def _match_method(base: Any, name: str, args: list[Any]) -> Any:
@@ -257,8 +252,9 @@ def _match_method(base: Any, name: str, args: list[Any]) -> Any:
                                                             "fullmatch", "sub", "groupdict"):  # fmt: skip
         if all(isinstance(a, str | int) for a in args):
             try:
-                return getattr(base, name)(*args)
-            except (re.error, IndexError, TypeError):
+                held = base.pattern if isinstance(base, re.Pattern) else ""
+                return regular(getattr(base, name), held, *args)
+            except (re.error, IndexError, TypeError, ValueError):
                 return UNKNOWN
     return UNKNOWN
 

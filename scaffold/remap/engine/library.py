@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
+from scaffold.bounded import regular
 from scaffold.inspect.program.values import ClassRef
 from scaffold.remap.engine.execution import Stream
 from scaffold.remap.engine.objects import Objects
@@ -251,12 +253,9 @@ def _is_a(module: Module, kinds: tuple[Any, ...]) -> Any:
 
 
 def _regular(name: str, args: list[Any]) -> Any:
-    if not args or not all(isinstance(a, str) for a in args) or len(args[0]) > 200:
-        return UNKNOWN
-    if re.search(r"\)[*+?{]", args[0]):
-        # A repeated group may take for ever.
+    if not args or not all(isinstance(a, str) for a in args):
         return UNKNOWN
     try:
-        return getattr(re, name)(*args)
-    except (re.error, TypeError):
+        return regular(partial(getattr(re, name), args[0]), *args)
+    except (re.error, TypeError, ValueError):
         return UNKNOWN

@@ -9,7 +9,7 @@ from typing import Any
 from scaffold.remap.engine.tokens import Slot
 from scaffold.remap.engine.tree import EngineModule
 
-_NUMBER = re.compile(r"([A-Za-z_]\w*)\.(\d+)(?=\.|$)")
+_NUMBER = re.compile(r"([A-Za-z_]\w*)\.(\d{1,9})(?=\.|$)")
 
 
 class LayerCounts:

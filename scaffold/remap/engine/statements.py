@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any, TypeGuard
 
+from scaffold.bounded import method
 from scaffold.inspect.program.modules import ModuleGraph, ModuleInfo
 from scaffold.remap.engine.comprehensions import Comprehensions
 from scaffold.remap.engine.execution import Frame
@@ -93,7 +94,7 @@ class Statements(Comprehensions):
             old |= value
             return
         if isinstance(node.op, ast.Add) and isinstance(old, list):
-            old.extend(self.iterate(value))
+            method(old, "extend", self.iterate(value))
             return
         self.assign(node.target, self.arithmetic(type(node.op), old, value), frame)
 

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from scaffold.operators import ARITHMETIC, COMPARISONS
-from scaffold.remap.parameters.layers import UnreadableError, tensor_method
+from scaffold.bounded import Budget, TooLargeError, compare, joined, method, operate
+from scaffold.remap.parameters.layers import UnreadableError, shown, tensor_method
 from scaffold.remap.parameters.values import UNKNOWN, Callee, ModuleValue, Opaque, Record, TensorValue
 
 Environment = dict[str, Any]
 MAX_ITEMS = 100_000
-_MAX_BITS = 63
+_READS = (ast.Name, ast.Attribute)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
@@ -46,6 +46,7 @@ class Expressions:
     """Evaluates expressions; what calls and attributes of instances give is the business of the subclass."""
 
     aliases: dict[str, str]
+    budget: Budget
 
     def global_value(self, name: str) -> Any:
         """Return a name of the file."""
@@ -61,13 +62,16 @@ class Expressions:
 
     def evaluate(self, node: ast.expr, env: Environment) -> Any:
         """Return the value of an expression, ``UNKNOWN`` where the text does not tell it."""
-        method = getattr(self, f"_{type(node).__name__}", None)
-        if method is None:
+        found = getattr(self, f"_{type(node).__name__}", None)
+        if found is None:
             return UNKNOWN
+        self.budget.spend()
         try:
-            return method(node, env)
+            return found(node, env) if isinstance(node, _READS) else self.budget.hold(found(node, env))
         except UnreadableError:
             raise
+        except TooLargeError as error:
+            raise UnreadableError(str(error)) from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return UNKNOWN
 
@@ -97,9 +101,7 @@ class Expressions:
                 return TensorValue(value.shape) if not isinstance(left, type(right)) else UNKNOWN
         if isinstance(left, Opaque) or isinstance(right, Opaque):
             return UNKNOWN
-        if isinstance(node.op, ast.Pow | ast.Mult) and _large(left, right, node.op):
-            raise UnreadableError("a number does not fit 64 bits")
-        return ARITHMETIC[type(node.op)](left, right)
+        return operate(type(node.op), left, right)
 
     def _UnaryOp(self, node: ast.UnaryOp, env: Environment) -> Any:
         value = self.evaluate(node.operand, env)
@@ -121,7 +123,7 @@ class Expressions:
             right = self.evaluate(part, env)
             if isinstance(left, Opaque) or isinstance(right, Opaque):
                 return UNKNOWN
-            if not COMPARISONS[type(op)](left, right):
+            if not compare(type(op), left, right):
                 return False
             left = right
         return True
@@ -136,7 +138,7 @@ class Expressions:
         items: list[Any] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
-                items += self.evaluate(item.value, env)
+                items += self.items(self.evaluate(item.value, env))
             else:
                 items.append(self.evaluate(item, env))
         return tuple(items) if isinstance(node, ast.Tuple) else items
@@ -161,13 +163,13 @@ class Expressions:
         return base.children[str(key)] if isinstance(base, ModuleValue) else base[key]
 
     def _JoinedStr(self, node: ast.JoinedStr, env: Environment) -> Any:
-        text = ""
+        parts = []
         for part in node.values:
             value = self.evaluate(part.value if isinstance(part, ast.FormattedValue) else part, env)
             if not isinstance(value, str | int):
                 return UNKNOWN
-            text += str(value)
-        return text
+            parts.append(value)
+        return joined(parts)
 
     def _ListComp(self, node: ast.ListComp | ast.GeneratorExp, env: Environment) -> Any:
         return list(self._rows(node.generators, dict(env), lambda inner: self.evaluate(node.elt, inner)))
@@ -204,7 +206,7 @@ class Expressions:
             return list(value.children.values())
         if isinstance(value, range | list | tuple | dict) and len(value) <= MAX_ITEMS:
             return list(value)
-        raise UnreadableError(f"a loop runs over {value!r}")
+        raise UnreadableError(f"a loop runs over {shown(value)}")
 
     def bind(self, target: ast.expr, value: Any, env: Environment) -> None:
         """Assign a value to a name, several names or an attribute."""
@@ -248,16 +250,8 @@ class Expressions:
             if isinstance(base, TensorValue):
                 return tensor_method(base, node.func.attr)
             if isinstance(base, list) and node.func.attr in ("append", "extend"):
-                return getattr(base, node.func.attr)(*args)
+                return method(base, node.func.attr, *args)
             if isinstance(base, dict) and node.func.attr in ("items", "keys", "values", "get"):
                 found = getattr(base, node.func.attr)(*args)
                 return found if node.func.attr == "get" else list(found)
         return self.call(self.evaluate(node.func, env), args, kwargs, node, env)
-
-
-def _large(left: Any, right: Any, op: ast.operator) -> bool:
-    if isinstance(op, ast.Mult) and not (isinstance(left, int | float) and isinstance(right, int | float)):
-        return max(len(x) if isinstance(x, str | list | tuple) else int(x) for x in (left, right)) > MAX_ITEMS
-    if isinstance(op, ast.Pow) and isinstance(left, int) and isinstance(right, int):
-        return right * left.bit_length() > _MAX_BITS
-    return False

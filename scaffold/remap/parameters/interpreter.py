@@ -6,13 +6,14 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from scaffold.bounded import Budget, call
 from scaffold.errors import ScaffoldError
 from scaffold.remap.parameters.expressions import FUNCTIONS, Environment, Expressions
 from scaffold.remap.parameters.layers import UnreadableError, layer
 from scaffold.remap.parameters.values import UNKNOWN, Callee, ModuleValue, Opaque, Record, Shape, TensorValue
 
 MAX_DEPTH = 40
-MAX_STEPS = 2_000_000
+MAX_STEPS = 1_500_000
 
 
 def parameters_of(
@@ -36,7 +37,7 @@ def parameters_of(
             raise ScaffoldError(f"{label} has no class {name}", hint="is it the package that its scaffold.toml says?")
     try:
         record = reader.record(reader.classes[config], [], dict(values))
-        return reader.build(reader.classes[module], [record], {}).shapes()
+        return reader.build(reader.classes[module], [record], {}).shapes(reader.budget)
     except UnreadableError as error:
         raise ScaffoldError(
             f"{label}:{reader.line}: {error}", hint="the text does not tell the parameters; --meta asks the module"
@@ -57,7 +58,7 @@ class Interpreter(Expressions):
         self.label = label
         self.line = 1
         self.depth = 0
-        self.steps = 0
+        self.budget = Budget(MAX_STEPS, lambda: UnreadableError("constructors take too many steps to read"))
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.constants: dict[str, ast.expr] = {}
@@ -169,9 +170,7 @@ class Interpreter(Expressions):
     def _block(self, body: list[ast.stmt], env: Environment) -> None:
         for node in body:
             self.line = node.lineno
-            self.steps += 1
-            if self.steps > MAX_STEPS:
-                raise UnreadableError("constructors take too many steps to read")
+            self.budget.spend()
             self._statement(node, env)
 
     def _statement(self, node: ast.stmt, env: Environment) -> None:
@@ -228,7 +227,7 @@ class Interpreter(Expressions):
         if name == "setattr" and len(args) == 3 and isinstance(args[0], ModuleValue) and isinstance(args[1], str):
             return args[0].put(args[1], args[2])
         if name in FUNCTIONS:
-            return FUNCTIONS[name](*args, **kwargs)
+            return call(FUNCTIONS[name], *args, **kwargs)
         if name.startswith("torch."):
             try:
                 return layer(name, args, kwargs)

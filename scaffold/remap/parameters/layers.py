@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from scaffold.bounded import call
 from scaffold.remap.parameters.values import UNKNOWN, ModuleValue, Shape, TensorValue
 
 EMPTY = {
@@ -12,12 +13,19 @@ EMPTY = {
     *("Softmax", "Softplus", "Mish", "ELU", "Flatten", "Unflatten", "AvgPool2d", "MaxPool2d", "Upsample"),
     *("AdaptiveAvgPool2d", "PixelShuffle", "PixelUnshuffle"),
 }
+_SHOWN = 80
 _TENSORS = ("empty", "zeros", "ones", "randn", "rand")
 _SAME_SHAPE = ("clone", "detach", "float", "half", "to", "cpu", "contiguous", "normal_", "zero_", "fill_", "mul")
 
 
 class UnreadableError(Exception):
     """The text does not tell what is needed; the message completes ``<file>:<line>: ``."""
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def layer(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -52,7 +60,9 @@ def tensor_method(tensor: TensorValue, name: str) -> Any:
 
 def _size(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise UnreadableError(f"a size is {value!r} instead of a number")
+        raise UnreadableError(f"a size is {shown(value)} instead of a number")
+    if value.bit_length() > 63:
+        raise UnreadableError("a number does not fit 64 bits")
     return value
 
 
@@ -62,13 +72,13 @@ def _shape(value: Any) -> Shape:
 
 def _items(value: Any) -> list[Any]:
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return list(value)
-    raise UnreadableError(f"a list is {value!r}")
+        return list(call(list, value))
+    raise UnreadableError(f"a list is {shown(value)}")
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UnreadableError(f"a flag is {value!r} instead of true or false")
+        raise UnreadableError(f"a flag is {shown(value)} instead of true or false")
     return value
 
 

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from scaffold.bounded import Budget
+
 Shape = tuple[int, ...]
 
 
@@ -70,9 +72,10 @@ class ModuleValue:
             return TensorValue(self.tensors[name], parameter=True)
         return self.attributes.get(name, UNKNOWN)
 
-    def shapes(self, prefix: str = "") -> dict[str, Shape]:
+    def shapes(self, budget: Budget, prefix: str = "") -> dict[str, Shape]:
         """Return every entry of the module's state dict."""
+        budget.spend(1 + len(self.tensors) + len(prefix) // 64)
         found = {f"{prefix}{name}": shape for name, shape in self.tensors.items()}
         for name, child in self.children.items():
-            found |= child.shapes(f"{prefix}{name}.")
+            found |= child.shapes(budget, f"{prefix}{name}.")
         return found

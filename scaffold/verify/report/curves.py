@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scaffold.printable import printable
 from scaffold.verify.report.log_scale import LogScale
 from scaffold.verify.report.number import distinct_figures, figure
-from scaffold.verify.report.printable import printable
 from scaffold.verify.result import CheckResult, Status, VerifyReport
 
 # Units of the drawing, which are about CSS pixels: it is shown at most a fifth larger or smaller.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scaffold import __version__
+from scaffold.printable import printable, printable_command
 from scaffold.reading import read_text
 from scaffold.verify.report.curves import drawings
 from scaffold.verify.report.margins import margins
 from scaffold.verify.report.number import duration, figure, figures
-from scaffold.verify.report.printable import printable, printable_command
 from scaffold.verify.report.verdict import LIBRARIES, next_steps, pitfalls, verdict
 from scaffold.verify.result import CheckResult, VerifyReport
 

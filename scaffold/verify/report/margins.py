@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaffold.printable import printable
 from scaffold.verify.report.log_scale import LogScale
 from scaffold.verify.report.number import figure, figures
-from scaffold.verify.report.printable import printable
 from scaffold.verify.result import CheckResult, Status, VerifyReport
 
 

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from scaffold.console import SafeConsole
+from scaffold.printable import printable
 from scaffold.verify.report.number import figures
-from scaffold.verify.report.printable import printable
 from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
@@ -26,7 +27,7 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         report: what ``verify`` found.
         console: where to; stdout by default.
     """
-    console = console or Console(highlight=False, emoji=False)
+    console = console or SafeConsole()
 
     def text(value: object, style: str = "") -> Text:
         # A terminal that is not UTF-8 gets an escape instead of an error.

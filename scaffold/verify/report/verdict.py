@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from scaffold.printable import printable
 from scaffold.verify.report.number import duration
-from scaffold.verify.report.printable import printable
 from scaffold.verify.result import CheckResult, VerifyReport
 
 LIBRARIES = {

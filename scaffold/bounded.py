@@ -1,0 +1,241 @@
+"""Computing with the values of foreign source: whatever it says, nothing grows beyond what a package needs.
+
+Everything that reads Python by working it out asks here for operators, calls and methods, and counts its steps with
+a `Budget`. What would be too large is refused before it is made, with a ``ValueError``, which means "not known".
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from scaffold.operators import ARITHMETIC, COMPARISONS
+
+BITS = 1000  # of a whole number, which then has a floating-point one
+TEXT = 100_000  # characters of a text
+ITEMS = 400_000  # values inside of a container, those of the containers in it included
+PLACES = 400  # digits that a number is rounded to or written with
+
+_PATTERN = 200  # characters of a regular expression
+_TRIES = 10_000_000
+_REPEAT = re.compile(r"(?<!\\)[*+]|\{[0-9]*,[0-9]*\}")
+_REPEATED_GROUP = re.compile(r"\)[*+?{]")
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+_TEXTS = (str, bytes, bytearray)
+_DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)", re.DOTALL)
+
+
+class TooLargeError(ValueError):
+    """A value would be larger than anything that a package needs."""
+
+
+class Budget:
+    """Steps that are left for one question.
+
+    Args:
+        steps: how many.
+        spent: makes the error that ends the work when none is left.
+        items: values that one container may hold.
+    """
+
+    def __init__(self, steps: int, spent: Callable[[], Exception], items: int = ITEMS) -> None:
+        self.left = steps
+        self._spent, self._items = spent, items
+
+    def spend(self, steps: int = 1) -> None:
+        """Take steps; raise the error where none is left."""
+        self.left -= steps
+        if self.left < 0:
+            raise self._spent()
+
+    def hold(self, value: Any) -> Any:
+        """Return a value that was made; its size costs steps, for somebody will look at every part of it.
+
+        Raises:
+            TooLargeError: it is too large.
+        """
+        if isinstance(value, (*_CONTAINERS, *_TEXTS, int)):
+            self.spend(size(value, self._items) // 16)
+        return value
+
+
+def size(value: Any, most: int = ITEMS) -> int:
+    """Return how many values a container holds, those that are in it twice counted twice; of a text its length.
+
+    Raises:
+        TooLargeError: more than is allowed.
+    """
+    if isinstance(value, _TEXTS):
+        return _at_most(len(value), TEXT) // 16
+    if isinstance(value, int):
+        return _at_most(value.bit_length(), BITS) // BITS
+    if not isinstance(value, _CONTAINERS):
+        return 0
+    pending, seen = [value], 0
+    while pending:
+        one = pending.pop()
+        seen += len(one)
+        _at_most(seen, most)
+        inner: Iterable[Any] = [*one, *one.values()] if isinstance(one, dict) else one
+        for part in inner:
+            if isinstance(part, _CONTAINERS):
+                pending.append(part)
+            elif isinstance(part, _TEXTS):
+                seen += len(part) // 64
+    return _at_most(seen, most)
+
+
+def operate(kind: type[ast.operator], left: Any, right: Any) -> Any:
+    """Return what an operator makes of two plain values.
+
+    Raises:
+        TooLargeError: more than is allowed; ValueError, TypeError, ArithmeticError as Python does.
+    """
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length(), right.bit_length()
+        if kind is ast.Pow and right > 0:
+            _at_most(bits[0] * right if bits[0] > 1 else 1, BITS)
+        elif kind is ast.Mult:
+            _at_most(sum(bits), BITS)
+        elif kind is ast.LShift:
+            _at_most(bits[0] + max(right, 0), BITS)
+        else:
+            _at_most(max(bits), BITS)
+    elif kind is ast.Mult:
+        for many, times in ((left, right), (right, left)):
+            if isinstance(many, (list, tuple, *_TEXTS)) and isinstance(times, int):
+                _at_most(max(1, size(many), len(many)) * times, TEXT if isinstance(many, _TEXTS) else ITEMS)
+    elif kind is ast.Mod and isinstance(left, str | bytes):
+        _require_small_fields(left, right)
+    elif isinstance(left, _TEXTS) and isinstance(right, _TEXTS):
+        _at_most(len(left) + len(right), TEXT)
+    elif isinstance(left, _CONTAINERS) and isinstance(right, _CONTAINERS):
+        _at_most(len(left) + len(right), ITEMS)
+    function = ARITHMETIC.get(kind)
+    if function is None:
+        raise ValueError(f"{kind.__name__} is not worked out")
+    return function(left, right)
+
+
+def compare(kind: type[ast.cmpop], left: Any, right: Any) -> Any:
+    """Return what a comparison of two plain values says.
+
+    Raises:
+        TooLargeError: one of them is larger than is allowed; TypeError as Python does.
+    """
+    for value in (left, right):
+        _require_finite(value)
+    return COMPARISONS[kind](left, right)
+
+
+def call(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """Call a function of Python's with plain values.
+
+    Raises:
+        TooLargeError: a value, or what would come out, is larger than is allowed; other errors as the function does.
+    """
+    for value in (*values, *options.values()):
+        _require_finite(value)
+    if function is round and len(values) > 1 and isinstance(values[1], int):
+        _at_most(abs(values[1]), PLACES)
+    if function is sum:
+        return _folded(ast.Add, values[0], values[1] if len(values) > 1 else options.get("start", 0))
+    if function is math.prod:
+        return _folded(ast.Mult, values[0], options.get("start", 1))
+    if function is pow:
+        return operate(ast.Pow, *values)
+    return function(*values, **options)
+
+
+def method(owner: Any, name: str, *values: Any, **options: Any) -> Any:
+    """Call a method of a plain text or container.
+
+    Raises:
+        TooLargeError: a value, or what would come out, is larger than is allowed; other errors as the method does.
+    """
+    for value in (*values, *options.values()):
+        _require_finite(value)
+    if isinstance(owner, _TEXTS):
+        if name == "replace" and len(values) > 1:
+            found = owner.count(values[0])
+            found = found if len(values) < 3 or values[2] < 0 else min(found, values[2])
+            _at_most(len(owner) + found * len(values[1]), TEXT)
+        elif name == "join" and values:
+            parts = list(values[0])
+            _at_most(sum(map(len, parts)) + len(owner) * len(parts), TEXT)
+            values = (parts,)
+        elif name in ("ljust", "rjust", "center", "zfill", "expandtabs") and values:
+            _at_most(values[0], TEXT)
+        elif name in ("format", "format_map", "translate"):
+            raise ValueError(f"{name} is not worked out")
+    elif name in ("extend", "update") and values and hasattr(values[0], "__len__"):
+        _at_most(len(owner) + len(values[0]), ITEMS)
+    return getattr(owner, name)(*values, **options)
+
+
+def regular(function: Callable[..., Any], pattern: str, *values: Any) -> Any:
+    """Call a function of ``re`` that takes a pattern, or a method of a compiled one, whose pattern this is.
+
+    Raises:
+        TooLargeError: it may take for ever; other errors as the function does.
+    """
+    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+    if len(pattern) > _PATTERN or _REPEATED_GROUP.search(pattern):
+        raise TooLargeError("a pattern of the source is too complicated to work with")
+    _at_most(max(longest, 2) ** len(_REPEAT.findall(pattern)), _TRIES)
+    return function(*values)
+
+
+def joined(parts: Iterable[Any]) -> str:
+    """Return values as one text, as a format string without formats does.
+
+    Raises:
+        TooLargeError: it is longer than is allowed, or a value in it is.
+    """
+    made, length = [], 0
+    for part in parts:
+        size(part)
+        made.append(str(part))
+        length = _at_most(length + len(made[-1]), TEXT)
+    return "".join(made)
+
+
+def counted(number: Any, most: int = ITEMS) -> Any:
+    """Return a number of items that are going to be made; raise `TooLargeError` for more than is allowed."""
+    return _at_most(number, most)
+
+
+def _require_finite(value: Any) -> None:
+    """Refuse a container or a range that takes for ever to walk through."""
+    if isinstance(value, range):
+        _at_most(len(value), ITEMS)
+    size(value)
+
+
+def _folded(kind: type[ast.operator], values: Any, result: Any) -> Any:
+    for value in values:
+        result = operate(kind, result, value)
+    return result
+
+
+def _require_small_fields(pattern: str | bytes, values: Any) -> None:
+    """Refuse ``%`` with wide fields, and with values that would be long as text."""
+    text = pattern.decode("latin-1") if isinstance(pattern, bytes) else pattern
+    given = list(values.values()) if isinstance(values, dict) else values if isinstance(values, tuple) else [values]
+    longest = max((len(one) if isinstance(one, _TEXTS) else 20 * (1 + size(one)) for one in given), default=0)
+    fields = _DIRECTIVE.findall(text)
+    for field in fields:
+        for width in field[:2]:
+            if width == "*":
+                raise ValueError("the width of a field is a value")
+            _at_most(int(width[:9] or 0), PLACES)
+    _at_most(len(text) + len(fields) * (longest + 2 * PLACES + BITS), 50 * TEXT)
+
+
+def _at_most(number: Any, most: int) -> Any:
+    if number > most:
+        raise TooLargeError("a value of the source is too large to work with")
+    return number

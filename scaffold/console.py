@@ -1,0 +1,44 @@
+"""The one console of the tool: what is printed on it cannot act on the terminal, nor be taken for markup."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from scaffold.printable import printable_command, printable_lines
+
+
+class SafeConsole(Console):
+    """A console without markup, emoji and highlighting, on which no character acts.
+
+    It falls silent when the reader of a pipe has left; whether a person has to decide must still be said.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, highlight=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render with every character escaped that acts; a style is no part of the text."""
+        for segment in super().render(renderable, options):
+            text = segment.text
+            harmless = segment.control or text.isprintable() or text == "\n"
+            yield segment if harmless else Segment(printable_lines(text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def said(*parts: object) -> Text:
+    """Return one line of parts; a part that is a pair is a text and its style."""
+    line = Text(overflow="fold")
+    for part in parts:
+        text, style = part if isinstance(part, tuple) else (part, "")
+        line.append(printable_command(text), style)
+    return line

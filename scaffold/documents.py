@@ -1,0 +1,92 @@
+"""TOML, JSON and YAML of others as plain data, or one reason why they are not: whatever stands in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+# What TOML promises, and all that a setting, a size or a token needs.
+BITS = 64
+NUMBER = f"a whole number that does not fit {BITS} bits"
+
+
+class MalformedError(ValueError):
+    """The text is no such document; the message completes ``FILE is not TOML: ``.
+
+    Args:
+        reason: what is wrong.
+        line: where; None where that is not known, and the reason says no place either.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(f"{reason} (at line {line})" if line is not None else reason)
+        self.reason, self.line = reason, line or 1
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return a TOML document.
+
+    Raises:
+        MalformedError: says why there is none.
+    """
+    import tomli
+
+    return dict(_parsed(lambda: tomli.loads(text)))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON document.
+
+    Raises:
+        MalformedError: says why there is none.
+    """
+    import json
+
+    return _parsed(lambda: json.loads(text))
+
+
+def parse_yaml(text: str) -> Any:
+    """Return a YAML document of plain data.
+
+    Raises:
+        MalformedError: says why there is none.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _parsed(lambda: yaml.load(text, Loader=loader))
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        raise MalformedError(str(problem or error), mark.line + 1 if mark else None) from None
+
+
+def _parsed(parse: Callable[[], Any]) -> Any:
+    try:
+        document = parse()
+    except (RecursionError, MemoryError):
+        raise MalformedError("it is nested too deeply") from None
+    except ValueError as error:
+        line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
+        # Python refuses long numbers with words about itself.
+        reason = NUMBER if "integer string conversion" in reason else re.sub(r"\s+", " ", reason)
+        raise MalformedError(reason, line) from None
+    _require_bounded(document)
+    return document
+
+
+def _require_bounded(document: Any) -> None:
+    """Refuse large numbers, and documents that refer to parts of themselves so often that nobody can walk them."""
+    pending, seen = [document], 0
+    while pending:
+        one = pending.pop()
+        seen += 1
+        if seen > 5_000_000:
+            raise MalformedError("it is too large")
+        if isinstance(one, int) and one.bit_length() > BITS:
+            raise MalformedError(NUMBER)
+        if isinstance(one, dict):
+            pending += [*one, *one.values()]
+        elif isinstance(one, list | tuple | set):
+            pending += one

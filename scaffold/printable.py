@@ -1,0 +1,26 @@
+"""Text of others, safe to show: names, versions and messages come from sources and files that nobody has read yet.
+
+What a person sees on a terminal, in a log or on a page goes through here. Characters that act on a terminal, change
+the direction of writing, take no room or have no form in UTF-8 are shown as escapes; none of them is printable.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: object) -> str:
+    """``text`` on one line, its runs of blanks one blank each: a name, a message."""
+    return printable_command(" ".join(str(text).split()))
+
+
+def printable_command(text: object) -> str:
+    """A shell line, or a line of source, as :func:`printable` does, but with its blanks kept."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def printable_lines(text: str) -> str:
+    """Text of several lines, such as a difference of files, its line ends and tabs kept."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,124 @@
+"""Changes of a syntax tree that no person makes: nodes dropped, doubled, swapped, taken from elsewhere, made greedy."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import random
+from typing import Any
+
+GREEDY = (
+    "x = x * x * x",
+    "x = [*x, *x]",
+    "x = f'{x}{x}'",
+    "x = (x, x)",
+    "x = x if x else (x, x)",
+    "while True: x += x",
+    "for x in x: x = [x, x]",
+    "x = {x: x for x in x for x in x}",
+    "x = 10 ** 10 ** 10",
+    "x = '%1000000000d' % x",
+    "x = lambda x: x(x)",
+    "return x",
+    "raise x",
+    "x = yield x",
+    "del x",
+    "x = super().x",
+)
+CONSTANTS: tuple[Any, ...] = (
+    0, -1, 1e400, 2**70, 2**990, "", "\x1b[31m\n::error::x", "{", "%s%d", "[/bold]", "\ud800", b"", None, True, ...,
+    1j, "a" * 5000, "layers.{i}.x", "../x",
+)  # fmt: skip
+
+
+def mutated(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> ast.Module:
+    """Return a copy with one to five changes; ``elsewhere`` gives nodes to put in."""
+    made = copy.deepcopy(tree)
+    for _ in range(chance.randint(1, 5)):
+        chance.choice((_drop, _double, _swap, _splice, _constant, _name, _greedy))(made, elsewhere, chance)
+    return ast.fix_missing_locations(made)
+
+
+def _bodies(tree: ast.AST) -> list[list[Any]]:
+    found = []
+    for node in ast.walk(tree):
+        for _, field in ast.iter_fields(node):
+            if isinstance(field, list) and len(field) > 0 and isinstance(field[0], ast.AST):
+                found.append(field)
+    return found
+
+
+def _slots(tree: ast.AST, kind: type[ast.AST]) -> list[tuple[ast.AST, str, int | None]]:
+    found: list[tuple[ast.AST, str, int | None]] = []
+    for node in ast.walk(tree):
+        for name, field in ast.iter_fields(node):
+            if isinstance(field, kind):
+                found.append((node, name, None))
+            elif isinstance(field, list):
+                found += [(node, name, at) for at, one in enumerate(field) if isinstance(one, kind)]
+    return found
+
+
+def _get(slot: tuple[ast.AST, str, int | None]) -> Any:
+    node, name, at = slot
+    return getattr(node, name) if at is None else getattr(node, name)[at]
+
+
+def _put(slot: tuple[ast.AST, str, int | None], new: ast.AST) -> None:
+    node, name, at = slot
+    if at is None:
+        setattr(node, name, new)
+    else:
+        getattr(node, name)[at] = new
+
+
+def _drop(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    body = chance.choice(_bodies(tree))
+    del body[chance.randrange(len(body))]
+    if not body and isinstance(body, list):
+        body.append(ast.Pass())
+
+
+def _double(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    body = chance.choice(_bodies(tree))
+    at = chance.randrange(len(body))
+    body.insert(at, copy.deepcopy(body[at]))
+
+
+def _swap(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    kind = chance.choice((ast.expr, ast.stmt))
+    slots = _slots(tree, kind)
+    one, other = chance.choice(slots), chance.choice(slots)
+    first, second = copy.deepcopy(_get(one)), copy.deepcopy(_get(other))
+    _put(one, second)
+    _put(other, first)
+
+
+def _splice(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    kind = chance.choice((ast.expr, ast.stmt))
+    _put(chance.choice(_slots(tree, kind)), copy.deepcopy(_get(chance.choice(_slots(elsewhere, kind)))))
+
+
+def _constant(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    slots = _slots(tree, ast.Constant)
+    if slots:
+        _put(chance.choice(slots), ast.Constant(chance.choice(CONSTANTS)))
+
+
+def _name(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    if names:
+        chance.choice(names).id = chance.choice(names).id
+
+
+def _greedy(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+    bodies = [body for body in _bodies(tree) if isinstance(body[0], ast.stmt)]
+    body = chance.choice(bodies)
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)] or ["x"]
+    text = chance.choice(GREEDY).replace("x", chance.choice(names))
+    try:
+        (statement,) = ast.parse(text).body
+    except SyntaxError:
+        return
+    for _ in range(chance.choice((1, 1, 8, 40))):
+        body.insert(chance.randrange(len(body) + 1), copy.deepcopy(statement))

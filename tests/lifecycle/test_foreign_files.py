@@ -1,0 +1,101 @@
+"""A ``scaffold.toml`` may be a stranger's: nothing that is not the package's goes because of what it lists."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout_standins import NEW, PACKAGE, snapshot
+
+from scaffold.render.tree import template_paths
+
+pytestmark = pytest.mark.upstream
+
+COMMANDS = [("remove",), ("remove", "--force"), ("update", "--spec"), ("update",), ("remove", "--dry-run")]
+FOREIGN = [
+    "README.md",
+    "LICENSE",
+    "verl_omni/pipelines/model_base.py",
+    "verl_omni/pipelines/__init__.py",
+    "examples/flowgrpo_trainer/toy/other.md",
+    "tests/toy/test_toy.py",
+    "docs/toy_flow_grpo.md",
+]
+
+
+@pytest.fixture
+def listing(package: Callable[..., Path]) -> Callable[[str], Path]:
+    """Return a function that gives a checkout whose package lists one more file, which is there."""
+
+    def make(path: str) -> Path:
+        root = package()
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        if not (root / path).exists():
+            (root / path).write_text("somebody's\n")
+        spec = root / PACKAGE / "scaffold.toml"
+        digest = hashlib.sha256((root / path).read_bytes()).hexdigest()
+        spec.write_text(spec.read_text().replace("\n[files]\n", f'\n[files]\n"{path}" = "{digest}"\n'))
+        return root
+
+    return make
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("path", FOREIGN)
+def test_files_of_others_are_refused(
+    listing: Callable[[str], Path], scaffold_cli: Callable[..., Any], command: tuple[str, ...], path: str
+) -> None:
+    root = listing(path)
+    before = snapshot(root)
+    line = scaffold_cli(*command, root / PACKAGE).refusal(2)
+    assert f"lists {path}, which is no file of {PACKAGE}; take it out of [files]" in line
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("command", [("remove",), ("update", "--spec")], ids=" ".join)
+def test_a_file_beside_the_rendered_ones_stays(
+    listing: Callable[[str], Path], scaffold_cli: Callable[..., Any], command: tuple[str, ...]
+) -> None:
+    root = listing(f"{PACKAGE}/notes.py")
+    scaffold_cli(*command, root / PACKAGE)
+    assert (root / PACKAGE / "notes.py").read_text() == "somebody's\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model", "e", "names.package is 'toy_flow_grpo'; it must be names.model and names.algorithm, e_flow_grpo"),
+        ("model", "", "names.model: MODEL is empty"),
+        ("model", "../toy", "names.model: MODEL '../toy' is a path, not a name"),
+        ("algorithm", "e", "names.package is 'toy_flow_grpo'; it must be names.model and names.algorithm, toy_e"),
+    ],
+)
+def test_names_of_another_package_are_refused(
+    package: Callable[..., Path],
+    scaffold_cli: Callable[..., Any],
+    command: tuple[str, ...],
+    key: str,
+    value: str,
+    message: str,
+) -> None:
+    root = package()
+    spec = root / PACKAGE / "scaffold.toml"
+    spec.write_text(re.sub(rf'(?m)^{key} = ".*"$', f'{key} = "{value}"', spec.read_text(), count=1))
+    before = snapshot(root)
+    assert message in scaffold_cli(*command, root / PACKAGE).refusal(2)
+    assert snapshot(root) == before
+
+
+def test_every_rendered_path_is_one_of_the_templates(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = standin()
+    before = set(snapshot(root))
+    scaffold_cli(*NEW, "--verl-omni", root).success()
+    made = {path for path in set(snapshot(root)) - before if not (root / path).is_dir() or (root / path).is_symlink()}
+    assert made - {f"{PACKAGE}/scaffold.toml"} <= template_paths("toy", "toy_flow_grpo")

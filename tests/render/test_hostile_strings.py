@@ -1,0 +1,157 @@
+"""No string of a spec becomes code: each is replaced by hostile ones, and what is rendered is parsed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import hostile
+import pytest
+
+from scaffold.errors import ScaffoldError
+from scaffold.grade import specify
+from scaffold.inspect import inspect_pipeline
+from scaffold.new import render_package
+from scaffold.render import derive_names, environment, filters, formats, render
+from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.target import default_profile
+from scaffold.upstream import locate
+
+PORTED = {"anima": "AnimaPipeline", "auk": "AuKPipeline"}
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile templates once and leave the formatting out: it is the text before it that is looked at."""
+    monkeypatch.setattr(environment, "environment", functools.cache(environment.environment))
+    monkeypatch.setattr(formats, "finish", lambda files, notes: dict(files))
+
+
+@functools.cache
+def packages() -> dict[str, tuple[IntegrationSpec, Any]]:
+    source = locate("0.30.0")
+    found: dict[str, tuple[IntegrationSpec, Any]] = {}
+    for name, key in PORTED.items():
+        graded = specify(SpecRequest(inspect_pipeline(source, key), derive_names(name), default_profile()), source)
+        found[name] = (graded.spec, graded.port)
+    return found
+
+
+def rendered(sections: dict[str, Any], port: Any) -> dict[str, str] | None:
+    """Return the files; None where the spec is refused with one line."""
+    try:
+        files, spec = render_package(IntegrationSpec(sections), [], None, port)
+    except ScaffoldError:
+        return None
+    text = next(file.content for path, file in files.items() if path.endswith("/scaffold.toml"))
+    assert IntegrationSpec.from_toml(text).to_toml() == spec.to_toml()
+    return {path: file.content or str(file.link_to) for path, file in files.items()}
+
+
+def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str]:
+    for path, content in files.items():
+        if hostile.MARK not in content or path.endswith("scaffold.toml"):
+            continue
+        read = hostile.READERS.get(PurePosixPath(path).suffix)
+        assert read is not None, path
+        try:
+            problem = read(content)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        if problem is None and path.endswith(".md") and plain is not None:
+            same = hostile.blocks(content) == hostile.blocks(plain[path])
+            problem = None if same else "other blocks than with a plain word"
+        if problem is not None:
+            yield f"{path}: {problem}"
+
+
+def attack(sections: dict[str, Any], port: Any) -> tuple[list[str], int]:
+    """Return what went through, and in how many cases the string was rendered rather than refused.
+
+    Each string meets every fourth kind, which ones goes round; all of them where a longer fuzz is asked for.
+    """
+    problems, count, share = [], 0, 1 if "OMNI_SCAFFOLD_FUZZ_SECONDS" in os.environ else 4
+    for place, leaf in enumerate(hostile.distinct_leaves(sections)):
+        plain = rendered(hostile.with_leaf(sections, leaf, "zqplain"), port)
+        for kind, text in list(hostile.HOSTILE.items())[place % share :: share]:
+            files = rendered(hostile.with_leaf(sections, leaf, text), port)
+            if files is not None:
+                count += any(hostile.MARK in content for path, content in files.items() if "scaffold.toml" not in path)
+                problems += [f"{'.'.join(map(str, leaf))}, {kind}: {one}" for one in escapes(files, plain)]
+    return problems, count
+
+
+@pytest.mark.slow
+def test_complete_package(fast: None, reference_spec: IntegrationSpec) -> None:
+    problems, count = attack(dict(reference_spec.sections), None)
+    assert not problems, "\n".join(problems)
+    assert count > 100
+
+
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", PORTED)
+def test_ported_package(fast: None, name: str) -> None:
+    spec, port = packages()[name]
+    problems, count = attack(dict(spec.sections), port)
+    assert not problems, "\n".join(problems)
+    assert count > 100
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{{ x }}", 'a" + b + "'),
+        ("{{ x ~ y }}", "a b"),
+        ('{{ ["a", x] | join(", ") }}', "a b"),
+        ('{{ x | replace("a", "b") }}', "a b"),
+        ("{% set z = x %}{{ z }}", "a\nb"),
+        ("{% macro m(z) %}{{ z }}{% endmacro %}{{ m(x) }}", "a-b"),
+        ("{{ x }}", ["a"]),
+        ("{{ x | expression }}", "a; b"),
+        ("{{ x | expression }}", "1) + (2"),
+        ("{{ x | expression }}", "(a := 1)"),
+        ("{{ x | import_line }}", "import os; os.system('id')"),
+        ("{{ x | function }}", "def f(): pass\nf()"),
+        ("{{ x | path }}", "-rf"),
+        ("{{ x | path }}", "a b"),
+        ("{{ x | words }}", "$(id)"),
+    ],
+)
+def test_a_value_without_its_filter_is_refused(tmp_path: Path, template: str, value: Any) -> None:
+    (tmp_path / "a.txt.jinja").write_text(template)
+    names = {"model": "toy", "package": "toy_flow_grpo"}
+    with pytest.raises(ScaffoldError, match=r"template a\.txt\.jinja, line 1: .* (stands where|is no|is not) "):
+        render({"names": names, "x": value, "y": "c"}, tmp_path)
+
+
+def test_text_of_templates_and_filters_passes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.jinja").write_text(
+        '{% macro m(z) %}<{{ z }}>{% endmacro %}{{ m(x | py) }}{{ "a-b" if x }}{{ {"k": "c d"}["k"] }}'
+        '{{ ("(" ~ (x | py) ~ ")") | indent(2) }}{{ [x | py, "e f"] | join("; ") }}{{ n }}{{ d }}'
+    )
+    names = {"model": "toy", "package": "toy_flow_grpo"}
+    files = render({"names": names, "x": "it's", "n": -1.5, "d": "a.b"}, tmp_path)
+    assert files["a.txt"].content == """<"it's">a-bc d("it's")"it's"; e f-1.5a.b\n"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words, a_name and 1.5", "plain words, a_name and 1.5"),
+        ("see `verify --level rollout`", "see `verify --level rollout`"),
+        ("one ` alone", r"one \` alone"),
+        ("a - b", r"a \- b"),
+        ("1. b", r"1\. b"),
+        ("# b <i> [c](d) | *e*", r"\# b \<i\> \[c\](d) \| \*e\*"),
+        ("a\n\n# b", r"a \# b"),
+    ],
+)
+def test_prose_is_itself_in_markdown(text: str, shown: str) -> None:
+    assert filters.prose(text) == shown
+    html = hostile.READER.render(filters.prose(text))
+    assert html.startswith("<p>")
+    assert html.count("<") == 2 + 2 * html.count("<code>")
