@@ -299,7 +299,7 @@ FAILING += (
 )
 _HELPER = (
     "class ToyForTraining(",
-    "def _options(mask):\n    return {} if mask is None else {\"attn_mask\": mask}\n\n\nclass ToyForTraining(",
+    'def _options(mask):\n    return {} if mask is None else {"attn_mask": mask}\n\n\nclass ToyForTraining(',
 )
 PASSING = (
     Example(

@@ -290,11 +290,7 @@ PASSING = (
     Example("float32 throughout"),
     Example(
         "a copy for the model",
-        {
-            _WHEEL: [
-                ("self.predict(latents, timestep", "self.predict(latents.to(torch.bfloat16), timestep")
-            ]
-        },
+        {_WHEEL: [("self.predict(latents, timestep", "self.predict(latents.to(torch.bfloat16), timestep")]},
         base="diffusers",
     ),
     Example("the media", {"rollout": [("media=output.output,", "media=output.output.half(),")]}),

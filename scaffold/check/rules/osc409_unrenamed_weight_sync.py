@@ -91,7 +91,12 @@ def _renaming(package: Package) -> FunctionModel | None:
         index = function.file.index
         if any(name.id in tables for name in index.nodes(ast.Name, function.node)):
             return function
-        keys = {n.id for loop in index.nodes(ast.For, function.node) for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        keys = {
+            n.id
+            for loop in index.nodes(ast.For, function.node)
+            for n in ast.walk(loop.target)
+            if isinstance(n, ast.Name)
+        }
         for call in function.calls:
             owner = call.func.value if isinstance(call.func, ast.Attribute) else None
             if isinstance(owner, ast.Name) and owner.id in keys and attribute_name(call) in _CUTTING:
