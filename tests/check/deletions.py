@@ -1,4 +1,4 @@
-"""What the guide's checklist asks for, taken out of a package: one row an item, found by what it is and not by a text."""
+"""What the checklist asks for, taken out of a package: one row an item, found by what it is and not by a text."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def _given(package: Package, cls: ClassModel) -> Iterator[str]:
         yield from (n.value for n in one.file.index.nodes(ast.Constant, one.node) if isinstance(n.value, str))
     for file in package.files:
         # Set from outside.
-        yield from (n.attr for n in file.index.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store))
+        stored = [n for n in file.index.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store)]
+        yield from (n.attr for n in stored if not (isinstance(n.value, ast.Name) and n.value.id == "self"))
 
 
 def _of_config(package: Package, cls: ClassModel) -> Hits:
