@@ -139,8 +139,7 @@ def _of_self(package: Package, cls: ClassModel) -> Hits:
 
 def _given(package: Package, cls: ClassModel) -> Iterator[str]:
     yield from _INHERITED
-    heirs = [other for other in package.classes if cls in other.mro]
-    for one in [*cls.mro, *(base for heir in heirs for base in heir.mro)]:
+    for one in cls.mro:
         yield from one.methods
         yield from one.own_attributes
         yield from one.own_instance_attributes
