@@ -60,7 +60,8 @@ def _only_asked(side: Side) -> Hits:
     """Look for a size that is read, and then only tested: no window is made of it."""
     for function in side.functions:
         index = function.file.index
-        tests = [n.test for kind in (ast.If, ast.IfExp) for n in index.nodes(kind, function.node)]
+        tests: list[ast.expr] = [node.test for node in index.nodes(ast.If, function.node)]
+        tests += [node.test for node in index.nodes(ast.IfExp, function.node)]
         for node in index.nodes(ast.Assign, function.node):
             target = node.targets[0]
             read = {n.value for n in index.nodes(ast.Constant, node.value)}
