@@ -92,7 +92,8 @@ def test_rows_name_what_there_is() -> None:
             assert bug["before"] in ("found", "silent")
         elif bug["decides"] == "contract":
             # Scenarios measure log-probs and velocities, under their own name with a suffix.
-            assert f'"{bug["who"].removeprefix("rollout-").removesuffix("-velocity")}' in code
+            scenario = bug["who"].removeprefix("rollout-").removesuffix("-velocity")
+            assert f'"{bug["who"]}"' in code or f'"{scenario}"' in code
             assert bug["why"]
         else:
             assert bug["decides"] == "neither"
