@@ -177,7 +177,10 @@ def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
         )
     targets = request.targets or tuple(package.spec.value("lora.targets") or ())
     proof, notes = prove_ported(package, targets, *_upstream(package, request))
-    return RemapResult(f"package {package.folder.name}", proof, tuple(notes))
+    advice = _CHECK.format(request.target)
+    if not proof.holds:
+        advice = "correct [lora] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
+    return RemapResult(f"package {package.folder.name}", proof, tuple(notes), (), None, advice)
 
 
 def _of_pipeline(request: RemapRequest, package: HandWritten | None = None) -> RemapResult:

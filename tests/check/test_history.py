@@ -91,7 +91,9 @@ def test_rows_name_what_there_is() -> None:
             assert bug["who"] in rules
             assert bug["before"] in ("found", "silent")
         elif bug["decides"] == "contract":
-            assert f'"{bug["who"]}"' in code
+            # Scenarios measure log-probs and velocities, under their own name with a suffix.
+            scenario = bug["who"].removeprefix("rollout-").removesuffix("-velocity")
+            assert f'"{bug["who"]}"' in code or f'"{scenario}"' in code
             assert bug["why"]
         else:
             assert bug["decides"] == "neither"

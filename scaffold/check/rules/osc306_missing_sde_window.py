@@ -31,6 +31,7 @@ def check(package: Package) -> Hits:
     """Look for the two options on the rollout's side."""
     side = side_of(package, "rollout")
     yield from _upside_down(side)
+    yield from _only_asked(side)
     missing = [name for name in OPTIONS if not _reads(side, name)]
     for adapter in side.adapters:
         method = adapter.method("forward")
@@ -55,6 +56,24 @@ def _upside_down(side: Side) -> Hits:
                 yield Hit(function.file, test, "the window is only chosen where there is no noise")
 
 
+def _only_asked(side: Side) -> Hits:
+    """Look for a size that is read, and then only tested: no window is made of it."""
+    for function in side.functions:
+        index = function.file.index
+        tests: list[ast.expr] = [node.test for node in index.nodes(ast.If, function.node)]
+        tests += [node.test for node in index.nodes(ast.IfExp, function.node)]
+        for node in index.nodes(ast.Assign, function.node):
+            target = node.targets[0]
+            read = {n.value for n in index.nodes(ast.Constant, node.value)}
+            if not isinstance(target, ast.Name) or OPTIONS[0] not in read or isinstance(node.value, ast.Dict):
+                continue
+            loads = [
+                n for n in index.nodes(ast.Name, function.node) if n.id == target.id and isinstance(n.ctx, ast.Load)
+            ]
+            if loads and all(any(index.contains(test, load) for test in tests) for load in loads):
+                yield Hit(function.file, node.value, f"{target.id} is read and only tested: no window is made of it")
+
+
 def _reads(side: Side, name: str) -> bool:
     """Whether an option is read by its name: a key, an attribute, a field."""
     for index in {function.file: function.file.index for function in side.functions}.values():
@@ -74,6 +93,19 @@ FAILING = (
     ),
     Example(
         "neither", {"rollout": [(f"{_STEP}            window = {_CALL}\n", "            window = None\n"), _FORWARD]}
+    ),
+    Example(
+        "read and tested",
+        {
+            "rollout": [
+                (
+                    "        window = None\n        if noise_level > 0.0:\n",
+                    '        size = «extra_args.get("sde_window_size")»\n        span = extra_args.get("sde_window_range")\n'
+                    "        window = None\n        if size and span and noise_level > 0.0:\n",
+                ),
+                (f"{_STEP}            window = {_CALL}\n", "            pass\n"),
+            ]
+        },
     ),
     Example(
         "the range is made up",

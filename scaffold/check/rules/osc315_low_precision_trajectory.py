@@ -190,7 +190,7 @@ def _has_cast(function: FunctionModel, entry: ast.expr) -> bool:
 
 _APPEND = "            self._latents.append(prev_sample)\n"
 _WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
-FAILING = (
+FAILING: tuple[Example, ...] = (
     Example(
         "cast where it is recorded",
         {"rollout": [(_APPEND, "            self._latents.append(«prev_sample.to(torch.bfloat16)»)\n")]},

@@ -1,0 +1,139 @@
+"""A part that every integration has is not there.
+
+The contract of verl-omni is a list of methods and files. Most are asked for by rules of their own; those whose absence
+is all there is to see stand in one table here: a training adapter without its step, a module without ``forward``, a
+rollout adapter that leaves sampling to upstream and so records nothing, a wrapper without ``step``, a recipe whose data
+no script makes. Each of them imports, registers and starts.
+
+    class ToyDiffusion(DiffusionModelBase):              # no forward_and_sample_previous_step()
+
+Instead: write the part that the message names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scaffold.check.example import Example
+from scaffold.check.finding import Span
+from scaffold.check.model.algorithms import Objective
+from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.package import Package
+from scaffold.check.model.scheduler_wrappers import replacements
+from scaffold.check.model.sides import side_of
+from scaffold.check.rule import Applies, Hit, Hits
+
+ID = "OSC524"
+NAME = "missing-part"
+SEVERITY = "error"
+CHECKLIST = ("M6", "T5", "R3", "R6", "D1")
+APPLIES = Applies()
+
+
+class Part(NamedTuple):
+    """A method that a class of an integration has.
+
+    Attributes:
+        of: which class: training, module, rollout or wrapper.
+        name: of the method.
+        objective: how packages that need it are trained; None for all.
+        why: who calls it, or what goes without it.
+    """
+
+    of: str
+    name: str
+    objective: Objective | None
+    why: str
+
+
+PARTS = (
+    Part("training", "prepare_model_inputs", None, "the engine calls it for every micro-batch"),
+    Part("training", "forward_and_sample_previous_step", "policy_gradient", "the engine computes log-probs with it"),
+    Part("module", "forward", None, "it is what is trained"),
+    Part("rollout", "forward", "policy_gradient", "upstream's own records no trajectory"),
+    Part("wrapper", "step", "policy_gradient", "the pipeline's call goes past it to the scheduler inside"),
+)
+# Where the methods stand that a class has to override, and bases that bring none.
+_ABSTRACT = ("verl_omni/pipelines/model_base.py", "verl_omni/pipelines/non_diffusers_model_base.py")
+_PLAIN = ("verl_omni.pipelines.", "vllm_omni.", "torch.nn.", "abc.", "object")
+_ELSEWHERE = {"rollout": ("diffuse", "post_decode", "denoise_step", "step_scheduler")}
+
+
+def check(package: Package) -> Hits:
+    """Go through the table, and look for the script that makes the data."""
+    for part in PARTS:
+        if part.objective not in (None, package.objective):
+            continue
+        for cls in dict.fromkeys(_classes(package, part.of)):
+            if cls.file not in package.files or not _is_known(cls):
+                continue
+            if not any(_has(cls, name) for name in (part.name, *_ELSEWHERE.get(part.of, ()))):
+                text = f"{cls.name} has no {part.name}(): {part.why}"
+                yield Hit(cls.file, cls.node, text, f"write {part.name}()")
+    yield from _data(package)
+
+
+def _classes(package: Package, of: str) -> Iterator[ClassModel]:
+    if of == "training":
+        yield from (cls for cls in package.training_adapters if cls.derives_from("DiffusionModelBase"))
+    elif of == "module" and package.training_module is not None:
+        yield package.training_module
+    elif of == "rollout":
+        yield from (cls for cls in package.rollout_adapters if any(b.startswith("vllm_omni.") for b in cls.external))
+    elif of == "wrapper":
+        side = side_of(package, "rollout")
+        for adapter in side.adapters:
+            yield from (found.wrapper for found in replacements(side, adapter, "scheduler") if found.wrapper)
+
+
+def _is_known(cls: ClassModel) -> bool:
+    """Whether every base is in the tree, or one that brings no such method of its own."""
+    return cls.resolved and all(name.startswith(_PLAIN) for name in cls.external)
+
+
+def _has(cls: ClassModel, name: str) -> bool:
+    method = cls.method(name)
+    if method is None:
+        return cls.attribute(name) is not None
+    return not method.is_abstract and method.file.path not in _ABSTRACT
+
+
+def _data(package: Package) -> Hits:
+    """Look for a script below ``examples/`` that the package's scripts or their README name."""
+    if package.project.alone or not package.is_non_diffusers or not package.launch_scripts:
+        return
+    if not any(file.path.startswith("examples/") for file in package.preprocessors):
+        file = package.init or package.files[0]
+        text = f"no script below examples/ makes the data of {package.name}"
+        help = "add examples/<algorithm>_trainer/data_process/<model>_….py and name it in the README of the recipe"
+        yield Hit(file, Span(1, 1, 1, 1), text, help)
+
+
+_INIT = ("from .diffusers", "«»from .diffusers")
+_STEP = ("    def step(self, model_output", "    def advance(self, model_output")
+FAILING = (
+    Example(
+        "the data",
+        {
+            "data": None,
+            "dummy": [("from examples.flowgrpo_trainer.data_process.toy_ocr import build_row\n", "")],
+            "init": [_INIT],
+        },
+        also=("OSC521", "OSC519", "OSC704", "OSC510"),
+    ),
+    Example(
+        "the rollout's loop",
+        {
+            "rollout": [
+                ("    def forward(self, req", "    def sample(self, req"),
+                ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»("),
+            ]
+        },
+        also=("OSC314", "OSC305", "OSC306", "OSC203", "OSC303", "OSC324"),
+    ),
+)
+PASSING = (
+    Example("all are there"),
+    Example("of diffusers", base="diffusers"),
+)
