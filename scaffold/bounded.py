@@ -203,7 +203,7 @@ def joined(parts: Iterable[Any]) -> str:
     return "".join(made)
 
 
-def counted(number: Any, most: int = ITEMS) -> Any:
+def counted(number: int, most: int = ITEMS) -> int:
     """Return a number of items that are going to be made; raise `TooLargeError` for more than is allowed."""
     return _at_most(number, most)
 
@@ -235,7 +235,7 @@ def _require_small_fields(pattern: str | bytes, values: Any) -> None:
     _at_most(len(text) + len(fields) * (longest + 2 * PLACES + BITS), 50 * TEXT)
 
 
-def _at_most(number: Any, most: int) -> Any:
+def _at_most(number: int, most: int) -> int:
     if number > most:
         raise TooLargeError("a value of the source is too large to work with")
     return number

@@ -134,7 +134,7 @@ class Statements(ABC):
         if isinstance(value, Array):
             return list(value.rows())
         if isinstance(value, (list, tuple, dict, set, frozenset, str, zip, enumerate)) or hasattr(value, "__iter__"):
-            return call(list, value)
+            return list(call(list, value))
         raise NotPlainError
 
     def bind(self, target: ast.expr, value: Any) -> None:
