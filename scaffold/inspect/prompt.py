@@ -179,7 +179,8 @@ MOST_TERMS = 1000
 
 def _terms(value: Value) -> list[Value]:
     """The first terms of a sum, whose parts may be shared so often that nobody can list them all."""
-    found, pending = [], [value]
+    found: list[Value] = []
+    pending = [value]
     while pending and len(found) < MOST_TERMS:
         one = pending.pop()
         if isinstance(one, Op) and one.op == "+":

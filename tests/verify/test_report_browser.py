@@ -10,8 +10,8 @@ import pytest
 from report_browser import Browser, find_chromium
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
-from scaffold.verify.report import write_report
 from scaffold.printable import printable
+from scaffold.verify.report import write_report
 from scaffold.verify.result import VerifyReport
 
 PHONE = 390

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
-from scaffold.verify.report.html import PAGE, html_report
 from scaffold.printable import printable
+from scaffold.verify.report.html import PAGE, html_report
 from scaffold.verify.result import VerifyReport
 
 # Elements without an end tag.

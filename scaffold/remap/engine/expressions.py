@@ -88,7 +88,7 @@ class Expressions(Execution):
         return made
 
     def _eval_JoinedStr(self, node: ast.JoinedStr, frame: Frame) -> Any:
-        parts = []
+        parts: list[str | int] = []
         for part in node.values:
             if isinstance(part, ast.Constant):
                 parts.append(str(part.value))
