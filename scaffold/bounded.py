@@ -203,7 +203,7 @@ def joined(parts: Iterable[Any]) -> str:
     return "".join(made)
 
 
-def counted(number: Any, most: int = ITEMS) -> Any:
+def counted(number: int, most: int = ITEMS) -> int:
     """Return a number of items that are going to be made; raise `TooLargeError` for more than is allowed."""
     return _at_most(number, most)
 

@@ -39,6 +39,7 @@ def _beside(path: str) -> Any:
 
 ENGINE, HEADERS, PIPELINES = map(_beside, ("remap/engine_tree.py", "remap/conftest.py", "inspect/synthetic.py"))
 SECONDS = 10
+LONG = 5_000
 MEMORY = 1 << 30
 MODEL = """
 from torch import nn
@@ -121,13 +122,13 @@ def write_greedy_package(package: Path, reference: Path, greedy: str) -> None:
 
 
 def greedily(text: str, greedy: str) -> str:
-    """Return a module with the statements at its top and at the beginning of every function."""
+    """Return a module with the statements at the beginning of every function, long ones of the first alone."""
     literal = re.search("0x[0-9a-f]{99,}", greedy)
     greedy = greedy.replace(literal[0], "large_literal") if literal else greedy
     tree = ast.parse(text)
-    for node in list(ast.walk(tree)):
-        if isinstance(node, ast.FunctionDef):
-            docstring = ast.get_docstring(node) is not None
-            node.body[docstring:docstring] = ast.parse(greedy).body
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for node in functions if len(greedy) < LONG else functions[:1]:
+        docstring = ast.get_docstring(node) is not None
+        node.body[docstring:docstring] = ast.parse(greedy).body
     made = ast.unparse(ast.fix_missing_locations(tree))
     return made.replace("large_literal", literal[0]) if literal else made

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DEEPEST = 40
 LONGEST = 100_000
-MOST = 200_000
+MOST = 30_000
 
 
 class Unknown:

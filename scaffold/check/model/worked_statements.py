@@ -134,8 +134,7 @@ class Statements(ABC):
         if isinstance(value, Array):
             return list(value.rows())
         if isinstance(value, (list, tuple, dict, set, frozenset, str, zip, enumerate)) or hasattr(value, "__iter__"):
-            found: list[Any] = call(list, value)
-            return found
+            return list(call(list, value))
         raise NotPlainError
 
     def bind(self, target: ast.expr, value: Any) -> None:

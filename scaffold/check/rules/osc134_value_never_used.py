@@ -57,6 +57,10 @@ def _unread(package: Package, function: FunctionModel, plain: bool = False) -> H
     index = function.file.index
     names = index.nodes(ast.Name, function.node)
     read = {node.id for node in names if isinstance(node.ctx, (ast.Load, ast.Del))}
+    last: dict[str, tuple[int, int]] = {}
+    for node in names:
+        if isinstance(node.ctx, ast.Load):
+            last[node.id] = max(last.get(node.id, (0, 0)), (node.lineno, node.col_offset))
     outer = {name for node in index.nodes(ast.Global, function.node) for name in node.names}
     outer |= {name for node in index.nodes(ast.Nonlocal, function.node) for name in node.names}
     if any(node.id in ("locals", "vars", "eval", "exec") for node in names):
@@ -64,7 +68,7 @@ def _unread(package: Package, function: FunctionModel, plain: bool = False) -> H
     for node in names:
         if not isinstance(node.ctx, ast.Store) or node.id in outer or node.id.startswith("_"):
             continue
-        if node.id in read and (plain or not _read_before_alone(function, node)):
+        if node.id in read and (plain or not _read_before_alone(function, node, last)):
             continue
         value = _value(function, node)
         single = isinstance(index.parent(node), (ast.Assign, ast.AnnAssign)) and not isinstance(value, ast.Constant)
@@ -72,19 +76,26 @@ def _unread(package: Package, function: FunctionModel, plain: bool = False) -> H
             yield Hit(function.file, node, f"{node.id} is computed in {function.name}() and read nowhere")
 
 
-def _read_before_alone(function: FunctionModel, node: ast.Name) -> bool:
-    """Whether a name is assigned once more, outside of loops and branches, and not read from there on."""
+def _read_before_alone(function: FunctionModel, node: ast.Name, last: dict[str, tuple[int, int]]) -> bool:
+    """Whether a name is assigned once more, outside of loops and branches, and not read from there on.
+
+    Args:
+        function: the function.
+        node: the name where it is assigned.
+        last: where each name is read last.
+    """
     index = function.file.index
     statement = next((outer for outer in index.ancestors(node) if isinstance(outer, ast.stmt)), None)
     if not isinstance(statement, ast.Assign) or index.parent(statement) is not function.node:
         return False
-    after = (statement.end_lineno or 0, statement.end_col_offset or 0)
+    if last.get(node.id, (0, 0)) > (statement.end_lineno or 0, statement.end_col_offset or 0):
+        return False
     uses = [n for n in index.nodes(ast.Name, function.node) if n.id == node.id and isinstance(n.ctx, ast.Load)]
     loops = [
         n for kind in (ast.FunctionDef, ast.Lambda) for n in index.nodes(kind, function.node) if n is not function.node
     ]
     nested = any(index.contains(loop, use) for loop in loops for use in uses)
-    return not nested and not any((use.lineno, use.col_offset) > after for use in uses)
+    return not nested
 
 
 def _value(function: FunctionModel, node: ast.Name) -> ast.expr | None:

@@ -17,7 +17,8 @@ from scaffold.remap.engine.tokens import UNKNOWN, Landing, Slot, SlotShape, Unkn
 from scaffold.remap.engine.tree import EngineModule
 from scaffold.remap.engine.undecided import UndecidedError
 
-MAX_STEPS = 4_000_000
+STEPS = 1_500_000
+STEPS_OF_A_WEIGHT = 1000
 """Nodes evaluated before the question is left open."""
 MAX_FRAMES = 60
 
@@ -71,7 +72,7 @@ class Execution:
         self.assumed: set[str] = set()
         self.lenient = False
         self.left_open: list[str] = []
-        self.budget = Budget(MAX_STEPS, lambda: self.undecided("loading takes too many steps to follow"))
+        self.budget = Budget(STEPS, lambda: self.undecided("loading takes too many steps to follow"))
         self.frames = 0
         self.at: Evidence | None = None
 

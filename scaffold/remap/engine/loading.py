@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from scaffold.remap.engine.execution import Handler
+from scaffold.remap.engine.execution import STEPS_OF_A_WEIGHT, Handler
 from scaffold.remap.engine.interpreter import Interpreter
 from scaffold.remap.engine.naming import LayerCounts
 from scaffold.remap.engine.scope import Scopes
@@ -82,6 +82,9 @@ class Engine:
         """
         run = self._interpreter(handler)
         given = [(name, Weight(name, tuple(shape))) for name, shape in weights]
+
+        # What is done for each weight is done more often for more of them.
+        run.budget.left += STEPS_OF_A_WEIGHT * len(given)
 
         def load() -> None:
             method = run.own_loader(Module(self.tree))
