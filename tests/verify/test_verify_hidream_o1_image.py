@@ -16,6 +16,8 @@ from scaffold.verify.rollout.environment import find_environment
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
+MLP_OF_LATENTS = "        latents = latents + self.mlp(self.post_attention_layernorm(latents))\n"
+MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layernorm(context))\n"
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,7 @@ def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
             "pass",
             "padding-invariance",
         ),
+        (f"{MODEL}_model.py", MLP_OF_LATENTS + MLP_OF_CONTEXT, MLP_OF_CONTEXT + MLP_OF_LATENTS, "fsdp1-bf16"),
     ],
 )
 def test_a_mistake_fails_its_contract(

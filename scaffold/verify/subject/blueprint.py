@@ -51,7 +51,9 @@ class ConfigClass:
             if value is dataclasses.MISSING:
                 told = f"{self.kind.__name__}.{field.name} has no default; {CHECKPOINT}"
                 raise NotDrivableError(told)
-            if isinstance(value, tuple) and value and all(type(item) is int for item in value):
+            if value == () and str(field.type).startswith("tuple[int"):
+                value = tuple(range(VOCABULARY // 2, VOCABULARY // 2 + 4))  # what a checkpoint fills in
+            elif isinstance(value, tuple) and value and all(type(i) is int and i >= VOCABULARY for i in value):
                 # Each item by its own name: ids of a fixed text must lie in the vocabulary.
                 self.values |= {f"{field.name}[{i}]": item for i, item in enumerate(value)}
             (self.values if type(value) is int else self.fixed)[field.name] = value

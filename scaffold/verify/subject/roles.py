@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -119,24 +120,26 @@ def proposals(sizes: Sizes) -> Iterator[dict[Any, int]]:
         key=lambda name: -_weight(small, name),
     )
     factors = [name for name, role in roles.items() if role is Role.factor]
-    tied: dict[Any, int] = {}  # sizes that were equal stay so
-    for scale in (1, 2, 4):
-        for grouped in (True, False):
-            values = dict(small.values)
-            tied.clear()
-            for name in widths:
-                before = name if name in sizes.guessed else sizes.values[name]
-                if isinstance(before, int) and before <= WIDTHS[0]:
-                    continue
-                tied.setdefault(before, WIDTHS[min(len(tied), len(WIDTHS) - 1)] * scale)
-                values[name] = tied[before]
-            for name in factors:
-                values[name] = min(values[name], GROUPS if grouped else HEADS)
-            for name in _products(sizes, roles):
-                whole, one, other = name
-                values[one] = min(values[one], HEADS)
-                values[other] = values[whole] // values[one]
-            yield values
+    heads = [sizes.values[name] for name, value in small.values.items() if value == HEADS != sizes.values[name]]
+    grouped = {name for name in factors if any(many % sizes.values[name] == 0 for many in heads)}
+    grouped -= {name for name in factors if sizes.values[name] in heads}
+    for scale, few, kept, products in itertools.product((1, 2, 4), (GROUPS, HEADS), (True, False), (False, True)):
+        values = dict(small.values)
+        tied: dict[Any, int] = {}  # sizes that were equal stay so
+        for name in widths:
+            before = name if name in sizes.guessed else sizes.values[name]
+            if isinstance(before, int) and before <= WIDTHS[0]:
+                continue
+            tied.setdefault(before, WIDTHS[min(len(tied), len(WIDTHS) - 1)] * scale)
+            values[name] = tied[before]
+        for name in factors:
+            # The side of a patch or the channels of a latent stay: sizes of images may hang on them.
+            if name in grouped or name in sizes.guessed or not kept or values[name] > WIDTHS[0]:
+                values[name] = min(values[name], few)
+        for whole, one, other in _products(sizes, roles) if products else ():
+            values[one] = min(values[one], HEADS)
+            values[other] = values[whole] // values[one]
+        yield values
     # All of it smaller by one factor, as far as it divides.
     for divisor in (64, 32, 16, 8):
         yield {

@@ -98,12 +98,17 @@ def _flat_gradients(root: Any) -> dict[str, Tensor | None]:
             continue
         flat = handle.flat_param
         (info,), (shape,) = flat._param_infos, flat._shapes
+        path = [part for part in f"{name}.{info.param_name}".split(".") if part != "_fsdp_wrapped_module"]
         full = None
         if flat.grad is not None:
+            if flat.grad.shape != flat.shape:
+                raise RuntimeError(
+                    f"{'.'.join(path)}: FSDP1 never reduces its gradient, for in mixed precision it does so after"
+                    " the first call of a module in the forward pass, and that call has no gradient"
+                )
             shards = [torch.empty_like(flat.grad) for _ in range(dist.get_world_size())]
             dist.all_gather(shards, flat.grad.contiguous())
             full = torch.cat(shards)[: shape.numel()].view(shape)
-        path = [part for part in f"{name}.{info.param_name}".split(".") if part != "_fsdp_wrapped_module"]
         found[".".join(path)] = full
     return found
 

@@ -27,21 +27,27 @@ MUTANTS = [
         "latents = latents + latents_update",
         "latents = latents + context_update",
     ),
-    slip(
+    mutant(
         "projections of the outputs exchanged",
         ("M8",),
         "127",
-        ATTENTION,
-        "context_update = self.o_proj(torch.cat(updates, dim=1))\nreturn context_update, self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))",
-        "context_update = self.o_proj_moe_gen(torch.cat(updates, dim=1))\nreturn context_update, self.o_proj(attend(q_latents, k, v, layout.key_mask))",
+        swap(
+            MODEL,
+            ATTENTION,
+            "self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))",
+            "self.o_proj(attend(q_latents, k, v, layout.key_mask))",
+        ),
+        swap(
+            MODEL, ATTENTION, "self.o_proj(torch.cat(updates, dim=1))", "self.o_proj_moe_gen(torch.cat(updates, dim=1))"
+        ),
     ),
     slip(
         "updates returned in the other order",
         ("M8",),
         "127 129",
         ATTENTION,
-        "return context_update, self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))",
-        "return self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask)), context_update",
+        "return context_update, latents_update",
+        "return latents_update, context_update",
     ),
     slip(
         "values in another order than keys",

@@ -370,12 +370,12 @@ class BagelAttention(nn.Module):
             Updates of context and latents, shaped like them.
         """
         heads = (-1, self.head_dim)
-        q_context = self.q_proj(context).unflatten(-1, heads)
-        k_context = self.k_proj(context).unflatten(-1, heads)
-        v_context = self.v_proj(context).unflatten(-1, heads)
         q_latents = self.q_proj_moe_gen(latents).unflatten(-1, heads)
         k_latents = self.k_proj_moe_gen(latents).unflatten(-1, heads)
         v_latents = self.v_proj_moe_gen(latents).unflatten(-1, heads)
+        q_context = self.q_proj(context).unflatten(-1, heads)
+        k_context = self.k_proj(context).unflatten(-1, heads)
+        v_context = self.v_proj(context).unflatten(-1, heads)
         q_context = apply_rotary(self.q_norm(q_context.float()), layout.rotary).to(v_context.dtype)
         k_context = apply_rotary(self.k_norm(k_context.float()), layout.rotary).to(v_context.dtype)
         q_latents = self.q_norm_moe_gen(q_latents)
@@ -383,6 +383,7 @@ class BagelAttention(nn.Module):
 
         k = torch.cat((k_context, k_latents), dim=1)
         v = torch.cat((v_context, v_latents), dim=1)
+        latents_update = self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))
         updates = []
         text = slice(0, layout.text_length)
         if layout.text_length:
@@ -391,7 +392,7 @@ class BagelAttention(nn.Module):
             updates.append(attend(q_text, k_text, v_text, causal=True))
         updates.append(attend(q_context[:, layout.text_length :], k, v, layout.key_mask))
         context_update = self.o_proj(torch.cat(updates, dim=1))
-        return context_update, self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))
+        return context_update, latents_update
 
 
 class BagelMLP(nn.Module):
@@ -436,8 +437,8 @@ class BagelMoTLayer(nn.Module):
         )
         context = context + context_update
         latents = latents + latents_update
-        context = context + self.mlp(self.post_attention_layernorm(context))
         latents = latents + self.mlp_moe_gen(self.post_attention_layernorm_moe_gen(latents))
+        context = context + self.mlp(self.post_attention_layernorm(context))
         return context, latents
 
 
