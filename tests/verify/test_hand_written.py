@@ -18,13 +18,16 @@ FOLDER = Path(__file__).parent / "hand_written"
 # What each has wrong, or does not have; everything else must have been measured.
 PACKAGES: dict[str, tuple[set[str], set[str]]] = {
     "one_file": (
-        {"prompt-ids", "prompt-containers"},
+        {"prompt-ids", "prompt-containers", "validation-output", "window-per-step"},
         {
             *("fsdp1-bf16", "lora-learns", "lora-save-load", "lora-starts-at-base", "lora-switch", "lora-targets"),
             *("lora-update", "layer-prefixes", "config-round-trip"),
         },
     ),
-    "many_files": ({"prompt-ids", "weights-round-trip"}, {"config-round-trip"}),
+    "many_files": (
+        {"prompt-ids", "weights-round-trip", "validation-output", "window-per-step", "lora-save-load"},
+        {"config-round-trip"},
+    ),
 }
 EVERYWHERE = {"fsdp2-nccl", "prompt-preprocessor"}
 

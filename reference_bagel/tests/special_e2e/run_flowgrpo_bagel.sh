@@ -26,6 +26,7 @@ TRAIN_BATCH=${TRAIN_BATCH:-$((NUM_GPUS * GROUP_SIZE))}
 MINI_BATCH=${MINI_BATCH:-$TRAIN_BATCH}
 MICRO_BATCH=${MICRO_BATCH:-1}
 LOG=${LOG:-$DATA_DIR/train.log}
+mkdir -p "$(dirname "$LOG")"
 
 # What the check at the end goes by; an override says otherwise.
 ROLLOUT_DTYPE=bfloat16
@@ -138,11 +139,11 @@ python3 -m verl_omni.trainer.main_diffusion \
     "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${trainer[@]}" "$@" 2>&1 | tee "$LOG"
 
 { set +x; } 2>/dev/null
-python3 - "$LOG" "$TOTAL_TRAIN_STEPS" "$LOGPROB_LIMIT" <<'PYTHON'
+python3 - BAGEL-7B-MoT "$LOG" "$TOTAL_TRAIN_STEPS" "$LOGPROB_LIMIT" <<'PYTHON'
 import re
 import sys
 
-path, last, limit = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+name, path, last, limit = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 DIFFERENCE = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
 steps = {}
@@ -164,7 +165,7 @@ beyond = [difference for difference in differences if not difference <= limit]  
 if beyond:
     sys.exit(f"log-probs of rollout and training are {beyond[0]:.1e} apart, more than {limit:.1e}, see {path}")
 print(
-    'FlowGRPO smoke test of BAGEL-7B-MoT passed:',
+    f"FlowGRPO smoke test of {name} passed:",
     f"{len(steps)} steps,"
     f" log-probs of rollout and training at most {max(differences):.1e} apart (limit {limit:.1e}),"
     f" reward {rewards[0]:.4f} at first and {rewards[-1]:.4f} at last"

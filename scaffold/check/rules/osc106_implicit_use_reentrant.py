@@ -96,5 +96,6 @@ PASSING = (
     Example(
         "perhaps given",
         {"model": [(_CALL, _GUARDED.format("checkpoint", ", **self.checkpoint_options")), _IMPORT]},
+        also=("OSC154",),
     ),
 )

@@ -381,6 +381,6 @@ PASSING = (
             ]
         },
     ),
-    Example("another attention", {"model": [(_SDPA, "self.attend(q, k, v, mask)")]}),
+    Example("another attention", {"model": [(_SDPA, "self.attend(q, k, v, mask)")]}, also=("OSC154",)),
     Example("left to diffusers", base="diffusers"),
 )

@@ -212,6 +212,7 @@ FAILING = (
                 (_LINE, _LINE + "            latents = latents + self.rope_table(«text_attention_mask.sum() + 2»)\n")
             ]
         },
+        also=("OSC154",),
     ),
 )
 PASSING = (

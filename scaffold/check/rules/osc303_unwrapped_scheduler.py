@@ -293,6 +293,7 @@ FAILING = (
                 ("    def step(self, model_output", "    def advance(self, model_output"),
             ]
         },
+        also=("OSC524",),
     ),
 )
 PASSING = (
