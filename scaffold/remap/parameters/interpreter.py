@@ -13,7 +13,7 @@ from scaffold.remap.parameters.layers import UnreadableError, layer
 from scaffold.remap.parameters.values import UNKNOWN, Callee, ModuleValue, Opaque, Record, Shape, TensorValue
 
 MAX_DEPTH = 40
-MAX_STEPS = 1_500_000
+MAX_STEPS = 800_000
 
 
 def parameters_of(
