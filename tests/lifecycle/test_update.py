@@ -366,7 +366,7 @@ def test_file_name_that_is_no_utf8_is_printed(
             " '--allow-version-mismatch', '--dry-run']\n"
             "done = subprocess.run(command, capture_output=True)\n"
             "tree = done.stdout.count('\\u251c'.encode()) > 9\n"
-            "print(done.returncode, done.stdout.count(b'caf\\xe9.txt'), tree, done.stderr)"
+            "print(done.returncode, done.stdout.count(b'caf\\\\udce9.txt'), tree, done.stderr)"
         )
         assert scaffold_child(code=code, **environment).success() == "0 1 True b''\n"
 

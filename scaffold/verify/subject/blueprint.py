@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.own_loading import GUESS, OwnLoading
 from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, proposals, refuse_large
 
+_CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")
 CHECKPOINT = "--checkpoint DIR with a small configuration sets it"
 
 
@@ -113,7 +115,8 @@ def chosen(subject: Any) -> dict[str, int]:
         if count(found) > MAX_PARAMETERS or any(0 in shape for shape in found.values()):
             continue
         reason = _runs(subject, values)
-        if reason is None:
+        # A call with other arguments than forward takes is no matter of sizes; the contracts say it.
+        if reason is None or _CALLED_WRONG.search(reason):
             return values
         first = first or reason
     if smallest is not None:

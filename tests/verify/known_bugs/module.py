@@ -61,7 +61,7 @@ BUGS = (
         27,
         "key that forward does not take",
         ((TRAINING, '"latent_pos_ids": cls', '"position_ids": cls'),),
-        ("forward",),
+        ("input-keys", "forward"),
         OTHERS,
     ),
     Bug(
