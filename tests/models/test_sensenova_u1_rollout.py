@@ -30,7 +30,9 @@ def measured(tree: Path, *select: str) -> dict[str, CheckResult]:
 def test_every_check_passes(sensenova: Callable[..., Path], plain: bool) -> None:
     results = measured(sensenova(VERSION, plain=plain))
     assert set(results) == set(check_ids())
-    assert {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"} == {}
+    other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
+    assert other.keys() == {"rollout-control-cached-weights"}, other  # of packages that record calls
+    assert results["rollout-control-cached-weights"].status == "skip"
     assert "binds 14 of 14 sent modules" in results["rollout-lora-log-prob"].reason
     for name, result in results.items():
         if name.endswith("-log-prob") and "bf16" not in name:

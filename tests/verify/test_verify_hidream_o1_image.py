@@ -83,7 +83,9 @@ def test_a_mistake_fails_its_contract(
 def test_the_real_pipeline_is_followed(package: Path) -> None:
     found = verified(package)
     assert set(found) == set(check_ids())
-    assert {name: f"{r.value} {r.reason}" for name, r in found.items() if r.status != "pass"} == {}
+    other = {name: f"{r.value} {r.reason}" for name, r in found.items() if r.status != "pass"}
+    assert other.keys() == {"rollout-control-cached-weights"}, other  # of packages that record calls
+    assert found["rollout-control-cached-weights"].status == "skip"
     assert f"vllm-omni {VERSION}" in found["rollout-engine-float32"].reason
 
 
