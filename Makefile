@@ -23,7 +23,7 @@ help:
 	@echo "make rollout       run the tests that need them"
 	@echo "make train         three steps of verl-omni's own trainer with the reference, on a CPU (5 minutes)"
 	@echo "make train-table   every variant of level train, and every deliberate mistake (2 hours)"
-	@echo "make learning      the first picture of the README: rendered and hand-written BAGEL, three seeds (an hour)"
+	@echo "make learning      learning curves into docs/: rendered and hand-written BAGEL, three seeds (an hour)"
 	@echo "make fuzz          mutate checkpoint headers and sources for OMNI_SCAFFOLD_FUZZ_SECONDS (300) each"
 	@echo "make lint          ruff, mypy --strict, shell syntax, our own check on the reference"
 	@echo "make golden        regenerate reference_bagel/"
