@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaffold.verify.rollout.check import Check, Measurement
-from scaffold.verify.train.record import RunRecord
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.train.record import LOG_PROB, RunRecord
 from scaffold.verify.train.variants import VARIANTS, Variant
 
 
@@ -24,6 +25,7 @@ class Training:
         control: the same with a learning rate of 0, where there was reason to run it.
         resumed: one more step from the checkpoint of ``run``, where the variant resumes.
         beside: another package under the same command, by its name.
+        floor: a step in which one side rounds and the other does not, where the variant's limit rests on it.
         gain: how much the reward of the reference package rises in 16 steps, where it is known.
     """
 
@@ -34,6 +36,24 @@ class Training:
     resumed: RunRecord | None = None
     beside: tuple[str, RunRecord] | None = None
     gain: float | None = None
+    floor: RunRecord | None = None
+
+    @property
+    def log_prob_limit(self) -> tuple[float, str]:
+        """The largest difference of a log-prob that passes, and why.
+
+        Raises:
+            NotApplicable: the step that measures the floor was not taken.
+        """
+        if not self.variant.floor:
+            return self.variant.log_prob_limit, self.variant.log_prob_reason
+        if (
+            self.floor is None
+            or not self.floor.steps
+            or not math.isfinite(floor := self.floor.steps[0].metric(LOG_PROB))
+        ):
+            raise NotApplicable("the step that measures the floor of rounding was not taken")
+        return 2 * floor, f"twice the {floor:.1e} of a {self.variant.dtype} rollout under float32 training"
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,4 @@ def _named(check: Check, variant: Variant) -> Check:
 
 def not_a_number(values: list[float]) -> int:
     """How many values are missing or not finite."""
-    import math
-
     return sum(not math.isfinite(value) for value in values)

@@ -177,6 +177,9 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     if variant is VARIANTS[0] and steps >= STEPS and request.flat:
         changes = {**plan.changes, "actor_rollout_ref.actor.optim.lr": "0.0"}
         runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
+    if variant.floor:
+        changes = {**plan.changes, **variant.floor}
+        runs["floor"] = replace(plan, folder=_folder(setting, f"{variant.name}-floor"), steps=1, changes=changes)
     if setting.beside is not None:
         runs[setting.beside.name] = _plan(setting, variant, steps, f"{variant.name}-beside", setting.beside)
     records = _run_all(setting, variant, runs)
@@ -189,7 +192,14 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         resumed = _run_all(setting, variant, {"resumed": again})["resumed"]
     beside = None if setting.beside is None else (setting.beside.name, records[setting.beside.name])
     return Training(
-        variant, steps, records["run"], records.get("learning rate 0"), resumed, beside, _gain(setting.package)
+        variant,
+        steps,
+        records["run"],
+        records.get("learning rate 0"),
+        resumed,
+        beside,
+        _gain(setting.package),
+        records.get("floor"),
     )
 
 

@@ -21,6 +21,7 @@ class Variant:
         dtype: of rollout and training.
         log_prob_limit: the largest difference of a log-prob that passes.
         log_prob_reason: why it is that large.
+        floor: overrides of one more step whose difference is rounding alone; the limit is twice that.
         validates: whether validation runs after the last step.
         resumes: whether a checkpoint is saved after the last step and one more step taken from it.
         steps: the most that are run, where more would show nothing new.
@@ -34,6 +35,7 @@ class Variant:
     dtype: str = "float32"
     log_prob_limit: float = 1e-6
     log_prob_reason: str = "float32 on both sides"
+    floor: Mapping[str, str] = field(default_factory=dict)
     validates: bool = False
     resumes: bool = False
     steps: int | None = None
@@ -78,9 +80,11 @@ VARIANTS = (
         "bf16",
         "bfloat16 on both sides",
         dtype="bfloat16",
-        log_prob_limit=2e-3,
-        log_prob_reason="bfloat16 rounds to 4e-3 of a value",
-        steps=1,
+        floor={
+            f"{ACTOR}.fsdp_config.model_dtype": "float32",
+            f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype": "float32",
+        },
+        steps=2,
     ),
 )
 

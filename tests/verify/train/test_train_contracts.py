@@ -42,7 +42,8 @@ def record(steps: int = STEPS, **metrics: float) -> RunRecord:
 def right(variant: Variant = VARIANTS[0]) -> Training:
     flat = record(gain=0.0)
     resumed = RunRecord(None, (step(STEPS + 1),), (), (), 60.0)
-    return Training(variant, STEPS, record(), flat, resumed, gain=0.03)
+    floor = record(1) if variant.floor else None
+    return Training(variant, STEPS, record(), flat, resumed, gain=0.03, floor=floor)
 
 
 def statuses(training: Training) -> dict[str, str]:
@@ -120,6 +121,14 @@ def test_difference_that_grows_with_the_updates_fails_below_a_wide_limit() -> No
         training = changed(training, number, **{LOG_PROB: 2e-5 * (number + 1)})
     assert statuses(training)["train-full-log-prob"] == "fail"
     assert statuses(changed(right(variant), 3, **{LOG_PROB: 2e-5}))["train-full-log-prob"] == "fail"
+
+
+def test_limit_of_bf16_is_what_rounding_costs_in_the_same_run() -> None:
+    training = right(variants()["bf16"])
+    coarse = replace(training, floor=replace(record(1), steps=(step(1, **{LOG_PROB: 3e-4}),)))
+    assert statuses(changed(coarse, 0, **{LOG_PROB: 5.9e-4}))["train-bf16-log-prob"] == "pass"
+    assert statuses(changed(coarse, 0, **{LOG_PROB: 6.1e-4}))["train-bf16-log-prob"] == "fail"
+    assert statuses(replace(training, floor=None))["train-bf16-log-prob"] == "skip"
 
 
 @pytest.mark.parametrize(

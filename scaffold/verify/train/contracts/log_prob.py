@@ -24,7 +24,7 @@ def measure(training: Training) -> Measurement:
     values = training.run.series(LOG_PROB)
     if not values:
         raise NotApplicable("no step was taken")
-    limit, reason = training.variant.log_prob_limit, training.variant.log_prob_reason
+    limit, reason = training.log_prob_limit
     series = {"log10 of the largest difference": [_log(value) for value in values]}
     if training.beside is not None:
         name, other = training.beside
