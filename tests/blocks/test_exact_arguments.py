@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Any, tables: Any, *, others: Any = None) -> Any:
         self.seen = [x.dtype, *(table.dtype for table in tables), *(value.dtype for value in (others or {}).values())]
-        return (self.linear(x).float() * tables[0] + tables[1]).to(x.dtype)
+        learned = (others or {})["learned"]
+        return (self.linear(x).float() * tables[0] * learned + tables[1]).to(x.dtype)
 
 
 class Model(nn.Module):
@@ -45,19 +47,20 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before, self.layer = nn.Linear(4, 4), Layer()
+        self.before, self.layer, self.modulation = nn.Linear(4, 4), Layer(), nn.Parameter(torch.ones(4))
 
     def forward(self, x: Any) -> Any:
         tables = (torch.linspace(0, 1, 4).cos(), torch.linspace(0, 1, 4).sin())
-        return self.layer(self.before(x), tables, others={"scale": torch.ones(4)})
+        others = {"scale": torch.ones(4), "learned": self.modulation.float()}
+        return self.layer(self.before(x), tables, others=others)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_tables_keep_float32_under_fsdp2(exact: bool, one_rank: Any) -> None:
+def test_tables_and_modulation_keep_float32_under_fsdp2(exact: bool, one_rank: Any) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     torch.manual_seed(0)
-    space: dict[str, Any] = {"torch": torch, "Any": Any, "Callable": Callable}
+    space: dict[str, Any] = {"torch": torch, "Any": Any, "Callable": Callable, "partial": partial}
     exec(BLOCK.read_text(encoding="utf-8"), space)
     model = Model()
     names = [name for name, _ in model.named_parameters()]
@@ -71,5 +74,5 @@ def test_tables_keep_float32_under_fsdp2(exact: bool, one_rank: Any) -> None:
         fully_shard(unit, mesh=one_rank, mp_policy=policy)
     model(torch.randn(2, 4)).sum().backward()
     kept = torch.float32 if exact else torch.bfloat16
-    assert model.layer.seen == [torch.bfloat16, kept, kept, kept]
+    assert model.layer.seen == [torch.bfloat16, kept, kept, kept, kept]
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -29,6 +29,7 @@ SKIPPED = {
     "prompt-ids",
     "prompt-preprocessor",
     "requests-apart",
+    "validation-output",
     "window-alignment",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
@@ -74,6 +75,9 @@ def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline:
     if found["schedule-diffusers-0.40.0"].status == "skip":
         wrong.pop("schedule-diffusers-0.40.0", None)  # not fetched
     assert wrong == {}
+    # What the contract level leaves to the real loop has been seen there.
+    for name in ("rollout-validation", "rollout-validation-plain", "rollout-window-alignment"):
+        assert found[name].status == "pass", found[name].reason
     # What passes has been measured: the deliberate mistakes are seen, and nothing is compared with itself.
     assert "modules moved" in found["lora-learns"].reason
     assert found["rollout-control-reversed-prompt"].value is not None

@@ -9,7 +9,9 @@ from torch import nn
 RANK, ALPHA = 2, 4
 
 
-def adapted(subject: Any, *, targets: list[str] | None = None, zero: bool = True, seed: int = 0) -> Any:
+def adapted(
+    subject: Any, *, targets: list[str] | None = None, zero: bool = True, seed: int = 0, dtype: Any = None
+) -> Any:
     """A module with LoRA on the declared targets.
 
     Args:
@@ -17,11 +19,14 @@ def adapted(subject: Any, *, targets: list[str] | None = None, zero: bool = True
         targets: other targets.
         zero: B starts at zero, as in training; else at random, so that the adapter does something.
         seed: of the weights.
+        dtype: of the base weights, given as the engine gives it; LoRA is float32.
     """
     import torch
     from peft import LoraConfig
 
     module = subject.new_module(seed)
+    if dtype is not None:
+        module.to(dtype)
     torch.manual_seed(seed + 1)
     config = LoraConfig(
         r=RANK,

@@ -177,8 +177,9 @@ class _Whole:
     rounding: dict[str, float]
 
 
-def _build(subject: Any, device: torch.device, lora: bool) -> Any:
-    module = adapted(subject, zero=False) if lora else subject.new_module()
+def _build(subject: Any, device: torch.device, lora: bool, dtype: torch.dtype | None = None) -> Any:
+    """With LoRA the engine holds the base weights in ``dtype``; without, it trains float32."""
+    module = adapted(subject, zero=False, dtype=dtype) if lora else subject.new_module()
     return module.to(device)
 
 
@@ -250,7 +251,7 @@ def _compare(
 ) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
-    module = _build(subject, device, lora)
+    module = _build(subject, device, lora, strategy.dtype)
     if strategy.dtype != torch.float32:
         for child in module.modules():
             if hasattr(child, "cast_input_dtype_enabled"):

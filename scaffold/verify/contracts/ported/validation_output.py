@@ -9,4 +9,4 @@ from scaffold.verify.measured import Measured, NotDrivableError
 
 def run(subject: Any) -> Measured:
     """The real pipeline's loop is needed."""
-    raise NotDrivableError("the loop is the pipeline's own: see rollout-validation of level rollout")
+    raise NotDrivableError("the loop is the pipeline's own: see rollout-validation and -plain of level rollout")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
-from scaffold.verify.rollout.engine_side import precision, real_library, settings, sizes, sources
+from scaffold.verify.rollout.engine_side import precision, real_library, recorder, settings, sizes, sources
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
 from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
@@ -98,17 +98,18 @@ class Bench:
             samples.append(self.engine.generate(sent, recipe.sampling(seed + index), ids, lora=lora))
         return samples
 
-    def validate(self, recipe: Recipe) -> dict[str, Any]:
-        """Latents, timesteps and log-probs that come back of one validation request, None where there are none.
+    def validate(self, recipe: Recipe) -> tuple[dict[str, Any], list[recorder.StepTaken]]:
+        """One validation request: what comes back as latents, timesteps and log-probs (None each), and its steps.
 
         Raises:
             RuntimeError: there is no output.
         """
-        output = self.engine.answer(self.prompts.chat(self.texts[0]), recipe.sampling(7))
+        with recorder.steps() as taken:
+            output = self.engine.answer(self.prompts.chat(self.texts[0]), recipe.sampling(7))
         found = trajectory_tensors(output)
         if output.output is None:
             raise RuntimeError("a validation request has no output")
-        return found
+        return found, taken
 
     def compare(
         self,

@@ -105,10 +105,10 @@ class Engine:
             token_ids: ids that the data set gives to training.
             lora: whether the request names the adapter.
         """
-        with recorder.velocities() as taken:
+        with recorder.steps() as taken:
             output = self.answer(request_ids, sampling, lora)
         found = read_trajectory(output, token_ids)
-        found.velocities = [recorder.at(taken, float(t)) for t in found.timesteps]
+        found.velocities = [recorder.velocity_at(taken, float(t)) for t in found.timesteps]
         return found
 
     def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:

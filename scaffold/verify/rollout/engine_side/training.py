@@ -108,7 +108,7 @@ class Training:
                 micro_batch=batch,
                 step=step,
             )
-            with recorder.velocities() as taken:
+            with recorder.steps() as taken:
                 log_prob, mean, *_ = self.adapter.forward_and_sample_previous_step(
                     module=self.module,
                     scheduler=scheduler,
@@ -120,7 +120,7 @@ class Training:
                 )
             rows.append(log_prob.float())
             means.append(mean.float())
-            velocities.append(taken[-1][1] if taken else None)
+            velocities.append(taken[-1].velocity if taken else None)
         return Recomputed(torch.stack(rows, dim=1), velocities, means)
 
     def _cast(self, inputs: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -19,12 +19,24 @@ SILENT = Check(
     0,
     "tensors",
 )
-CHECKS = (SILENT,)
+PLAIN = Check(
+    "rollout-validation-plain",
+    "The latents of a validation request are the plain integration of its velocities: no noise in any step",
+    1e-5,  # a step with noise gives 1e-1
+    "relative",
+)
+CHECKS = (SILENT, PLAIN)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Leave the settings of the window in, as verl-omni does."""
+    from scaffold.verify.rollout.engine_side.recorder import from_plain
+
     steps = bench.recipe.num_inference_steps
     recipe = replace(bench.recipe, noise_level=0.0, sde_window_size=2, sde_window_range=(0, max(steps // 2, 2)))
-    kept = [name for name, value in bench.validate(recipe).items() if value is not None]
+    found, taken = bench.validate(recipe)
+    kept = [name for name, value in found.items() if value is not None]
     yield Measurement(SILENT.id, float(len(kept)), f"returns {', '.join(kept) or 'no trajectory'}", floor=0.0)
+    value = from_plain(taken)
+    told = f"after {len(taken)} steps" if taken else "no step of verl-omni's scheduler was seen"
+    yield Measurement(PLAIN.id, value, told, floor=2**-23, skipped=value is None)
