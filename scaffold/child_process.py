@@ -2,7 +2,7 @@
 
 The working directory may be a stranger's checkout, and Python puts it first on the path of ``-c`` and ``-m``. So a
 child runs in an empty folder unless the caller names one, empty entries of ``PYTHONPATH``, which mean the working
-directory, are dropped, and programs are looked up in the absolute entries of ``PATH`` alone.
+directory, are dropped, and programs and libraries are looked up in the absolute entries of their paths alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ Process = subprocess.Popen[bytes]
 Ended = subprocess.CompletedProcess
 TookTooLong = subprocess.TimeoutExpired
 
+_LOOKED_UP = {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
+
 
 def environment(**changes: str) -> dict[str, str]:
     """Return the environment for a child: ours with ``changes``.
 
-    ``PYTHONPATH`` is the user's own and stays; a relative entry means the folder that it means to this process.
+    ``PYTHONPATH`` is the user's own and stays; a relative entry means the folder that it means to this process. Of the
+    paths on which programs and libraries are looked up, relative entries mean the child's own folder, and are dropped.
     """
     found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+    for name in _LOOKED_UP & found.keys():
+        found[name] = _absolute(found[name])
+        if not found[name]:
+            del found[name]
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if entries:
         found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries)
@@ -36,8 +43,12 @@ def environment(**changes: str) -> dict[str, str]:
 
 def program(name: str) -> str | None:
     """Return the path of a program, None where no absolute entry of ``PATH`` holds it."""
-    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(entry).is_absolute()]
-    return shutil.which(name, path=os.pathsep.join(entries)) if entries else None
+    path = _absolute(os.environ.get("PATH", os.defpath))
+    return shutil.which(name, path=path) if path else None
+
+
+def _absolute(path: str) -> str:
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).is_absolute())
 
 
 def run(

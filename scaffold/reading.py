@@ -8,14 +8,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import lru_cache
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 
 LARGEST = 20_000_000
 """Bytes of the largest file that is read whole, unless the reader knows better."""
+LARGEST_TREE = 1_000_000_000
+"""Bytes of all files of the largest folder that is copied."""
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _CHUNK = 1 << 16
@@ -133,3 +136,46 @@ def read_up_to(stream: RawIOBase, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def copy_tree(source: Path, target: Path, *, inside: Path | None = None, skip: Sequence[str] = ()) -> None:
+    """Copy a folder into one that may be there; the copy holds folders and regular files alone.
+
+    So nothing that is written into it later leads out of it.
+
+    Args:
+        source: the folder.
+        target: where the copies go; a file that is there is replaced.
+        inside: the tree it belongs to, by default itself; of a link to a file in it, the file is copied.
+        skip: patterns of names that stay away.
+
+    Raises:
+        RefusedFileError: a pipe, a device, a link to a folder, one that leads out, or more than `LARGEST_TREE`.
+        OSError: as reading and writing.
+    """
+    left = LARGEST_TREE
+    for place, folders, files in os.walk(source, onerror=_raise):
+        folders[:] = sorted(name for name in folders if not any(fnmatch(name, pattern) for pattern in skip))
+        into = target / os.path.relpath(place, source)
+        into.mkdir(parents=True, exist_ok=True)
+        for name in folders:
+            path = Path(place, name)
+            if path.is_symlink():
+                raise RefusedFileError(errno.ELOOP, "is a link to a folder", str(path))
+        for name in sorted(files):
+            if any(fnmatch(name, pattern) for pattern in skip):
+                continue
+            path = Path(place, name)
+            with open_regular(path, inside=inside or source) as (stream, size), (into / name).open("wb") as copy:
+                # What it claims is asked first, what it has counts.
+                while size <= left and (chunk := stream.read(_CHUNK)):
+                    copy.write(chunk)
+                    left -= len(chunk)
+                    size -= len(chunk)
+                if size > left:
+                    raise RefusedFileError(errno.EFBIG, "makes its folder too large to copy", str(path))
+                os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(stream.fileno()).st_mode) | stat.S_IWUSR)
+
+
+def _raise(error: OSError) -> None:
+    raise error

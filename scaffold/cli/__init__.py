@@ -12,6 +12,7 @@ from typing import NoReturn
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import EXIT_CODE, line
 from scaffold.printable import printable
+from scaffold.reading import RefusedFileError
 
 # What a full disk, a quota, missing permissions or a machine at its limits look like; anything else is our bug.
 _REFUSALS = frozenset(
@@ -76,6 +77,8 @@ def _speak_utf8() -> None:
 
 def _environment(error: OSError) -> NoReturn:
     """Say what the machine refused; where a command writes the user's files, it says so itself."""
+    if isinstance(error, RefusedFileError):
+        _fail(f"{error.filename} {error.strerror}", ScaffoldError.exit_code)
     if error.errno not in _REFUSALS:
         raise error
     import tempfile

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.parsing import parse
 from scaffold.reading import read_text
 
 SPEC_FILE = "scaffold.toml"
@@ -103,8 +104,8 @@ def _upstream_class(folder: Path) -> tuple[str, str] | None:
     """The class of vllm-omni's that a class of the package has as a base."""
     for file in sorted(folder.rglob("*.py")):
         try:
-            tree = ast.parse(read_text(file, inside=folder.parents[2]))
-        except (SyntaxError, ValueError, OSError):
+            tree = parse(read_text(file, inside=folder.parents[2]))
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue
         imported = {
             alias.asname or alias.name: (node.module, alias.name)
@@ -131,7 +132,7 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     if not package.spec:
         architectures = _architectures(package.folder)
         for script in sorted([*package.root.glob("examples/**/*.sh"), *package.root.glob("tests/special_e2e/*.sh")]):
-            text = _scanned(script, package.root)
+            text = scanned(script, package.root)
             if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
                 continue
             for name, _, value in _LISTS.findall(text):
@@ -151,12 +152,12 @@ def _architectures(folder: Path) -> set[str]:
     """First string argument of each ``register(…)`` decorator."""
     names = set()
     for file in sorted(folder.rglob("*.py")):
-        text = _scanned(file, folder.parents[2])
+        text = scanned(file, folder.parents[2])
         names |= set(re.findall(r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
     return names
 
 
-def _scanned(file: Path, root: Path) -> str:
+def scanned(file: Path, root: Path) -> str:
     """The text of a file that is only looked through; empty where it cannot be read."""
     try:
         return read_text(file, inside=root, errors="replace")

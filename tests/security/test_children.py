@@ -82,6 +82,14 @@ def test_python_path_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert "PYTHONPATH" not in child_process.environment()
 
 
+@pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH"])
+def test_what_a_child_looks_up_is_not_in_its_folder(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, os.pathsep.join(["", "/one", "two", ".", "/three", ""]))
+    assert child_process.environment()[name] == f"/one{os.pathsep}/three"
+    monkeypatch.setenv(name, os.pathsep)
+    assert name not in child_process.environment()
+
+
 def test_a_child_is_ended_in_time() -> None:
     with pytest.raises(child_process.TookTooLong):
         child_process.run([sys.executable, "-c", "import time; time.sleep(60)"], seconds=0.1)

@@ -71,10 +71,41 @@ def reads(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def copies(tree: ast.AST) -> Iterator[int]:
+    """Whoever copies files opens whatever stands there, and follows links with what is written later."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "shutil":
+            if node.attr.startswith("copy") or node.attr == "move":
+                yield node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module == "shutil":
+            yield from (node.lineno for alias in node.names if alias.name.startswith("copy") or alias.name == "move")
+        if isinstance(node, ast.FunctionDef) and node.name == "copy_tree":
+            yield node.lineno
+
+
+def inherits(tree: ast.AST) -> Iterator[int]:
+    """Whoever takes all of our variables, or a path of them, for a child: `child_process.environment` cleans them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ.items":
+            yield node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dict", "os.environ.copy"):
+            if ast.unparse(node) in ("dict(os.environ)", "os.environ.copy()"):
+                yield node.lineno
+        if isinstance(node, ast.DictComp | ast.Dict) and "os.environ" in ast.unparse(node):
+            if isinstance(node, ast.Dict) or "os.environ[name]" in ast.unparse(node.value):
+                yield node.lineno
+
+
 @pytest.mark.parametrize(
     ("find", "owner"),
-    [(starts, "child_process.py"), (names_git, "git.py"), (reads, "reading.py")],
-    ids=["starts a program", "calls git", "reads a file"],
+    [
+        (starts, "child_process.py"),
+        (names_git, "git.py"),
+        (reads, "reading.py"),
+        (copies, "reading.py"),
+        (inherits, "child_process.py"),
+    ],
+    ids=["starts a program", "calls git", "reads a file", "copies files", "hands variables on"],
 )
 def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-untyped-def]
     found = {name: sorted(find(tree)) for name, tree in modules()}
@@ -95,6 +126,12 @@ def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-unty
         (reads, "path.open('rb')"),
         (reads, "os.open(path, os.O_RDONLY)"),
         (reads, "zipfile.ZipFile(path)"),
+        (copies, "shutil.copytree(a, b)"),
+        (copies, "from shutil import copyfile"),
+        (inherits, "start(command, variables=dict(os.environ))"),
+        (inherits, "{**os.environ, 'A': 'b'}"),
+        (inherits, "{name: os.environ[name] for name in PASSED_ON}"),
+        (inherits, "{'PATH': os.environ.get('PATH', '')}"),
     ],
 )
 def test_the_walk_sees(find, text: str) -> None:  # type: ignore[no-untyped-def]

@@ -217,3 +217,50 @@ def test_logs_of_gigabytes(tmp_path: Path) -> None:
 
     in_little_memory(read)
     assert last_words(tmp_path / "none") == ""
+
+
+def test_a_copy_holds_regular_files_alone(tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, copy = tmp_path / "tree", tmp_path / "copy"
+    (tree / "a/inner").mkdir(parents=True)
+    (tree / "a/run.sh").write_text("run")
+    (tree / "a/run.sh").chmod(0o555)
+    (tree / "a/skipped.pyc").write_text("")
+    (tree / "beside").write_text("beside")
+    (tree / "a/inner/link").symlink_to("../../beside")
+    (copy / "inner").mkdir(parents=True)
+    (copy / "inner/link").write_text("older and longer")
+    for _ in range(2):  # over itself too, though it may not be written to
+        reading.copy_tree(tree / "a", copy, inside=tree, skip=("*.pyc",))
+    found = {path.relative_to(copy).as_posix(): path for path in copy.rglob("*")}
+    assert sorted(found) == ["inner", "inner/link", "run.sh"]
+    assert not any(path.is_symlink() for path in found.values())
+    assert found["inner/link"].read_text() == "beside"
+    assert found["run.sh"].stat().st_mode & 0o777 == 0o755
+    for make in (
+        lambda path: pipe(path),
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(tmp_path / "copy/run.sh"),
+        lambda path: path.symlink_to("."),
+        lambda path: path.symlink_to("/"),
+        sparse,
+    ):
+        make(tree / "a/bad")
+        with pytest.raises(reading.RefusedFileError) as caught:
+            reading.copy_tree(tree / "a", copy, inside=tree)
+        assert caught.value.filename == str(tree / "a/bad")
+        (tree / "a/bad").unlink()
+    monkeypatch.setattr(reading, "LARGEST_TREE", 8)
+    with pytest.raises(reading.RefusedFileError, match="too large"):
+        reading.copy_tree(tree / "a", copy, inside=tree)
+
+
+def test_what_is_refused_is_one_line_wherever_it_stands(
+    tmp_path: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise reading.RefusedFileError(22, "is no regular file", "x\x1b[2J.py")
+
+    monkeypatch.setattr("scaffold.verify.run.verify", refuse)
+    (tmp_path / "__init__.py").write_text("")
+    said = scaffold_cli("verify", tmp_path).refusal(2)
+    assert "x\\x1b[2J.py is no regular file" in said

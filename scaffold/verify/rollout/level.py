@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_tail, read_text
 from scaffold.resources import kit_root
@@ -240,7 +240,9 @@ def _events(path: Path) -> list[dict[str, Any]]:
         return events
     for line in lines:
         try:
-            events.append(json.loads(line))
+            event = parse_json(line)
         except ValueError:
             break
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
     return events

@@ -42,6 +42,7 @@ VARIABLES = {
 }
 SECONDS = 900.0
 MEGABYTES = 8000
+MOST_PRINTED = 1 << 30  # bytes of a log; beyond it a run is stopped, for it fills the disk
 LAST_BYTES = 1 << 16  # of a log, which may have gigabytes
 
 
@@ -73,7 +74,8 @@ def run_process(
         seconds: wall time it may take.
         megabytes: resident memory it may hold.
     """
-    variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    given = child_process.environment()
+    variables = {name: given[name] for name in PASSED_ON if name in given}
     token = secrets.token_hex(8)
     # The folder of the log is the run's own, and removed with all that is in it.
     variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile, "TMPDIR": str(log.parent), MARK: token}
@@ -88,6 +90,8 @@ def run_process(
                 stopped = f"stopped after {seconds:.0f} s"
             elif peak > megabytes:
                 stopped = f"stopped at {peak} MB of memory, {megabytes} are allowed"
+            elif log.stat().st_size > MOST_PRINTED:
+                stopped = f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
             if stopped:
                 break
             time.sleep(0.1)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
 from scaffold.target import Checkout
-from scaffold.verify.package import Package, open_package
+from scaffold.verify.package import Package, open_package, scanned
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Measurement, NotApplicable
@@ -267,7 +266,7 @@ def architecture(package: Package) -> str:
     found = {
         match[1]
         for path in sorted(package.folder.glob("*.py"))
-        for match in re.finditer(r"DiffusionModelBase\.register\(\s*[\"'](\w+)[\"']", read_text(path, errors="replace"))
+        for match in re.finditer(r"DiffusionModelBase\.register\(\s*[\"'](\w+)[\"']", scanned(path, package.root))
     }
     if len(found) != 1:
         raise ScaffoldError(f"{package.name} registers {len(found)} training adapters", hint="level train runs one")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import parse_json
 from scaffold.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
+_Batch = tuple[tuple[float, ...], tuple[tuple[float, ...], ...] | None]
 # Lines that a failed engine call leaves while the trainer goes on.
 ERRORS = ("Error executing method", "failed on worker rank")
 
@@ -85,7 +85,7 @@ def read_metrics(path: Path) -> list[tuple[int, dict[str, float]]]:
     found = []
     for line in _lines(path):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
             data = {name: float(value) for name, value in entry["data"].items() if isinstance(value, int | float)}
             found.append((int(entry["step"]), data))
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -102,8 +102,14 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         problem: why it did not end well.
         seconds: wall time.
     """
-    events = [event for path in sorted((folder / "events").glob("*.jsonl")) for event in _events(path)]
-    batches = [event for event in events if event["kind"] == "batch"]
+    batches: list[_Batch] = []
+    pushes: list[Push] = []
+    for path in sorted((folder / "events").glob("*.jsonl")):
+        for event in _events(path):
+            if isinstance(event, Push):
+                pushes.append(event)
+            else:
+                batches.append(event)
     # Validation before the first step is logged under 0 and is no training step.
     metrics = [
         (number, data) for number, data in read_metrics(folder / "metrics.jsonl") if "training/global_step" in data
@@ -111,36 +117,35 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
     steps = []
     for index, (number, data) in enumerate(metrics):
         batch = batches[index] if index < len(batches) else None
-        windows = batch["windows"] if batch else None
-        steps.append(
-            Step(
-                number,
-                data,
-                tuple(_group_means(batch)) if batch else (),
-                None if windows is None else tuple(tuple(sample) for sample in windows),
-            )
-        )
-    pushes = tuple(
-        Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), event["error"])
-        for event in events
-        if event["kind"] == "push"
-    )
+        steps.append(Step(number, data, *(batch or ())))
     errors = tuple(dict.fromkeys(line.strip()[:400] for line in _lines(log) if any(text in line for text in ERRORS)))
-    return RunRecord(problem, tuple(steps), pushes, errors, seconds, log)
+    return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log)
 
 
-def _group_means(batch: dict[str, Any]) -> Iterator[float]:
-    groups = Counter(batch["groups"])
-    for name, count in groups.items():
-        yield sum(score for group, score in zip(batch["groups"], batch["scores"], strict=True) if group == name) / count
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
+def _events(path: Path) -> Iterator[_Batch | Push]:
+    """Events of one process; what is none, and a last line that was cut, is left out."""
     for line in _lines(path):
         try:
-            yield json.loads(line)
-        except ValueError:
+            event = parse_json(line)
+            if event["kind"] == "batch":
+                yield _batch(event)
+            elif event["kind"] == "push":
+                error = None if event["error"] is None else str(event["error"])
+                yield Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), error)
+        except (ValueError, KeyError, TypeError):
             continue
+
+
+def _batch(event: dict[str, Any]) -> _Batch:
+    """Mean score of each group, and the windows."""
+    scores: dict[str, list[float]] = {}
+    for group, score in zip(event["groups"], event["scores"], strict=True):
+        scores.setdefault(str(group), []).append(float(score))
+    windows = event["windows"]
+    return (
+        tuple(sum(group) / len(group) for group in scores.values()),
+        None if windows is None else tuple(tuple(map(float, sample)) for sample in windows),
+    )
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaffold.child_process import SAME_AS_OUTPUT, Process, start
+from scaffold import child_process
 from scaffold.reading import open_file, read_lines
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
-from scaffold.verify.rollout.process import last_line
+from scaffold.verify.rollout.process import MOST_PRINTED, last_line
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.variants import Variant
@@ -111,7 +111,8 @@ def command(plan: RunPlan) -> list[str]:
 
 def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     """The environment of a run's processes."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    given = child_process.environment()
+    kept = {name: given[name] for name in PASSED_ON if name in given}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
     rooms = ["patches", "observers", *([f"controls.{plan.control}"] if plan.control else [])]
     return {
@@ -119,7 +120,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         **VARIABLES,
         # The workshop is a copy; a checkout of verl is the user's own.
         **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
-        "PATH": f"{plan.environment.folder / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+        "PATH": f"{plan.environment.folder / 'bin'}:{given.get('PATH', os.defpath)}",
         "PYTHONPATH": ":".join(map(str, places)),
         "RAY_TMPDIR": str(_ray_folder(token)),
         "TMPDIR": str(folder),
@@ -158,12 +159,12 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
     ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
     with log.open("wb") as output:
-        child = start(
+        child = child_process.start(
             given,
             cwd=plan.workshop,
             variables=variables(plan, folder, token),
             stdout=output,
-            stderr=SAME_AS_OUTPUT,
+            stderr=child_process.SAME_AS_OUTPUT,
             own_session=True,
         )
     try:
@@ -179,7 +180,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
     return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
 
 
-def _follow(child: Process, folder: Path, log: Path, follow: Follow | None) -> str | None:
+def _follow(child: child_process.Process, folder: Path, log: Path, follow: Follow | None) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
     with open_file(log) as printed:
@@ -193,6 +194,8 @@ def _follow(child: Process, folder: Path, log: Path, follow: Follow | None) -> s
                 if follow is not None and "training/global_step" in data:
                     follow(number, data)
             seen = len(steps)
+            if log.stat().st_size > MOST_PRINTED:
+                return f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
             allowed = ERROR_SECONDS if broken else STEP_SECONDS if seen else START_SECONDS
             if time.monotonic() - last > allowed:
                 return f"stopped: {'no step' if seen else 'no first step'} ended within {allowed:.0f} s"

@@ -7,40 +7,42 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.hooks import add_package
-from scaffold.reading import read_text
+from scaffold.reading import copy_tree, read_text
 from scaffold.target.capabilities import REGISTRY
 from scaffold.verify.package import CONTAINER, Package
 
 # What the run reads of a checkout; its .git, docs and docker files stay away.
 COPIED = ("verl_omni", "examples", "tests/special_e2e")
 LAID_OVER = ("examples", "tests/special_e2e")
+SKIPPED = ("__pycache__", "*.pyc")
 
 
 def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Path:
     """Copy the checkout into ``folder``, then each package with its scripts, and register it.
 
-    Nothing of the checkout or of a package's own tree is changed or written to.
+    Nothing of the checkout or of a package's own tree is changed or written to, whatever links they hold.
 
     Raises:
-        ScaffoldError: the registry of the checkout cannot be read.
+        ScaffoldError: one of them holds what is no plain file, or the registry of the checkout cannot be read.
     """
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in COPIED:
-        if (checkout / name).is_dir():
-            shutil.copytree(checkout / name, folder / name, symlinks=True, ignore=ignore)
     registry = folder / REGISTRY
-    for package in packages:
-        place = folder.joinpath(*CONTAINER, package.name)
-        if package.root != checkout:
-            shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(package.folder, place, ignore=ignore)
-            for name in LAID_OVER:
-                if (package.root / name).is_dir() and not package.checkout:
-                    shutil.copytree(package.root / name, folder / name, dirs_exist_ok=True, ignore=ignore)
-        try:
+    try:
+        for name in COPIED:
+            if (checkout / name).is_dir():
+                copy_tree(checkout / name, folder / name, inside=checkout, skip=SKIPPED)
+        for package in packages:
+            place = folder.joinpath(*CONTAINER, package.name)
+            if package.root != checkout:
+                shutil.rmtree(place, ignore_errors=True)
+                copy_tree(package.folder, place, inside=package.root, skip=SKIPPED)
+                for name in LAID_OVER:
+                    if (package.root / name).is_dir() and not package.checkout:
+                        copy_tree(package.root / name, folder / name, inside=package.root, skip=SKIPPED)
             registry.write_text(add_package(read_text(registry), package.name), encoding="utf-8")
-        except (OSError, UnicodeDecodeError, SyntaxError) as error:
-            raise ScaffoldError(f"{checkout / REGISTRY} cannot be read: {error}") from None
+    except OSError as error:
+        raise ScaffoldError(f"{error.filename or checkout} cannot be copied: {error.strerror}") from None
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise ScaffoldError(f"{checkout / REGISTRY} cannot be read: {error}") from None
     return folder
 
 

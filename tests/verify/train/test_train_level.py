@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,36 @@ def test_package_is_laid_over_a_copy_and_registered(tmp_path: Path, checkout: Pa
     assert smoke_script(workshop, "bagel").is_file()
     assert not (workshop / "docs").exists()
     assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "place", ["verl_omni/pipelines", "verl_omni/pipelines/__init__.py", "examples/flowgrpo_trainer"]
+)
+def test_nothing_is_written_through_a_link(tmp_path: Path, checkout: Path, reference: Path, place: str) -> None:
+    outside = tmp_path / "outside"
+    (checkout / place).parent.mkdir(parents=True, exist_ok=True)
+    if (checkout / place).exists():
+        (checkout / place).rename(outside)
+    else:
+        outside.mkdir()
+    (checkout / place).symlink_to(outside)
+    before = {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()}
+    with pytest.raises(ScaffoldError, match="cannot be copied: is a link"):
+        build_workshop(tmp_path / "workshop", checkout, [open_package(reference)])
+    assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
+def test_what_cannot_be_copied_is_one_line(tmp_path: Path, checkout: Path, reference: Path, kind: str) -> None:
+    strange = checkout / "verl_omni/pipelines/mine/strange.py"
+    strange.parent.mkdir()
+    (strange.parent / "__init__.py").write_text("")
+    if kind == "pipe":
+        os.mkfifo(strange)
+    else:
+        strange.symlink_to("/dev/zero" if kind == "device" else ".")
+    with pytest.raises(ScaffoldError, match=r"strange\.py cannot be copied: is "):
+        build_workshop(tmp_path / "workshop", checkout, [open_package(reference)])
 
 
 def test_package_without_a_smoke_script_is_refused(tmp_path: Path) -> None:
@@ -120,6 +151,12 @@ def test_run_follows_steps_and_keeps_what_was_printed(tmp_path: Path) -> None:
     assert "reward.custom_reward_function.path=/tool/brightness.py" in printed
     assert "reward.custom_reward_function.name=brightness" in printed
     assert "trainer.total_training_steps=1" in printed
+
+
+def test_run_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaffold.verify.train.run.MOST_PRINTED", 100_000)
+    found = train(plan(tmp_path, "while true; do printf '%01000d\\n' 0; sleep 0.001; done"))
+    assert "stopped: it printed more than" in str(found.problem)
 
 
 def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> None:

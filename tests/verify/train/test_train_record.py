@@ -39,3 +39,29 @@ def test_steps_carry_metrics_groups_and_windows(tmp_path: Path) -> None:
 def test_run_that_left_nothing(tmp_path: Path) -> None:
     found = read_record(tmp_path, tmp_path / "log", "it died", 1.0)
     assert (found.steps, found.pushes, found.errors, found.problem) == ((), (), (), "it died")
+
+
+def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
+    """The package's own code runs in the processes that write these files."""
+    (tmp_path / "events").mkdir()
+    deep = "[" * 100_000
+    number = "1" * 400
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join(["[]", "3", deep, f'{{"step": {number}, "data": {{}}}}', f'{{"step": 1, "data": {{"x": {number}}}}}'])
+        + "\n"
+        + line(1, **{REWARD: 0.5})
+    )
+    events: list[object] = [
+        [],
+        {"kind": "batch"},
+        {"kind": "batch", "groups": ["a"], "scores": [], "windows": None},
+        {"kind": "batch", "groups": ["a"], "scores": [{}], "windows": None},
+        {"kind": "batch", "groups": ["a"], "scores": [1.0], "windows": [["x"]]},
+        {"kind": "push", "replica": 1, "rank": "x", "changed": 1, "error": None},
+        {"kind": "push"},
+        {"kind": ["push"]},
+    ]
+    (tmp_path / "events" / "1.jsonl").write_text("\n".join([deep, number, *map(json.dumps, events)]) + "\n")
+    found = read_record(tmp_path, tmp_path / "log", None, 1.0)
+    assert [(step.number, step.rewards) for step in found.steps] == [(1, ())]
+    assert found.pushes == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from scaffold.reading import copy_tree
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.checkpoint import CheckpointWriter, write_tensors
 
@@ -26,7 +26,7 @@ class CopyingWriter(CheckpointWriter):
 
     def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
         tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
-        shutil.copytree(self.source, folder, ignore=shutil.ignore_patterns("*.safetensors"), dirs_exist_ok=True)
+        copy_tree(self.source, folder, skip=("*.safetensors",))
         write_tensors(folder / self.file, {**tensors, **changes})
 
 
