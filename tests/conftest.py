@@ -21,7 +21,7 @@ import pytest
 
 from scaffold.render import render
 from scaffold.resources import kit_root
-from scaffold.spec import IntegrationSpec
+from scaffold.spec import IntegrationSpec, read_spec
 from scaffold.verify.rollout.forking import Servers, forking
 
 # Journals of trees without git.
@@ -57,7 +57,7 @@ def reference() -> Path:
 def reference_spec(reference: Path) -> IntegrationSpec:
     """Return the spec of the golden output."""
     path = next(reference.glob("verl_omni/pipelines/*/scaffold.toml"))
-    return IntegrationSpec.from_toml(path.read_text(encoding="utf-8"))
+    return read_spec(path).spec
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from scaffold.drift.report import Drift, FactDrift
 from scaffold.drift.resting import Rendering, Resting
 from scaffold.errors import ScaffoldError
 from scaffold.lifecycle.package import PIPELINES
-from scaffold.new.recorded import SPEC_NAME
 from scaffold.progress import step
+from scaffold.spec.lock import SPEC_NAME
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import is_same
 
@@ -178,18 +178,16 @@ def _rendering(
 ) -> tuple[Rendering | None, str | None]:
     """Return the package's rendering, else the one that `new` would make; and why there is none."""
     from scaffold.lifecycle.derive import derive
-    from scaffold.new import SPEC_NAME, package_path, render_package
+    from scaffold.new import render_files
 
     try:
         if package is not None:
             spec, profile = package.spec, package.profile
             first = derive(spec, report, profile, source)
-            files, _ = render_package(spec, [], None, first.port)
-            files.pop(package.spec_path)
+            files = render_files(spec, [], first.port)
             return Rendering(spec, files, lambda other: derive(spec, other, profile, source, first), report), None
-        files, made = render_package(_fresh(report).spec, [])
-        files.pop(f"{package_path(made)}/{SPEC_NAME}")
-        return Rendering(made, files, _fresh, report), None
+        made = _fresh(report).spec
+        return Rendering(made, render_files(made, []), _fresh, report), None
     except ScaffoldError as error:
         return None, error.line
 

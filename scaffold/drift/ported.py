@@ -28,16 +28,15 @@ def ported_hunks(
         source: the newer version.
     """
     from scaffold.lifecycle.derive import derive
-    from scaffold.new import render_package
+    from scaffold.new import render_files
 
     try:
         port = derive(package.spec, report, package.profile, source).port
         if port is None:
             return (), f"vllm-omni {source.label} has no denoiser of this pipeline that can be ported"
-        files, _ = render_package(package.spec, [], None, _labelled(port, rendering.report, report))
+        files = render_files(package.spec, [], _labelled(port, rendering.report, report))
     except ScaffoldError as error:
         return (), error.line
-    files.pop(package.spec_path)
     return hunks(rendering.files, files), None
 
 

@@ -58,8 +58,7 @@ class Rendering:
     def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
         """Return what changes when these facts of the older report take their new values."""
         from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
-        from scaffold.new import package_path, render_package
-        from scaffold.new.recorded import SPEC_NAME
+        from scaffold.new import render_files
 
         try:
             graded = self.derive(with_facts(self.report, changes))
@@ -69,9 +68,7 @@ class Rendering:
             keys = changed_keys(self.spec, spec)
             if not keys:
                 return Resting(kept=kept)
-            files, _ = render_package(spec, [], None, graded.port)
-            files.pop(f"{package_path(spec)}/{SPEC_NAME}")
-            return Resting(keys, hunks(self.files, files), kept=kept)
+            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port)), kept=kept)
         except ScaffoldError as error:
             return Resting(refused=error.line)
 

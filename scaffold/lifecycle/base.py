@@ -1,4 +1,4 @@
-"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.toml`` recorded.
+"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.lock`` has.
 
 Asked in turn, until one has that digest: the file itself, what the recorded spec renders, what git's history holds
 for the path, and what a spec made from the recorded version of vllm-omni renders (a person may have edited the spec
@@ -80,10 +80,10 @@ class Bases:
 
 
 def _render(spec: IntegrationSpec, port: Port | None = None) -> dict[str, bytes]:
-    from scaffold.new import render_package
+    from scaffold.new import render_files
 
     try:
-        files, _ = render_package(spec, [], None, port)
+        files = render_files(spec, [], port)
     except ScaffoldError:
         return {}
     return {path: FileState.of(file).content for path, file in files.items()}

@@ -51,13 +51,15 @@ def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpe
     from scaffold import __version__
     from scaffold.grade import is_ported
     from scaffold.grade.rendering import validate_partial
+    from scaffold.spec.derived import digests
     from scaffold.spec.validate import validate
 
     (validate_partial if is_ported(package.spec) else validate)(package.spec, package.spec_path)
     notes: list[str] = []
     pin = _other_pin(package, package.spec.value("upstream.version"), allowed, notes)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
-    return NextSpec(with_pin(replace(package.spec, sections=sections), pin), tuple(notes))
+    derived = {**package.spec.derived, **digests({"tool": sections["tool"]})}
+    return NextSpec(with_pin(replace(package.spec, sections=sections, derived=derived), pin), tuple(notes))
 
 
 def upstream_spec(

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.new import SPEC_NAME, package_path
+from scaffold.new import package_path, record_paths
 from scaffold.new.recorded import from_here
 from scaffold.plan.folder import contained
-from scaffold.reading import read_text
 from scaffold.render.rendered import RenderedFile
+from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
+from scaffold.spec.model import RESTORE
 
 if TYPE_CHECKING:
     from scaffold.plan.edits import FileEdit
-    from scaffold.spec import IntegrationSpec
+    from scaffold.spec import IntegrationSpec, StoredSpec
     from scaffold.target import Checkout, ContractProfile
 
 PIPELINES = "verl_omni/pipelines"
 REGISTRY = f"{PIPELINES}/__init__.py"
 # Without these a package cannot be found in its tree, nor be unwired.
 NEEDED = ("names.model", "names.package", "names.prefix", "target.profile", "upstream.version")
-RESTORE = "restore it with git, or write it again with `new --force`"
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,12 @@ class ScaffoldedPackage:
 
     Attributes:
         root: the checkout, or the folder given to ``--out``.
-        spec: its ``scaffold.toml``.
-        text: the text of that file.
+        stored: its ``scaffold.toml`` and ``scaffold.lock``.
         checkout: the checkout, or None for a folder of its own.
     """
 
     root: Path
-    spec: IntegrationSpec
-    text: str
+    stored: StoredSpec
     checkout: Checkout | None
 
     @classmethod
@@ -53,19 +51,14 @@ class ScaffoldedPackage:
         Raises:
             ScaffoldError: nothing there that ``new`` wrote, more than one package, or a spec that is not its folder's.
         """
-        from scaffold.spec import IntegrationSpec
+        from scaffold.spec import read_spec
         from scaffold.target import Checkout
 
         folder = _find(_named(given))
         root = folder.parents[2]
         shown = _shown(Path(given), folder)
-        try:
-            text = read_text(folder / SPEC_NAME, inside=root)
-        except UnicodeDecodeError:
-            raise ScaffoldError(f"{shown} is not UTF-8 text", hint=RESTORE) from None
-        except OSError as error:
-            raise ScaffoldError(f"cannot read {shown}: {error.strerror}", hint=RESTORE) from None
-        spec = IntegrationSpec.from_toml(text, shown)
+        stored = read_spec(folder / SPEC_NAME, inside=root, shown=shown)
+        spec = stored.spec
         for key in NEEDED:
             if not isinstance(spec.value(key), str):
                 raise ScaffoldError(f"{shown}: {key} is {spec.value(key)!r}", hint=f"it must be a text; {RESTORE}")
@@ -75,12 +68,17 @@ class ScaffoldedPackage:
                 hint="give the folder its name back; `new MODEL` renders under another name",
             )
         _require_names(spec, shown)
-        package = cls(root, spec, text, Checkout.open(root) if (root / REGISTRY).is_file() else None)
+        package = cls(root, stored, Checkout.open(root) if (root / REGISTRY).is_file() else None)
         foreign = [path for path in spec.files if not _inside(package.path, path) and path not in package.own_paths]
         if foreign:
-            hint = "take it out of [files]; what is not listed there is never touched"
-            raise ScaffoldError(f"{shown} lists {foreign[0]}, which is no file of {package.path}", hint=hint)
+            lister = shown if stored.lock is None else f"{shown.removesuffix(SPEC_NAME)}{LOCK_NAME}"
+            raise ScaffoldError(f"{lister} lists {foreign[0]}, which is no file of {package.path}", hint=RESTORE)
         return package
+
+    @property
+    def spec(self) -> IntegrationSpec:
+        """What it was rendered from, and what was recorded of it."""
+        return self.stored.spec
 
     @property
     def path(self) -> str:
@@ -107,14 +105,12 @@ class ScaffoldedPackage:
     @property
     def spec_path(self) -> str:
         """Its ``scaffold.toml``, relative to the root."""
-        return f"{self.path}/{SPEC_NAME}"
+        return record_paths(self.spec)[0]
 
     @property
-    def spec_edited(self) -> bool:
-        """Whether ``scaffold.toml`` is not what the tool wrote."""
-        from scaffold.spec.seal import is_sealed
-
-        return not is_sealed(self.text)
+    def lock_path(self) -> str:
+        """Its ``scaffold.lock``, relative to the root; a package of an older version has none."""
+        return record_paths(self.spec)[1]
 
     @property
     def profile(self) -> ContractProfile:

@@ -82,7 +82,7 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
-    recorded = {**package.files, package.spec_path: ""}
+    recorded = {**package.files, package.spec_path: "", package.lock_path: ""}
     there = states(package.root, [*recorded, PATCH])
     changes, kept = [], []
     for path, digest in recorded.items():
@@ -91,7 +91,10 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
             continue
         content = plain(state)
         assert content is not None
-        edited = package.spec_edited if path == package.spec_path else content.content_sha256 != digest
+        if path == package.lock_path and package.spec_path in kept:
+            continue  # without it nothing could be done with the file that stays
+        records = path in (package.spec_path, package.lock_path)
+        edited = package.stored.edited if records else content.content_sha256 != digest
         if edited and not force:
             kept.append(path)
             continue
@@ -119,7 +122,7 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
 
 def _not_ours(package: ScaffoldedPackage, changes: list[PlannedChange], kept: list[str]) -> Iterator[str]:
     """Name what somebody else put into the package's folder: it stays."""
-    known = {change.path for change in changes} | set(kept)
+    known = {change.path for change in changes} | {*kept, package.lock_path}
     folder = package.root / package.path
     found = sorted(path.relative_to(package.root).as_posix() for path in folder.rglob("*") if not path.is_dir())
     found = [path for path in found if path not in known and _CACHE not in path.split("/")]

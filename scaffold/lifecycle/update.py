@@ -111,10 +111,10 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     with step("rendering"):
         root = package.root if package.checkout is not None else None
         files, spec = render_package(found.spec, notes, root, found.port)
-    own = FileState.of(files.pop(package.spec_path))
+    own, lock = (FileState.of(files.pop(path)) for path in (package.spec_path, package.lock_path))
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.files)
-    there = states(package.root, [*recorded, *new, package.spec_path, PATCH])
+    there = states(package.root, [*recorded, *new, package.spec_path, package.lock_path, PATCH])
 
     def derived() -> Graded:
         source = recorded_source(package.spec, request.base)
@@ -129,8 +129,9 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     with step("merging"):
         merge = merge_files(recorded, there, new, bases, labels=labels, force=request.force)
     own = _spec_state(package, spec, own, force=request.force)
-    spec_there = there[package.spec_path]
-    changes = [*merge.changes, PlannedChange(package.spec_path, spec_there, as_there(own, spec_there))]
+    changes = list(merge.changes)
+    for path, state in ((package.spec_path, own), (package.lock_path, lock)):
+        changes.append(PlannedChange(path, there[path], as_there(state, there[path])))
     changes += _wired(package, spec, files, there[PATCH], merge)
     changes.sort(key=lambda change: change.path)
     if found.sources is not None:
@@ -156,7 +157,7 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
     """
     from scaffold.spec.rewrite import rewrite
 
-    text = rewrite(package.text, spec)
+    text = rewrite(package.stored.text, spec)
     if text is None and not force:
         raise ConflictError(
             f"{package.spec_path}: new values cannot be put into it without losing your comments; nothing was written",

@@ -1,19 +1,20 @@
 """``omni-scaffold new``: from a pipeline and a checkpoint to a planned integration."""
 
-from scaffold.new.package import render_package
+from scaffold.new.package import render_files, render_package
 from scaffold.new.plan import NewResult, plan_new
-from scaffold.new.recorded import SPEC_NAME, package_path
+from scaffold.new.recorded import package_path, record_paths
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest
 from scaffold.new.uncommitted import uncommitted_notes
 
 __all__ = [
-    "SPEC_NAME",
     "NewRequest",
     "NewResult",
     "package_path",
     "plan_new",
+    "record_paths",
     "refuse",
+    "render_files",
     "render_package",
     "uncommitted_notes",
 ]

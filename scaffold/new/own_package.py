@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaffold.new.recorded import SPEC_NAME, from_here, package_path, recorded_spec
+from scaffold.new.recorded import from_here, package_path, record_paths, recorded_spec
 
 if TYPE_CHECKING:
     from scaffold.new.request import NewRequest
@@ -22,10 +22,10 @@ def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:
 
     Whatever is in conflict in a package of the tool's own, the hint is the ``update`` that does what is wanted.
     """
-    _, recorded = recorded_spec(plan.root, spec)
-    if recorded is None:
+    stored = recorded_spec(plan.root, spec)
+    if stored is None:
         return plan
-    path = f"{package_path(spec)}/{SPEC_NAME}"
+    recorded, (path, _) = stored.spec, record_paths(spec)
     there, wanted = recorded.value("upstream.version"), spec.value("upstream.version")
     names = hand_set(recorded, spec) if request.spec is None else ()
     reasons = [f"made for vllm-omni {there}, not {wanted}"] if there != wanted else []
@@ -36,7 +36,7 @@ def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:
             replace(change, conflict=conflict) if change.path == path else change for change in plan.changes
         )
         plan = replace(plan, changes=changes)
-    command = f"omni-scaffold update {from_here(plan.root, path.removesuffix(f'/{SPEC_NAME}'))}"
+    command = f"omni-scaffold update {from_here(plan.root, package_path(spec))}"
     if request.spec is not None:
         own = Path(request.spec).resolve() == (plan.root / path).resolve()
         first = "" if own else f"set its values in {path} and "

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.new.recorded import SPEC_NAME, package_path, recorded_spec
+from scaffold.new.recorded import record_paths, recorded_spec
 
 if TYPE_CHECKING:
     from scaffold.port import Port
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def render_package(
     spec: IntegrationSpec, notes: list[str], checkout: Path | None = None, port: Port | None = None
 ) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
-    """Render every file, and the spec itself with the digests of the others.
+    """Render every file, and the two of the spec itself with the digests of the others.
 
     Args:
         spec: what to render.
@@ -28,16 +28,30 @@ def render_package(
     import hashlib
     from dataclasses import replace
 
+    from scaffold.render import RenderedFile
+
+    spec = spec.as_written()
+    files = render_files(spec, notes, port)
+    digests = {
+        path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
+    }
+    paths = record_paths(spec)
+    folders = _made_folders(checkout, [*files, *paths], spec) if checkout is not None else ()
+    spec = replace(spec, files=digests, folders=folders)
+    for path, text in zip(paths, (spec.to_toml(), spec.to_lock()), strict=True):
+        files[path] = RenderedFile(text, template=PurePosixPath(path).name)
+    return dict(sorted(files.items())), spec
+
+
+def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
+    """Render what `render_package` does, without the files of the spec itself."""
     from scaffold.grade import is_ported
     from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
-    from scaffold.render import RenderedFile, render
-    from scaffold.spec import IntegrationSpec
-    from scaffold.spec.seal import seal
+    from scaffold.render import render
     from scaffold.spec.validate import validate
 
-    # What is rendered is what the file says: reading it back fixes the order of keys.
-    spec = IntegrationSpec.from_toml(spec.to_toml())
+    spec = spec.as_written()
     context = spec.context()
     if is_ported(spec):
         validate_partial(spec)
@@ -48,23 +62,15 @@ def render_package(
         if not isinstance(rules, list):
             raise ScaffoldError(f"checkpoint.rules is {rules!r}", hint="it must be the list of the key remap")
         KeyMap.from_data(rules)
-    files = render(context, notes=notes)
-    digests = {
-        path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
-    }
-    path = f"{package_path(spec)}/{SPEC_NAME}"
-    folders = _made_folders(checkout, [*files, path], spec) if checkout is not None else ()
-    spec = replace(spec, files=digests, folders=folders)
-    files[path] = RenderedFile(seal(spec.to_toml()), template=SPEC_NAME)
-    return dict(sorted(files.items())), spec
+    return render(context, notes=notes)
 
 
 def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:
     """Return the folders that the files need and the checkout lacks, or that an earlier run made for them."""
     from scaffold.plan.folder import Folder
 
-    _, recorded = recorded_spec(root, spec)
+    recorded = recorded_spec(root, spec)
     needed = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     with Folder(root) as folder:
         missing = {parent for path in paths for parent in folder.missing_parents(path)}
-    return tuple(sorted(missing | (set(recorded.folders) & needed if recorded else set())))
+    return tuple(sorted(missing | (set(recorded.spec.folders) & needed if recorded else set())))

@@ -14,7 +14,6 @@ from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
-from scaffold.reading import read_text
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -128,13 +127,9 @@ def _specify(
 
 
 def _read_spec(path: Path, model: str) -> IntegrationSpec:
-    from scaffold.spec import IntegrationSpec
+    from scaffold.spec import read_spec
 
-    try:
-        text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScaffoldError(f"cannot read the spec {path}: {error}") from None
-    spec = IntegrationSpec.from_toml(text, str(path))
+    spec = read_spec(path).spec
     if spec.value("names.model") != model:
         raise ScaffoldError(f"{path} is the spec of {spec.value('names.model')!r}, not of {model!r}")
     return spec

@@ -1,17 +1,16 @@
-"""``scaffold.toml``: where it is in a package, and what an earlier run recorded in it."""
+"""What an earlier run recorded of a package, and where."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 
 if TYPE_CHECKING:
-    from scaffold.spec import IntegrationSpec
-
-SPEC_NAME = "scaffold.toml"
+    from scaffold.spec import IntegrationSpec, StoredSpec
 
 
 def package_path(spec: IntegrationSpec) -> str:
@@ -25,27 +24,27 @@ def from_here(root: Path, path: str) -> str:
     return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
 
 
-def recorded_spec(root: Path, spec: IntegrationSpec) -> tuple[str, IntegrationSpec | None]:
-    """Return text and content of the spec that an earlier run left in the checkout."""
-    from scaffold.spec import IntegrationSpec
+def record_paths(spec: IntegrationSpec) -> tuple[str, str]:
+    """Return where ``scaffold.toml`` and ``scaffold.lock`` are, relative to the repository's root."""
+    return f"{package_path(spec)}/{SPEC_NAME}", f"{package_path(spec)}/{LOCK_NAME}"
 
-    path = root / package_path(spec) / SPEC_NAME
+
+def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
+    """Return the spec that an earlier run left in the checkout."""
+    from scaffold.spec import read_spec
+
     try:
-        text = read_text(path, inside=root)
-        return text, IntegrationSpec.from_toml(text, str(path))
-    except (OSError, UnicodeDecodeError, ScaffoldError):
-        return "", None
+        return read_spec(root / record_paths(spec)[0], inside=root)
+    except ScaffoldError:
+        return None
 
 
 def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
     """Digests of the files as they were last rendered there; empty where nothing was."""
-    import hashlib
-
-    from scaffold.spec.seal import is_sealed
-
-    path = f"{package_path(spec)}/{SPEC_NAME}"
-    text, recorded = recorded_spec(root, spec)
+    recorded = recorded_spec(root, spec)
     if recorded is None:
         return {}
-    mine = {path: hashlib.sha256(text.encode()).hexdigest()} if is_sealed(text) else {}
-    return {**recorded.files, **mine}
+    texts = (None if recorded.edited else recorded.text, recorded.lock)
+    mine = zip(record_paths(spec), texts, strict=True)
+    own = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in mine if text is not None}
+    return {**recorded.spec.files, **own}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.remap.package import SPEC_NAME, parsed_modules
+from scaffold.remap.package import parsed_modules
 from scaffold.remap.parameters.values import Shape
+from scaffold.spec.lock import SPEC_NAME
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource

@@ -12,9 +12,8 @@ from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
 from scaffold.reading import read_text
 from scaffold.remap.key_map import KeyMap
-from scaffold.spec import IntegrationSpec
+from scaffold.spec import SPEC_NAME, IntegrationSpec, read_spec
 
-SPEC_NAME = "scaffold.toml"
 MAX_BYTES = 4_000_000
 
 
@@ -62,8 +61,7 @@ class Package:
         Raises:
             ScaffoldError: its spec cannot be read.
         """
-        path = folder / SPEC_NAME
-        return cls(folder, IntegrationSpec.from_toml(source_text(path), str(path)))
+        return cls(folder, read_spec(folder / SPEC_NAME, inside=folder, limit=MAX_BYTES).spec)
 
     def value(self, path: str) -> Any:
         """Return a value of the spec.

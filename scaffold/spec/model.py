@@ -1,4 +1,4 @@
-"""The spec as data, and as the ``scaffold.toml`` that is kept in the rendered package."""
+"""The spec as data, and as the ``scaffold.toml`` and ``scaffold.lock`` that are kept in the rendered package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.spec.defaults import completed
 from scaffold.spec.kinds import require_kinds
+from scaffold.spec.lock import LOCK_NAME, ONE_FILE, RECORDS, SPEC_NAME, is_locked, read_lock, with_locked, write_lock
 
-SCHEMA = 1
-_BOOKKEEPING = ("schema", "digest", "not_established", "folders", "provenance", "fingerprints", "derived", "files")
+SCHEMA = 2
+RESTORE = "restore it with git, or write it again with `new --force`"
+_BOOKKEEPING = ("schema", "digest", "not_established", "folders", *RECORDS)
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,52 @@ class IntegrationSpec:
         return self.sections.get(section, {}).get(key)
 
     def to_toml(self) -> str:
-        """Serialise deterministically; TOML has no None, so the keys that have no value are listed."""
-        import tomli_w
+        """Return the part for a person, deterministic; TOML has no None, so the keys that have no value are listed."""
+        from scaffold.spec.toml_text import dumps
 
-        document: dict[str, Any] = {"schema": SCHEMA}
-        document["not_established"] = sorted(
-            f"{name}.{key}" for name, values in self.sections.items() for key, value in values.items() if value is None
+        unknown = (
+            f"{n}.{key}" for n, values in self.sections.items() for key, value in values.items() if value is None
         )
-        if self.folders:
-            document["folders"] = sorted(self.folders)
-        document |= {name: _without_none(values) for name, values in self.sections.items()}
-        document["provenance"] = dict(sorted(self.provenance.items()))
-        document["fingerprints"] = dict(sorted(self.fingerprints.items()))
-        if self.derived:
-            document["derived"] = dict(sorted(self.derived.items()))
-        if self.files:
-            document["files"] = dict(sorted(self.files.items()))
-        return tomli_w.dumps(document, multiline_strings=False)
+        document: dict[str, Any] = {"schema": SCHEMA, "not_established": sorted(unknown)}
+        return dumps(document | self._part(locked=False))
+
+    def to_lock(self) -> str:
+        """Return the rest, deterministic."""
+        document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
+        document["values"] = self._part(locked=True)
+        for name in RECORDS:
+            document[name] = dict(sorted(getattr(self, name).items()))
+        return write_lock(document, self.to_toml())
+
+    def as_written(self) -> IntegrationSpec:
+        """Return the spec as its files have it: reading it back fixes the order of keys."""
+        return self.from_toml(self.to_toml(), lock=self.to_lock())
+
+    def _part(self, *, locked: bool) -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        for name, values in self.sections.items():
+            part = {k: v for k, v in values.items() if is_locked(f"{name}.{k}", v, self.derived) is locked}
+            if part or (not values and not locked):
+                parts[name] = _without_none(part)
+        return parts
 
     @classmethod
-    def from_toml(cls, text: str, source: str = "scaffold.toml") -> IntegrationSpec:
-        """Read what :meth:`to_toml` wrote, or a person edited.
+    def from_toml(cls, text: str, source: str = SPEC_NAME, *, lock: str | None = None) -> IntegrationSpec:
+        """Read what :meth:`to_toml` and :meth:`to_lock` wrote, or a person edited.
+
+        Args:
+            text: ``scaffold.toml``.
+            source: what errors call it.
+            lock: ``scaffold.lock``; an older ``scaffold.toml`` has none.
 
         Raises:
-            ScaffoldError: not TOML, another schema, or a value of another kind.
+            ScaffoldError: not TOML, another schema, a value of another kind, or no lock that belongs to it.
         """
         try:
             document = parse_toml(text)
         except MalformedError as error:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
-        if document.get("schema") != SCHEMA:
+        if document.get("schema") not in (SCHEMA, ONE_FILE):
             problem = f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
             raise ScaffoldError(problem, hint="use the version of omni-scaffold that wrote it")
         sections: dict[str, dict[str, Any]] = {}
@@ -86,18 +104,22 @@ class IntegrationSpec:
                 if not isinstance(values, dict):
                     raise ScaffoldError(f"{source}: {name} is no table")
                 sections[name] = values
+        records, recorder = document, source
+        if document["schema"] != ONE_FILE:
+            recorder = f"{source.removesuffix(source.rpartition('/')[2])}{LOCK_NAME}"
+            if lock is None:
+                raise ScaffoldError(f"{source} has no {LOCK_NAME} beside it, the other half of the spec", hint=RESTORE)
+            try:
+                records = read_lock(lock, sections)
+            except MalformedError as error:
+                raise ScaffoldError(f"{recorder} {error}", hint=RESTORE) from None
+            sections = with_locked(sections, records)
         for path in _names(document, "not_established", source):
             section, _, key = path.partition(".")
             sections.setdefault(section, {}).setdefault(key, None)
         require_kinds(sections, source)
-        return cls(
-            sections,
-            _strings(document, "provenance", source),
-            _strings(document, "fingerprints", source),
-            _strings(document, "derived", source),
-            _strings(document, "files", source),
-            _names(document, "folders", source),
-        )
+        tables = {name: _strings(records, name, recorder) for name in RECORDS}
+        return cls(sections, **tables, folders=_names(records, "folders", recorder))
 
 
 def _names(document: Mapping[str, Any], name: str, source: str) -> tuple[str, ...]:

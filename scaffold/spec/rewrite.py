@@ -8,14 +8,14 @@ from typing import Any
 
 from scaffold.spec.derived import comparable
 from scaffold.spec.model import IntegrationSpec
-from scaffold.spec.seal import seal
+from scaffold.spec.toml_text import dumps
 
 
 def rewrite(text: str, spec: IntegrationSpec) -> str | None:
     """Return ``text`` with the values of ``spec``.
 
     A text without anything of a person's but values is what `IntegrationSpec.to_toml` writes. Another one keeps what
-    is its own, and carries the seal of the text without it, so that it counts as edited. None where that failed.
+    is its own. None where that failed.
 
     Args:
         text: TOML.
@@ -24,7 +24,7 @@ def rewrite(text: str, spec: IntegrationSpec) -> str | None:
     from tomlkit import TOMLDocument, parse
     from tomlkit.exceptions import TOMLKitError
 
-    canonical = seal(spec.to_toml())
+    canonical = spec.to_toml()
     if is_plain(text):
         return canonical
     try:
@@ -37,8 +37,11 @@ def rewrite(text: str, spec: IntegrationSpec) -> str | None:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has no comments and no formatting of its own."""
-    return seal(IntegrationSpec.from_toml(text).to_toml()) == seal(text)
+    """Whether a text has no comments and no formatting of its own, as this version or an older one writes it."""
+    import tomli_w
+
+    document = _loads(text)
+    return text in (dumps(document), tomli_w.dumps(document, multiline_strings=False))
 
 
 def _merge_table(there: MutableMapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -96,7 +99,6 @@ def _plain(value: Any) -> Any:
 
 def _item(value: Any) -> Any:
     """Return a new entry as the tool writes it."""
-    from tomli_w import dumps
     from tomlkit import parse
 
     return parse(dumps({"x": value}))["x"]

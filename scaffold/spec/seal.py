@@ -1,4 +1,4 @@
-"""The digest that ``scaffold.toml`` carries of itself: whether a person has edited it since it was written."""
+"""The digest that a file carries of itself: whether anybody has edited it since it was written."""
 
 from __future__ import annotations
 

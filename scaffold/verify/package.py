@@ -11,8 +11,8 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
 from scaffold.reading import read_text
+from scaffold.spec.lock import SPEC_NAME
 
-SPEC_FILE = "scaffold.toml"
 CONTAINER = ("verl_omni", "pipelines")
 # The base classes make a folder a checkout of verl-omni rather than a rendered tree.
 CHECKOUT_FILES = ("verl_omni/__init__.py", "verl_omni/pipelines/model_base.py")
@@ -61,7 +61,7 @@ def open_package(path: str | Path) -> Package:
     """
     folder = Path(path).expanduser()
     hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
-    if folder.name == SPEC_FILE and folder.is_file():
+    if folder.name == SPEC_NAME and folder.is_file():
         folder = folder.parent
     if not folder.is_dir():
         raise ScaffoldError(f"{path} is no folder", hint=hint)
@@ -80,7 +80,7 @@ def open_package(path: str | Path) -> Package:
 def _only_package(root: Path, path: str | Path) -> Path:
     """The one package of a tree: of those with a ``scaffold.toml`` if there are any, else of all."""
     found = sorted(file.parent for file in root.glob("/".join((*CONTAINER, "*", "__init__.py"))))
-    found = [folder for folder in found if (folder / SPEC_FILE).is_file()] or found
+    found = [folder for folder in found if (folder / SPEC_NAME).is_file()] or found
     if len(found) != 1:
         names = f"{len(found)} packages ({', '.join(folder.name for folder in found[:5])})" if found else "no package"
         raise ScaffoldError(f"{path} holds {names} below {'/'.join(CONTAINER)}/", hint="name the folder of one")
@@ -88,16 +88,13 @@ def _only_package(root: Path, path: str | Path) -> Path:
 
 
 def _spec(folder: Path) -> dict[str, Any]:
-    file = folder / SPEC_FILE
+    file = folder / SPEC_NAME
     if not file.is_file():
         return {}
-    from scaffold.spec import IntegrationSpec
+    from scaffold.spec import read_spec
 
-    try:
-        text = read_text(file, inside=folder.parents[2])
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScaffoldError(f"{file} cannot be read: {error}") from None
-    return {name: dict(values) for name, values in IntegrationSpec.from_toml(text, str(file)).sections.items()}
+    spec = read_spec(file, inside=folder.parents[2]).spec
+    return {name: dict(values) for name, values in spec.sections.items()}
 
 
 def _upstream_class(folder: Path) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from scaffold.grade.rendering import validate_partial
 from scaffold.grade.scheduler_module import late_imports
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
-from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
 
@@ -58,7 +58,7 @@ def test_anything_else_is_not(text: object) -> None:
 def test_a_spec_with_code_in_it_is_refused(key: str) -> None:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, "OmniGen2Pipeline"), derive_names("omnigen2"), default_profile())
-    spec = IntegrationSpec.from_toml(build_partial(request, None, None, "no denoiser", source).to_toml())
+    spec = build_partial(request, None, None, "no denoiser", source).as_written()
     validate_partial(spec)
     spec.sections["levels"][key] = [{"name": "n", "value": "exit()"}] if key == "asked" else "exit()"
     with pytest.raises(ScaffoldError, match=f"levels.{key}"):

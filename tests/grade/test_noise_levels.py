@@ -20,7 +20,7 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
 from scaffold.render.environment import environment, render_template
 from scaffold.resources import templates_root
-from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
 from scaffold.verify.rollout.environment import find_environment
@@ -75,7 +75,7 @@ def _package(version: str, key: str) -> dict[str, str]:
     """The files that the schedule is in; the denoiser is not ported for it."""
     source = locate(version)
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
-    spec = IntegrationSpec.from_toml(build_partial(request, None, None, "no denoiser", source).to_toml())
+    spec = build_partial(request, None, None, "no denoiser", source).as_written()
     assert spec.value("schedule.established") is True
     root = templates_root()
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}

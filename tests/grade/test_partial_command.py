@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,7 +83,9 @@ def test_rendering_the_saved_spec_gives_the_same_files(tree: Path, tmp_path: Pat
 
 
 def test_a_spec_that_says_something_else_is_refused(tree: Path, tmp_path: Path) -> None:
-    spec = (tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml").read_text(encoding="utf-8")
+    package = tree / "verl_omni/pipelines/long_cat_flow_grpo"
+    spec = (package / "scaffold.toml").read_text(encoding="utf-8")
+    shutil.copy(package / "scaffold.lock", tmp_path)
     assert spec.count("\nsign = -1\n") == 1
     edited = tmp_path / "edited.toml"
     edited.write_text(spec.replace("\nsign = -1\n", "\nsign = 2\n"), encoding="utf-8")

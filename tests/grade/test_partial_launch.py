@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -199,13 +200,15 @@ def test_the_readme_says_in_which_order_and_how_to_see_progress(tree: Tree) -> N
     [
         ('behind = "auk"', 'behind = "auk$(touch x)"'),
         ('kind = "audio"', 'kind = "smell"'),
-        ('    "audio",\n]\nlacks', '    "audio`id`",\n]\nlacks'),
+        ('"audio"]\nlacks', '"audio`id`"]\nlacks'),
     ],
 )
 def test_an_edited_value_cannot_become_a_command(
     trees: dict[str, Tree], line: str, complaint: str, tmp_path: Path, scaffold_cli: Callable[..., Any]
 ) -> None:
-    text = (trees["au_k"].root / "verl_omni/pipelines/au_k_flow_grpo/scaffold.toml").read_text()
+    package = trees["au_k"].root / "verl_omni/pipelines/au_k_flow_grpo"
+    text = (package / "scaffold.toml").read_text()
+    shutil.copy(package / "scaffold.lock", tmp_path)
     assert text.count(line) == 1
     (tmp_path / "edited.toml").write_text(text.replace(line, complaint))
     out = scaffold_cli("new", "au_k", "--spec", tmp_path / "edited.toml", "--out", tmp_path / "out")
@@ -229,7 +232,7 @@ def test_its_life_in_a_checkout(
     scaffold_cli(*new).success()
     after = tree_of(root)
     package = "verl_omni/pipelines/lance_flow_grpo"
-    assert f"{package}/scaffold.toml" in after
+    assert {f"{package}/scaffold.toml", f"{package}/scaffold.lock"} <= set(after)
     assert b"run_flowgrpo_lance.sh" in after[standins.RUNNERS["main"]][2]
     assert "nothing to do" in scaffold_cli(*new).success()
     updated = scaffold_cli("update", root / package, "--vllm-omni", VERSION)

@@ -20,7 +20,7 @@ from scaffold.new import render_package
 from scaffold.render import derive_names
 from scaffold.render.environment import environment, render_template
 from scaffold.resources import templates_root
-from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
 
@@ -50,7 +50,7 @@ C, U = [[3.0, 4.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]
 def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, str], *more: str) -> dict[str, Any]:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
-    spec = IntegrationSpec.from_toml(build_partial(request, None, None, "no denoiser", source).to_toml())
+    spec = build_partial(request, None, None, "no denoiser", source).as_written()
     root = templates_root()
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):

@@ -1,4 +1,4 @@
-"""A ``scaffold.toml`` may be a stranger's: nothing that is not the package's goes because of what it lists."""
+"""A package may be a stranger's: nothing that is not its own goes because of what its ``scaffold.lock`` lists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from checkout_standins import NEW, PACKAGE, snapshot
 
 from scaffold.render.tree import template_paths
+from scaffold.spec import LOCK_NAME, SPEC_NAME
+from scaffold.spec.seal import seal
 
 pytestmark = pytest.mark.upstream
 
@@ -36,9 +38,9 @@ def listing(package: Callable[..., Path]) -> Callable[[str], Path]:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         if not (root / path).exists():
             (root / path).write_text("somebody's\n")
-        spec = root / PACKAGE / "scaffold.toml"
+        lock = root / PACKAGE / LOCK_NAME
         digest = hashlib.sha256((root / path).read_bytes()).hexdigest()
-        spec.write_text(spec.read_text().replace("\n[files]\n", f'\n[files]\n"{path}" = "{digest}"\n'))
+        lock.write_text(seal(lock.read_text().replace("\n[files]\n", f'\n[files]\n"{path}" = "{digest}"\n')))
         return root
 
     return make
@@ -52,7 +54,7 @@ def test_files_of_others_are_refused(
     root = listing(path)
     before = snapshot(root)
     line = scaffold_cli(*command, root / PACKAGE).refusal(2)
-    assert f"lists {path}, which is no file of {PACKAGE}; take it out of [files]" in line
+    assert f"lists {path}, which is no file of {PACKAGE}; restore it with git" in line
     assert snapshot(root) == before
 
 
@@ -98,4 +100,4 @@ def test_every_rendered_path_is_one_of_the_templates(
     before = set(snapshot(root))
     scaffold_cli(*NEW, "--verl-omni", root).success()
     made = {path for path in set(snapshot(root)) - before if not (root / path).is_dir() or (root / path).is_symlink()}
-    assert made - {f"{PACKAGE}/scaffold.toml"} <= template_paths("toy", "toy_flow_grpo")
+    assert made - {f"{PACKAGE}/{SPEC_NAME}", f"{PACKAGE}/{LOCK_NAME}"} <= template_paths("toy", "toy_flow_grpo")

@@ -61,6 +61,7 @@ def test_life_of_a_package(standin: Callable[..., Path], scaffold_child: Callabl
     assert set(changed[1::2]) == {
         ROLLOUT,
         f"{PACKAGE}/scaffold.toml",
+        f"{PACKAGE}/scaffold.lock",
         "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     }
     assert run(*drift).splitlines()[-1] == "no fact changed; nothing to do"

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from checkout_standins import DOCS_INDEX, NEW, PACKAGE, REGISTRY, RELEASES, RUNNERS, snapshot, write_standin
 
+from scaffold.spec.seal import seal
+
 pytestmark = pytest.mark.upstream
 
 
@@ -110,7 +112,7 @@ def test_both_ways_on_from_there_work(
     left = snapshot(root)
     mine = {path for path in left.keys() - start.keys() if left[path] != "folder"}
     # Nothing names the package any more but what was kept.
-    assert mine == {common, spec}
+    assert mine == {common, spec, f"{PACKAGE}/scaffold.lock"}
     assert {path: found for path, found in left.items() if path in start} == start
     scaffold_cli("remove", root / PACKAGE).refusal(4)
     scaffold_cli("remove", root / PACKAGE, "--force").success()
@@ -194,10 +196,10 @@ def test_removed_twice_is_said(package: Callable[..., Path], scaffold_cli: Calla
 
 def test_a_spec_cannot_have_other_files_removed(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = package()
-    spec = root / PACKAGE / "scaffold.toml"
-    text = spec.read_text()
+    lock = root / PACKAGE / "scaffold.lock"
+    text = lock.read_text()
     for path in ("pyproject.toml", "../toy", "/etc/toy", ".git/toy"):
-        spec.write_text(text.replace("[files]\n", f'[files]\n"{path}" = "{"0" * 64}"\n'))
+        lock.write_text(seal(text.replace("[files]\n", f'[files]\n"{path}" = "{"0" * 64}"\n')))
         before = snapshot(root)
         scaffold_cli("remove", root / PACKAGE, "--force").refusal(2)
         assert snapshot(root) == before
@@ -239,7 +241,7 @@ def test_files_of_others_are_named_and_stay(package: Callable[..., Path], scaffo
     [
         (b"[[[", "is not TOML"),
         (b"\xff\xfe", "is not UTF-8 text"),
-        (b"schema = 2\n", "has schema 2, this version reads 1; use the version of omni-scaffold that wrote it"),
+        (b"schema = 3\n", "has schema 3, this version reads 2; use the version of omni-scaffold that wrote it"),
         (b"schema = 1\n", "names.model is None"),
         (b"schema = 1\nnot_established = 5\n", "not_established is no list of strings"),
         (b'schema = 1\n[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\nprefix = "Toy"\n', "target.profile is None"),

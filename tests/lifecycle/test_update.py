@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from checkout_standins import NEW, PACKAGE, RELEASES, RUNNERS, commit, snapshot, write_standin
 
+from scaffold.spec import read_spec
+
 pytestmark = pytest.mark.upstream
 
 ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
@@ -208,7 +210,7 @@ def test_edited_spec_and_edited_file_are_merged(tree: Callable[..., Path], scaff
     [
         ("\nshift = 3.0\n", "\nshift = -1\n", "schedule.shift"),
         ('steps = "n-1"', 'steps = "seven"', "steps"),
-        ("schema = 1\n", "schema = 2\n", "schema 2"),
+        ("schema = 2\n", "schema = 3\n", "schema 3"),
         ('package = "toy_flow_grpo"', 'package = "other_flow_grpo"', "other_flow_grpo"),
     ],
 )
@@ -344,12 +346,13 @@ def test_package_of_a_newer_tool_is_refused(tree: Callable[..., Path], scaffold_
     out = tree("0.27.0rc1")
     from scaffold import __version__
 
-    edit(out / SPEC, f'[tool]\nversion = "{__version__}"', '[tool]\nversion = "99.0"')
+    edit(out / SPEC, "\n[upstream]\n", '\n[tool]\nversion = "99.0"\n\n[upstream]\n')
     before = snapshot(out)
     assert f"was written by omni-scaffold 99.0, this is {__version__}" in scaffold_cli("update", out).refusal(2)
     assert snapshot(out) == before
     scaffold_cli("update", out, "--force").success()
-    assert f'[tool]\nversion = "{__version__}"' in (out / SPEC).read_text()
+    assert "99.0" not in (out / SPEC).read_text()
+    assert read_spec(out / SPEC).spec.value("tool.version") == __version__
 
 
 def test_file_name_that_is_no_utf8_is_printed(

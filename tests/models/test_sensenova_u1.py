@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pixel_checkpoint import HEAD, write_checkpoint
 
-from scaffold.spec import IntegrationSpec
+from scaffold.spec import IntegrationSpec, read_spec
 
 pytestmark = pytest.mark.upstream
 VERSIONS = ("0.27.0rc1", "0.28.0", "0.30.0")
@@ -20,7 +20,7 @@ PACKAGE = "verl_omni/pipelines/sensenova_u1_flow_grpo"
 
 
 def spec_of(tree: Path) -> IntegrationSpec:
-    return IntegrationSpec.from_toml((tree / PACKAGE / "scaffold.toml").read_text(encoding="utf-8"))
+    return read_spec(tree / PACKAGE / "scaffold.toml").spec
 
 
 def functions(path: Path) -> dict[str, str]:
@@ -188,7 +188,7 @@ def test_without_a_checkpoint_sizes_are_those_of_the_released_one(
 ) -> None:
     told = scaffold_cli("new", "sensenova_u1", "--vllm-omni", "0.30.0", "--out", tmp_path / "out").success()
     assert "complete" in told
-    spec = IntegrationSpec.from_toml((tmp_path / "out" / PACKAGE / "scaffold.toml").read_text(encoding="utf-8"))
+    spec = read_spec(tmp_path / "out" / PACKAGE / "scaffold.toml").spec
     assert spec.value("architecture.hidden_size") == 4096
     assert spec.provenance["architecture.hidden_size"].startswith("manifest sensenova-u1-8b-mot")
     assert spec.value("architecture.noise_rule") is not None

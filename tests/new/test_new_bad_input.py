@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from small_checkpoint import LLM_CONFIG, ROOT_CONFIG, small_shapes
 
+from scaffold.spec.seal import seal
+
 pytestmark = pytest.mark.upstream
 LAYER = "language_model.model.layers.1."
 CLASH = "language_model.model.layers.0."
@@ -429,19 +431,21 @@ def test_configuration_that_contradicts_the_tensors(
 @pytest.fixture
 def edited_spec(reference: Path, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes the golden spec with one text replaced."""
-    text = (reference / "verl_omni/pipelines/bagel_flow_grpo/scaffold.toml").read_text()
+    folder = reference / "verl_omni/pipelines/bagel_flow_grpo"
+    text, lock = (folder / "scaffold.toml").read_text(), (folder / "scaffold.lock").read_text()
 
     def write(old: str, new: str) -> Path:
-        assert old in text
+        assert old in text or old in lock
         path = tmp_path / "edited.toml"
         path.write_text(text.replace(old, new, 1))
+        (tmp_path / "scaffold.lock").write_text(lock if old in text else seal(lock.replace(old, new, 1)))
         return path
 
     return write
 
 
 def test_spec_of_another_model(refuse: Callable[..., str], edited_spec: Callable[..., Path]) -> None:
-    line = refuse("other", "--spec", edited_spec("schema = 1", "schema = 1"))
+    line = refuse("other", "--spec", edited_spec("schema = 2", "schema = 2"))
     assert "'bagel'" in line
     assert "'other'" in line
 
@@ -493,4 +497,4 @@ def test_spec_edited_to_something_impossible(
 def test_spec_beside_options_that_it_would_silently_win_over(
     refuse: Callable[..., str], edited_spec: Callable[..., Path], options: list[str]
 ) -> None:
-    assert "--spec" in refuse("bagel", "--spec", edited_spec("schema = 1", "schema = 1"), *options)
+    assert "--spec" in refuse("bagel", "--spec", edited_spec("schema = 2", "schema = 2"), *options)

@@ -25,7 +25,7 @@ PACKAGE = "verl_omni/pipelines/bagel_scaffold_flow_grpo"
 RENDERED = {
     *(f"{PACKAGE}/{name}.py" for name in ("__init__", "bagel_scaffold_model", "common")),
     *(f"{PACKAGE}/{name}" for name in ("diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py")),
-    f"{PACKAGE}/scaffold.toml",
+    *(f"{PACKAGE}/scaffold.{half}" for half in ("toml", "lock")),
     "examples/flowgrpo_trainer/data_process/bagel_scaffold_ocr.py",
     "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     "examples/flowgrpo_trainer/bagel_scaffold/run_bagel_scaffold_ocr_lora.sh",
@@ -241,7 +241,7 @@ def test_patch_made_without_a_checkout_applies_to_one(
     options = ("--profile", clone.release, "--out", out)
     scaffold_cli("new", "bagel_scaffold", "--pipeline", "BagelPipeline", *options).success()
     git(clone.pristine, "apply", "--check", str(out / "verl_omni.patch"))
-    for path in RENDERED - {f"{PACKAGE}/scaffold.toml"}:
+    for path in RENDERED - {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock"}:
         assert (out / path).read_bytes() == (clone.root / path).read_bytes(), path
     git(clone.pristine, "apply", str(out / "verl_omni.patch"))
     try:

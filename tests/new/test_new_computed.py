@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.spec import IntegrationSpec
+from scaffold.spec import LOCK_NAME, IntegrationSpec, read_spec
 
 CLI = Callable[..., Any]
 TABLE = "latent_pos_embed.pos_embed"
@@ -22,13 +22,15 @@ def spec_file(reference: Path, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes the golden spec with a list of computed parameters, their rule a drop."""
 
     def write(computed: Any, *, drop: bool = True) -> Path:
-        spec = IntegrationSpec.from_toml((reference / PACKAGE / "scaffold.toml").read_text(encoding="utf-8"))
+        spec = read_spec(reference / PACKAGE / "scaffold.toml").spec
         section = dict(spec.sections["checkpoint"])
         section["computed"] = computed
         if drop:
             section["rules"] = [DROP if rule["source"] == "latent_pos_embed." else rule for rule in section["rules"]]
         path = tmp_path / "spec.toml"
-        path.write_text(IntegrationSpec({**spec.sections, "checkpoint": section}).to_toml(), encoding="utf-8")
+        made = IntegrationSpec({**spec.sections, "checkpoint": section})
+        path.write_text(made.to_toml(), encoding="utf-8")
+        path.with_name(LOCK_NAME).write_text(made.to_lock(), encoding="utf-8")
         return path
 
     return write

@@ -19,7 +19,7 @@ WORKER = f"{PACKAGE}/vllm_omni_worker_extension.py"
 README = "examples/flowgrpo_trainer/bagel/README.md"
 LINK = "docs/examples/bagel/flowgrpo_trainer_bagel.md"
 TESTS = "tests/pipelines/test_bagel_flow_grpo_on_cpu.py"
-BOOKS = {f"{PACKAGE}/scaffold.toml", "verl_omni.patch", README}
+BOOKS = {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock", "verl_omni.patch", README}
 
 
 def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
@@ -169,12 +169,12 @@ def test_lora_of_every_release_takes_effect_by_its_own_proof(release_trees: dict
     from scaffold.remap import KeyMap
     from scaffold.remap.engine import prove_lora
     from scaffold.resources import presets_root
-    from scaffold.spec import IntegrationSpec
+    from scaffold.spec import read_spec
     from scaffold.spec.architecture import parameters
     from scaffold.upstream import locate
 
     folder = release_trees[release] / PACKAGE
-    spec = IntegrationSpec.from_toml((folder / "scaffold.toml").read_text())
+    spec = read_spec(folder / "scaffold.toml").spec
     proof = prove_lora(
         locate(spec.value("upstream.version")),
         "bagel",

@@ -70,11 +70,11 @@ def edit(folder: Path, old: str, new: str, file: str = "scaffold.toml", count: i
 
 def add_rule(folder: Path, *rules: str) -> None:
     """Write rules before those of the spec; the module's table stays as it was."""
-    edit(folder, "[[checkpoint.rules]]", "\n".join(rules) + "\n[[checkpoint.rules]]")
+    edit(folder, "\nrules = [\n", "\nrules = [\n" + "".join(f"    {rule},\n" for rule in rules))
 
 
 def rename(source: str, target: str) -> str:
-    return f'[[checkpoint.rules]]\nsource = "{source}"\ntarget = "{target}"\nop = "rename"\n'
+    return f'{{ source = "{source}", target = "{target}", op = "rename" }}'
 
 
 def failed(outcome: Any) -> tuple[set[str], str]:
@@ -288,7 +288,7 @@ def test_a_table_that_lost_a_row(scaffold_cli: CLI, package: Path) -> None:
 
 
 def test_a_spec_that_is_wrong_beside_a_table_that_is_right(scaffold_cli: CLI, package: Path) -> None:
-    edit(package, 'source = "llm2vae."\ntarget = "llm2vae."', 'source = "llm2va."\ntarget = "llm2vae."')
+    edit(package, 'source = "llm2vae.", target = "llm2vae."', 'source = "llm2va.", target = "llm2vae."')
     (package / "bagel_model.py").write_text((package / "bagel_model.py").read_text() + "# Ours.\n")
     outcome = scaffold_cli("remap", package)
     assert "1223 keys: 796 mapped, 427 ignored, 0 unexplained; 796 parameters, 0 unfilled" in outcome.out
@@ -344,7 +344,7 @@ def test_wrong_use(arguments: tuple[str, ...], message: str, scaffold_cli: CLI, 
 
 
 def test_a_rule_that_is_malformed(scaffold_cli: CLI, package: Path) -> None:
-    add_rule(package, '[[checkpoint.rules]]\nsource = "a."\nop = "split"\nparts = ["b."]\n')
+    add_rule(package, '{ source = "a.", op = "split", parts = ["b."] }')
     assert "takes two to 64 different parts" in scaffold_cli("remap", package).refusal()
 
 

@@ -64,7 +64,7 @@ RULES = (
 def altered(spec: IntegrationSpec, rules: tuple[Rule, ...]) -> IntegrationSpec:
     sections = copy.deepcopy(dict(spec.sections))
     sections["checkpoint"] = {**sections["checkpoint"], "rules": KeyMap(rules).to_data()}
-    return IntegrationSpec.from_toml(replace(spec, sections=sections).to_toml())
+    return replace(spec, sections=sections).as_written()
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names, environment, filters, formats, render
-from scaffold.spec import IntegrationSpec, SpecRequest
+from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
 
+RECORDS = (SPEC_NAME, LOCK_NAME)
 PORTED = {"anima": "AnimaPipeline", "auk": "AuKPipeline"}
 
 
@@ -46,14 +47,14 @@ def rendered(sections: dict[str, Any], port: Any) -> dict[str, str] | None:
         files, spec = render_package(IntegrationSpec(sections), [], None, port)
     except ScaffoldError:
         return None
-    text = next(file.content for path, file in files.items() if path.endswith("/scaffold.toml"))
-    assert IntegrationSpec.from_toml(text).to_toml() == spec.to_toml()
+    (text, lock) = (file.content for name in RECORDS for path, file in files.items() if path.endswith(f"/{name}"))
+    assert IntegrationSpec.from_toml(text, lock=lock) == spec
     return {path: file.content or str(file.link_to) for path, file in files.items()}
 
 
 def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str]:
     for path, content in files.items():
-        if hostile.MARK not in content or path.endswith("scaffold.toml"):
+        if hostile.MARK not in content or path.endswith(RECORDS):
             continue
         read = hostile.READERS.get(PurePosixPath(path).suffix)
         assert read is not None, path
@@ -79,7 +80,7 @@ def attack(sections: dict[str, Any], port: Any) -> tuple[list[str], int]:
         for kind, text in list(hostile.HOSTILE.items())[place % share :: share]:
             files = rendered(hostile.with_leaf(sections, leaf, text), port)
             if files is not None:
-                count += any(hostile.MARK in content for path, content in files.items() if "scaffold.toml" not in path)
+                count += any(hostile.MARK in content for path, content in files.items() if not path.endswith(RECORDS))
                 problems += [f"{'.'.join(map(str, leaf))}, {kind}: {one}" for one in escapes(files, plain)]
     return problems, count
 

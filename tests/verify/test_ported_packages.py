@@ -176,11 +176,12 @@ def test_other_code_under_the_same_version_is_not_proven() -> None:
 @pytest.mark.upstream
 def test_settings_written_by_hand_survive(rendered: Callable[..., Path]) -> None:
     from scaffold.lifecycle.merge_spec import merge_specs
-    from scaffold.spec import IntegrationSpec
+    from scaffold.spec import IntegrationSpec, read_spec
 
-    text = (rendered(*FIRST) / "scaffold.toml").read_text(encoding="utf-8")
-    plain = IntegrationSpec.from_toml(text, "scaffold.toml")
-    written = IntegrationSpec.from_toml(text + "\n[verify.denoiser]\nnum_layers = 3\n", "scaffold.toml")
+    stored = read_spec(rendered(*FIRST) / "scaffold.toml")
+    plain = stored.spec
+    by_hand = f"{stored.text}\n[verify.denoiser]\nnum_layers = 3\n"
+    written = IntegrationSpec.from_toml(by_hand, lock=stored.lock)
     merged = merge_specs(written, plain, plain)
     assert merged.spec.value("verify.denoiser") == {"num_layers": 3}
     assert merged.spec.value("port.entry") == plain.value("port.entry")

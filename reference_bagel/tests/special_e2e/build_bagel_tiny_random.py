@@ -49,6 +49,7 @@ CHAT_TEMPLATE = (
 
 # A string that starts with "$" stands for a value known once the tokenizer exists, or for another of these files.
 CONFIG_FILES = {
+    "generation_config.json": {"bos_token_id": "$bos_token_id", "eos_token_id": "$eos_token_id", "do_sample": False},
     "llm_config.json": {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -95,25 +96,24 @@ CONFIG_FILES = {
         "connector_act": "gelu_pytorch_tanh",
         "interpolate_pos": False,
         "timestep_shift": 1.0,
+        "vae_config": {"z_channels": 16, "downsample": 8},
         "llm_config": "$llm_config.json",
         "vit_config": "$vit_config.json",
         "start_of_image_id": "$start_of_image",
         "end_of_image_id": "$end_of_image",
         "torch_dtype": "bfloat16",
-        "vae_config": {"z_channels": 16, "downsample": 8},
     },
-    "generation_config.json": {"bos_token_id": "$bos_token_id", "eos_token_id": "$eos_token_id", "do_sample": False},
     "preprocessor_config.json": {
         "image_processor_type": "SiglipImageProcessor",
         "do_convert_rgb": True,
         "do_resize": True,
+        "size": {"height": 224, "width": 224},
         "resample": 3,
         "do_rescale": True,
         "rescale_factor": 0.00392156862745098,
         "do_normalize": True,
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
-        "size": {"height": 224, "width": 224},
     },
 }
 

@@ -1,4 +1,4 @@
-"""Facts about the upstream pipeline that a package's ``scaffold.toml`` records, and the release that is installed."""
+"""What a package's ``scaffold.toml`` and ``scaffold.lock`` record of the pipeline, and the installed release."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.documents import MalformedError, parse_toml
+from scaffold.spec.lock import LOCK_NAME, ONE_FILE, SPEC_NAME, read_lock, with_locked
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -17,20 +18,26 @@ _PIN = re.compile(r"""["']vllm-omni\s*==\s*([0-9][\w.]*)["']""")
 
 
 def recorded_facts(package: Package) -> dict[str, Any]:
-    """Return the whole of a package's ``scaffold.toml``; empty where there is none, or none that is TOML."""
-    return _parsed(_text(package, f"{package.path}/scaffold.toml"))[0]
+    """Return what a package's ``scaffold.toml`` and ``scaffold.lock`` say; empty where there is none that is TOML."""
+    return _parsed(*(_text(package, f"{package.path}/{name}") for name in (SPEC_NAME, LOCK_NAME)))[0]
 
 
 def unreadable_facts(package: Package) -> tuple[SourceFile, int, str] | None:
-    """Return the ``scaffold.toml`` that is no TOML, with the line and the reason; None where all is well."""
-    source = package.project.source(f"{package.path}/scaffold.toml")
-    if source is None or source.partial:
+    """Return the file of facts that is of no use, with the line and the reason; None where all is well."""
+    spec, lock = (package.project.source(f"{package.path}/{name}") for name in (SPEC_NAME, LOCK_NAME))
+    if spec is None or spec.partial or (lock is not None and lock.partial):
         return None
+    source = spec
     try:
-        wrong = _parsed(source.plain_text)[1]
+        text = spec.plain_text
+        source = lock or spec
+        _, name, wrong = _parsed(text, lock.plain_text if lock is not None else "")
     except UndecodableError as error:
-        return source, error.line, error.reason
-    return (source, min(wrong[0], len(source.lines)), wrong[1]) if wrong is not None else None
+        return source, error.line, f"{source.path.rpartition('/')[2]} is not TOML: {error.reason}"
+    if wrong is None:
+        return None
+    source = lock if name == LOCK_NAME and lock is not None else spec
+    return source, min(wrong.line, len(source.lines)), f"{name} {wrong.reason}"
 
 
 def recorded(package: Package, section: str, key: str) -> str | None:
@@ -99,12 +106,20 @@ def _value(package: Package, section: str, key: str) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> tuple[dict[str, Any], tuple[int, str] | None]:
-    """Return what a text says, and the line and the reason where it is no TOML."""
+def _parsed(text: str, lock: str) -> tuple[dict[str, Any], str, MalformedError | None]:
+    """Return what the two files say, and which of them is of no use for what reason."""
     try:
-        return parse_toml(text), None
+        facts = parse_toml(text)
     except MalformedError as error:
-        return {}, (error.line, error.reason)
+        return {}, SPEC_NAME, MalformedError(f"is not TOML: {error.reason}", error.line)
+    if facts.get("schema", ONE_FILE) == ONE_FILE:
+        return facts, SPEC_NAME, None
+    if not lock:
+        return facts, SPEC_NAME, MalformedError(f"has no {LOCK_NAME} beside it, the other half of the facts")
+    try:
+        return with_locked(facts, read_lock(lock, facts)), LOCK_NAME, None
+    except MalformedError as error:
+        return facts, LOCK_NAME, error
 
 
 def _text(package: Package, path: str) -> str:

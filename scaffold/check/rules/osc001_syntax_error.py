@@ -1,8 +1,9 @@
-"""A Python file of the integration, or its ``scaffold.toml``, does not parse.
+"""A Python file of the integration, its ``scaffold.toml`` or its ``scaffold.lock`` does not parse.
 
 Nothing can be said about such a file, and importing the package fails. The other rules stay silent about the package
 until it is repaired, because what they do not find may stand in the part that cannot be read. Without the facts of
-``scaffold.toml`` nothing is compared with the pipeline.
+these files nothing is compared with the pipeline. A ``scaffold.lock`` that was edited, is missing or belongs to another
+package counts too.
 
 Instead: repair the line that is named; ``python -m py_compile FILE`` shows the same error.
 """
@@ -34,11 +35,9 @@ def check(package: Package) -> Hits:
             yield Hit(file, Span(problem.line, column, problem.line, column + 1), f"syntax error: {problem.reason}")
     facts = unreadable_facts(package)
     if facts is not None:
-        source, line, reason = facts
-        text = f"scaffold.toml is not TOML: {reason}"
-        yield Hit(
-            source, source.span_of_line(line), text, "repair the line; nothing is compared with its facts until then"
-        )
+        source, line, text = facts
+        help_text = "repair or restore it; nothing is compared with its facts until then"
+        yield Hit(source, source.span_of_line(line), text, help_text)
 
 
 FAILING = (

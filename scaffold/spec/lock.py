@@ -1,0 +1,93 @@
+"""``scaffold.lock``: what the tool recorded of a package; what a person reads and edits is ``scaffold.toml`` beside it.
+
+A spec of an older version of the tool is one file; its schema says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from scaffold.documents import MalformedError, parse_toml
+from scaffold.spec.derived import digest
+from scaffold.spec.seal import is_sealed, seal
+
+SPEC_NAME = "scaffold.toml"
+LOCK_NAME = "scaffold.lock"
+SCHEMA = 1
+ONE_FILE = 1
+"""Schema of a ``scaffold.toml`` that holds everything."""
+RECORDS = ("provenance", "fingerprints", "derived", "files")
+# Values that the tool says itself, and tables that are made from others. One that a person changed stands in
+# ``scaffold.toml`` like any other.
+LOCKED = ("tool.*", "target.*", "checkpoint.table", "tiny.configs")
+_HEAD = f"# Written by omni-scaffold, not for editing: a value in {SPEC_NAME} goes before one in here.\n"
+
+
+def is_locked(name: str, value: Any, derived: Mapping[str, str]) -> bool:
+    """Whether ``section.key`` stands in the lock: the tool's own value of one of the tool's keys."""
+    if value is None or not any(fnmatchcase(name, pattern) for pattern in LOCKED):
+        return False
+    return derived.get(name) in (None, digest(value))
+
+
+def write_lock(document: Mapping[str, Any], toml: str) -> str:
+    """Return the lock's text.
+
+    Args:
+        document: ``package``, ``folders``, ``values`` by section, and the tables of ``RECORDS``.
+        toml: ``scaffold.toml`` as the tool writes it.
+    """
+    from scaffold.spec.toml_text import dumps
+
+    head = {"schema": SCHEMA, SPEC_NAME: _sha256(toml)}
+    return seal(_HEAD + dumps({**head, **document}))
+
+
+def is_as_written(text: str, lock: str | None) -> bool:
+    """Whether a ``scaffold.toml`` is what the tool wrote: its lock has the digest, or the older file itself."""
+    written = parse_toml(lock).get(SPEC_NAME) if lock is not None else None
+    return is_sealed(text) or written == _sha256(text)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a lock says.
+
+    Args:
+        text: the lock.
+        sections: of the ``scaffold.toml`` beside it.
+
+    Raises:
+        MalformedError: the reason why it is of no use; the message completes ``FILE ``.
+    """
+    try:
+        document = parse_toml(text)
+    except MalformedError as error:
+        raise MalformedError(f"is not TOML: {error.reason}", error.line) from None
+    if document.get("schema") != SCHEMA:
+        raise MalformedError(f"has schema {document.get('schema')!r}, this version reads {SCHEMA}")
+    if not is_sealed(text):
+        raise MalformedError("is not as omni-scaffold wrote it: its digest is another one")
+    names = sections.get("names")
+    package = (names.get("package") if isinstance(names, Mapping) else None) or ""
+    if document.get("package") != package:
+        raise MalformedError(f"belongs to {document.get('package')!r}, {SPEC_NAME} to {package!r}")
+    values = document.setdefault("values", {})
+    if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
+        raise MalformedError("has no tables of values")
+    return document
+
+
+def with_locked(sections: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sections with the values of the lock, behind those that ``scaffold.toml`` gives itself."""
+    found = dict(sections)
+    for name, values in lock["values"].items():
+        own = found.get(name, {})
+        found[name] = {**values, **own} if isinstance(own, Mapping) else own
+    return found

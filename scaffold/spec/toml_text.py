@@ -1,0 +1,62 @@
+"""TOML as the tool writes it: a value, or a row of a table, is one line wherever that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+WIDTH = 120
+ROW = 200  # a row of a table may be longer than a line of text
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """Return a document as text; in each table plain values come first, else the order stays.
+
+    Args:
+        document: plain values; None stands nowhere in it.
+    """
+    return "\n".join(_tables((), document))
+
+
+def _tables(path: tuple[str, ...], values: Mapping[str, Any], heading: str = "[{}]") -> Iterator[str]:
+    """Yield a table, then those below it."""
+    lines = {key: _entry(key, value) for key, value in values.items() if path or not isinstance(value, Mapping)}
+    plain = "".join(line for line in lines.values() if line is not None)
+    if plain or not values:
+        yield f"{heading.format('.'.join(map(_key, path)))}\n{plain}" if path else plain
+    for key, value in values.items():
+        if lines.get(key) is None and isinstance(value, Mapping):
+            yield from _tables((*path, key), value)
+        elif lines.get(key) is None:
+            for row in value:
+                yield from _tables((*path, key), row, "[[{}]]")
+
+
+def _entry(key: str, value: Any) -> str | None:
+    """Return the lines of one value; None for what stands below a heading of its own."""
+    line = f"{_key(key)} = {_inline(value)}\n"
+    if len(line) <= WIDTH or not value or not isinstance(value, Mapping | list | tuple):
+        return line
+    if isinstance(value, Mapping):
+        return None
+    rows = [f"    {_inline(entry)},\n" for entry in value]
+    if all(isinstance(entry, Mapping) for entry in value) and max(map(len, rows)) > ROW:
+        return None
+    return f"{_key(key)} = [\n{''.join(rows)}]\n"
+
+
+def _inline(value: Any) -> str:
+    from tomli_w import dumps
+
+    if isinstance(value, Mapping):
+        entries = ", ".join(f"{_key(key)} = {_inline(entry)}" for key, entry in value.items())
+        return f"{{ {entries} }}" if entries else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    return dumps({"x": value}, multiline_strings=False).removeprefix("x = ").rstrip("\n")
+
+
+def _key(key: str) -> str:
+    from tomli_w import dumps
+
+    return dumps({key: 0}).removesuffix(" = 0\n")
