@@ -29,7 +29,6 @@ PURE = ARITHMETIC | SHARED
 _PARTS = {"aminmax", "chunk", "split", "unbind", "tensor_split", "max", "min", "topk", "sort"}
 _ONE = {*("amax", "amin", "std", "var", "norm", "prod", "max", "min", "argmax", "argmin", "median", "gather")}
 _ONE |= {*("any", "all", "index_select", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "diff")}
-_NO_TENSOR = {"size", "dim", "numel", "item", "tolist", "is_floating_point"}
 _MADE = {
     *("cat", "stack", "where", "concat", "arange", "linspace", "zeros", "ones", "full", "empty", "eye", "tensor"),
     *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randn", "rand", "as_tensor"),

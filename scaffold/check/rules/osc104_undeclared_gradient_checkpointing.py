@@ -87,47 +87,21 @@ def fix(hit: Hit) -> str | None:
     return set_class_attribute(hit.file, hit.data, FLAG, "True")
 
 
-_LINE = "    _supports_gradient_checkpointing = True\n"
 FAILING = (
-    Example("annotated, not set", {"model": [(_LINE, "    «_supports_gradient_checkpointing»: bool\n")]}),
-    Example("None", {"model": [(_LINE, _LINE.replace("True", "«None»"))]}),
-    Example("no declaration", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
     Example(
-        "switched off later",
-        {
-            "model": [
-                (
-                    "        self.config = config\n",
-                    "        self.config = config\n        self._supports_gradient_checkpointing = «False»\n",
-                )
-            ]
-        },
+        "annotated, not set",
+        model=("_supports_gradient_checkpointing = True", "«_supports_gradient_checkpointing»: bool"),
     ),
+    Example("None", model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = «None»")),
     Example(
-        "off where the environment says nothing",
-        {"model": [(_LINE, _LINE.replace("True", '«os.environ.get("CHECKPOINTING") == "1"»'))]},
-    ),
-    Example("declared as unsupported", {"model": [(_LINE, _LINE.replace("True", "«False»"))]}),
-    Example(
-        "no class attribute at all",
-        {
-            "model": [
-                ('    _no_split_modules = ["ToyLayer"]\n' + _LINE + "\n", ""),
-                ("class ToyForTraining(", "class «ToyForTraining»("),
-            ]
-        },
-        also=("OSC102",),
+        "declared as unsupported",
+        model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = «False»"),
     ),
 )
 PASSING = (
-    Example("declared"),
-    Example(
-        "annotated and set",
-        {"model": [("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing: bool = True")]},
-    ),
+    Example("annotated and set", model=("_supports_gradient_checkpointing", "_supports_gradient_checkpointing: bool")),
     Example(
         "declared through a constant",
-        {"model": [("gradient_checkpointing = True", "gradient_checkpointing = not False")]},
+        model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = not False"),
     ),
-    Example("left to diffusers", base="diffusers"),
 )

@@ -100,181 +100,40 @@ def fix(hit: Hit) -> str:
     return set_argument(hit.file, hit.data, "strict", "True")
 
 
-_LOAD = "        model.load_state_dict(state, strict=True, assign=True)\n"
-_HEAD = "        missing, unexpected = model.load_state_dict(state, strict=«False», assign=True)\n"
-_PLAIN = _HEAD.replace("«", "").replace("»", "")
 FAILING = (
     Example(
         "the error is caught",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    "        try:\n    "
-                    + _LOAD
-                    + "        «except RuntimeError as error:\n            print(error)»\n",
-                )
-            ]
-        },
+        model=(
+            "model.load_state_dict(state, strict=True, assign=True)",
+            (
+                "try:\n            model.load_state_dict(state, strict=True, assign=True)\n        «except RuntimeError as error:\n            print(error)»"
+            ),
+        ),
     ),
-    Example("the answer is dropped", {"model": [(_LOAD, _LOAD.replace("True, assign", "«False», assign"))]}),
-    Example(
-        "a keyword that nobody gives",
-        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=«kwargs.pop("strict", False)»'))]},
-    ),
-    Example(
-        "a parameter that nobody gives",
-        {
-            "model": [
-                (_LOAD, _LOAD.replace("strict=True", "strict=«strict»")),
-                ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = False, **kwargs)"),
-            ]
-        },
-    ),
-    Example(
-        "the environment",
-        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=«os.environ.get("STRICT", "0") == "1"»'))]},
-    ),
-    Example(
-        "prepared",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    "        load = functools.partial(model.load_state_dict, strict=«False», assign=True)\n"
-                    "        load(state)\n",
-                ),
-                ("import json\n", "import functools\nimport json\n"),
-            ]
-        },
-    ),
-    Example(
-        "a method of the same name",
-        {
-            "model": [
-                (
-                    "    @classmethod\n    def from_pretrained(",
-                    "    def load_state_dict(self, state_dict, strict=True, assign=False):\n"
-                    "        return super().load_state_dict(state_dict, strict=«False», assign=assign)\n\n"
-                    "    @classmethod\n    def from_pretrained(",
-                )
-            ]
-        },
-    ),
-    Example(
-        "in a dictionary of options",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    '        options = {"strict": «False», "assign": True}\n'
-                    "        model.load_state_dict(state, **options)\n",
-                )
-            ]
-        },
-    ),
-    Example("counted", {"model": [(_LOAD, _HEAD + "        if missing:\n            print(len(missing))\n")]}),
-    Example(
-        "only one of the two",
-        {"model": [(_LOAD, _HEAD + "        if missing:\n            raise ValueError(missing)\n")]},
-    ),
-    Example(
-        "by position, one name for the answer",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    "        result = model.load_state_dict(state, «False», assign=True)\n"
-                    "        if result.unexpected_keys:\n            raise ValueError(result)\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "an option that is always off",
-        {
-            "model": [
-                (_LOAD, _HEAD.replace("«False»", "«STRICT»")),
-                ("IGNORED_KEYS = (", "STRICT = False\nIGNORED_KEYS = ("),
-            ]
-        },
-    ),
+    Example("the answer is dropped", model=("strict=True,", "strict=«False»,")),
+    Example("a keyword that nobody gives", model=("strict=True,", 'strict=«kwargs.pop("strict", False)»,')),
 )
-_SWITCH = [
-    (_LOAD, _LOAD.replace("strict=True", "strict=strict")),
-    ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = False, **kwargs)"),
-]
 PASSING = (
     Example(
         "a default of the environment, by keyword",
-        {"model": [(_LOAD, _LOAD.replace("strict=True", 'strict=os.environ.get("STRICT", default="1") == "1"'))]},
-    ),
-    Example(
-        "a parameter that a prepared call gives",
-        {
-            "model": _SWITCH,
-            "training": [
-                (
-                    "        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
-                    "        load = functools.partial(ToyForTraining.from_pretrained, strict=True)\n"
-                    "        return load(model_config.local_path, torch_dtype=torch_dtype)",
-                ),
-                ("import torch\n", "import functools\n\nimport torch\n"),
-            ],
-        },
-    ),
-    Example(
-        "a parameter that code beside the package gives",
-        {
-            "model": _SWITCH,
-            "verl_omni/workers/loader.py": "def load(cls, path):\n    return cls.from_pretrained(path, strict=True)\n",
-        },
-    ),
-    Example(
-        "a keyword that the adapter gives",
-        {
-            "model": [(_LOAD, _LOAD.replace("strict=True", 'strict=kwargs.pop("strict", False)'))],
-            "training": [("torch_dtype=torch_dtype)", "torch_dtype=torch_dtype, strict=True)")],
-        },
-    ),
-    Example(
-        "a parameter that is on",
-        {
-            "model": [
-                (_LOAD, _LOAD.replace("strict=True", "strict=strict")),
-                ("= torch.bfloat16, **kwargs)", "= torch.bfloat16, strict: bool = True, **kwargs)"),
-            ]
-        },
-    ),
-    Example("strict"),
-    Example(
-        "both raise",
-        {"model": [(_LOAD, _PLAIN + "        if missing or unexpected:\n            raise ValueError(missing)\n")]},
-    ),
-    Example(
-        "both raise, what is harmless left out",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    _PLAIN
-                    + '        lost = [name for name in missing if "inv_freq" not in name]\n'
-                    + "        if lost or unexpected:\n            raise ValueError(lost)\n",
-                )
-            ]
-        },
+        model=("strict=True,", 'strict=os.environ.get("STRICT", default="1") == "1",'),
     ),
     Example(
         "one answer, both lists",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    "        result = model.load_state_dict(state, strict=False, assign=True)\n"
-                    "        assert not result.missing_keys and not result.unexpected_keys\n",
-                )
-            ]
-        },
+        model=(
+            "model.load_state_dict(state, strict=True, assign=True)",
+            (
+                "result = model.load_state_dict(state, strict=False, assign=True)\n        assert not result.missing_keys and not result.unexpected_keys"
+            ),
+        ),
     ),
-    Example("a function checks them", {"model": [(_LOAD, _PLAIN + "        check_names(missing, unexpected)\n")]}),
+    Example(
+        "a function checks them",
+        model=(
+            "model.load_state_dict(state, strict=True, assign=True",
+            (
+                "missing, unexpected = model.load_state_dict(state, strict=False, assign=True)\n        check_names(missing, unexpected"
+            ),
+        ),
+    ),
 )

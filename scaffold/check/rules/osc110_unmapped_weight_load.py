@@ -100,43 +100,21 @@ def _on_meta(function: FunctionModel, call: ast.Call) -> bool:
     return False
 
 
-_BUILD = '        with torch.device("meta"):\n            model = cls(config)\n'
-_LOAD = "model.load_state_dict(state, strict=True, assign=True)"
 FAILING = (
-    Example("built with random weights", {"model": [(_BUILD, "        model = «cls(config)»\n")]}),
     Example(
-        "built by name, copied",
-        {
-            "model": [
-                (_BUILD, "        model = «ToyForTraining(config)»\n"),
-                (_LOAD, "model.load_state_dict(state, strict=True)"),
-            ]
-        },
-    ),
-    Example(
-        "under no_grad", {"model": [(_BUILD, "        with torch.no_grad():\n            model = «cls(config)»\n")]}
-    ),
-    Example(
-        "copied parameter by parameter",
-        {
-            "model": [
-                (_BUILD, "        model = «cls(config)»\n"),
-                (
-                    "        " + _LOAD + "\n",
-                    "        with torch.no_grad():\n            for name, parameter in model.named_parameters():\n"
-                    "                parameter.copy_(state[name])\n",
-                ),
-            ]
-        },
+        "built with random weights",
+        model=('with torch.device("meta"):\n            model = cls(config)', "model = «cls(config)»"),
     ),
     Example(
         "assign is a keyword that nobody gives",
-        {"model": [(_LOAD, "«" + _LOAD.replace("assign=True", 'assign=kwargs.get("assign", False)') + "»")]},
+        model=(
+            "model.load_state_dict(state, strict=True, assign=True)",
+            '«model.load_state_dict(state, strict=True, assign=kwargs.get("assign", False))»',
+        ),
     ),
-    Example("assign is missing", {"model": [(_LOAD, "«model.load_state_dict(state, strict=True)»")]}),
+    Example(
+        "assign is missing",
+        model=("model.load_state_dict(state, strict=True, assign=True)", "«model.load_state_dict(state, strict=True)»"),
+    ),
 )
-PASSING = (
-    Example("built on the meta device, assigned"),
-    Example("accelerate's way", {"model": [('with torch.device("meta"):', "with init_empty_weights():")]}),
-    Example("left to diffusers", base="diffusers"),
-)
+PASSING = (Example("accelerate's way", model=('torch.device("meta"', "init_empty_weights(")),)

@@ -117,85 +117,29 @@ def _fills(package: Package) -> bool:
     return "" in names or any(_FILLS.search(name) for name in names - _READS)
 
 
-_NAME = "def from_pretrained("
-_MARK = ("class ToyForTraining(", "class «ToyForTraining»(")
-_LOOP = "                    state[target] = file.get_tensor(source)\n"
 FAILING = (
     Example(
         "an empty dictionary is loaded",
-        {
-            "model": [
-                (_LOOP, "                    print(target, file.get_tensor(source))\n"),
-                ("model.load_state_dict(state, ", "model.load_state_dict(«state», "),
-            ]
-        },
+        model=[
+            ("state[target] = file.get_tensor(source", "print(target, file.get_tensor(source)"),
+            ("load_state_dict(state", "load_state_dict(«state»"),
+        ],
     ),
-    Example(
-        "nothing is read",
-        {
-            "model": [
-                (
-                    "            for source in file.keys():\n                target = to_training_key(source)\n                if target is not None:\n                    state[target] = file.get_tensor(source)\n",
-                    "            pass\n",
-                ),
-                (
-                    'with safe_open(os.path.join(model_path, "ema.safetensors"), framework="pt", device="cpu") as file:',
-                    "if True:",
-                ),
-                (_NAME, "def «from_pretrained»("),
-            ]
-        },
-        also=("OSC401", "OSC405", "OSC403", "OSC408"),
-    ),
-    Example(
-        "under another name",
-        {
-            "model": [(_NAME, "def load("), _MARK],
-            "training": [("ToyForTraining.from_pretrained(", "ToyForTraining.load(")],
-        },
-        also=("OSC202",),
-    ),
-    Example(
-        "an instance method",
-        {"model": [("    @classmethod\n    def from_pretrained(cls,", "    def «from_pretrained»(cls,")]},
-    ),
+    Example("an instance method", model=("@classmethod\n    def from_pretrained", "def «from_pretrained»")),
     Example(
         "nothing is loaded",
-        {
-            "model": [
-                ("        model.load_state_dict(state, strict=True, assign=True)\n", ""),
-                ("def from_pretrained(", "def «from_pretrained»("),
-            ]
-        },
-    ),
-    Example(
-        "without the dtype",
-        {
-            "model": [
-                (
-                    "def from_pretrained(cls, model_path: str, torch_dtype: torch.dtype = torch.bfloat16, **kwargs)",
-                    "def «from_pretrained»(cls, model_path: str)",
-                ),
-                ("return model.to(torch_dtype)", "return model"),
-            ],
-            "training": [("local_path, torch_dtype=torch_dtype)", "local_path)")],
-        },
-        also=("OSC130",),
+        model=[
+            ("from_pretrained", "«from_pretrained»"),
+            ("        model.load_state_dict(state, strict=True, assign=True)\n", ""),
+        ],
     ),
 )
 PASSING = (
-    Example("there"),
     Example(
         "inherited from a base of the package",
-        {
-            "model": [
-                ("class ToyForTraining(NonDiffusersModelBase):", "class ToyBackbone(NonDiffusersModelBase):"),
-                (
-                    "        return model.to(torch_dtype)\n",
-                    "        return model.to(torch_dtype)\n\n\nclass ToyForTraining(ToyBackbone):\n    pass\n",
-                ),
-            ]
-        },
+        model=[
+            (" ToyForTraining(", " ToyBackbone("),
+            ("torch_dtype)\n", "torch_dtype)\n\n\nclass ToyForTraining(ToyBackbone):\n    pass\n"),
+        ],
     ),
-    Example("left to diffusers", base="diffusers"),
 )

@@ -154,107 +154,62 @@ def _counts_mask(value: ast.expr) -> bool:
     return False
 
 
-_POS = "        latents = latents + self.latent_pos_embed(latent_pos_ids)\n"
 FAILING = (
     Example(
         "a row of the padded length",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        length = text_token_ids.shape[1] if text_token_ids is not None else 0\n"
-                    "        image_positions = «torch.full((batch, latents.shape[1]), length, device=device)»\n"
-                    "        latents = latents + image_positions[..., None]\n",
-                )
-            ]
-        },
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        length = text_token_ids.shape[1] if text_token_ids is not None else 0\n        image_positions = «torch.full((batch, latents.shape[1]), length, device=device)»\n        latents = latents + image_positions[..., None]\n"
+            ),
+        ),
     ),
     Example(
         "counted on from the padded length",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        start = text_token_ids.size(1)\n"
-                    "        position_ids = «torch.arange(latents.shape[1], device=device) + start»\n"
-                    "        latents = latents + position_ids[None, :, None]\n",
-                )
-            ]
-        },
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        start = text_token_ids.size(1)\n        position_ids = «torch.arange(latents.shape[1], device=device) + start»\n        latents = latents + position_ids[None, :, None]\n"
+            ),
+        ),
     ),
     Example(
         "the batch's longest text",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        longest = «text_attention_mask.sum(dim=1).max()»\n"
-                    "        position_ids = torch.arange(latents.shape[1], device=device) + longest\n"
-                    "        latents = latents + position_ids[None, :, None]\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "joined with the text's positions",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        ctx = text_token_ids.shape[1]\n"
-                    "        text_pos = torch.arange(ctx, device=device)\n"
-                    "        image = «text_pos.new_full((latents.shape[1],), ctx)»\n"
-                    "        position_ids = torch.cat([text_pos, image])\n"
-                    "        latents = latents + position_ids[None, -1:, None]\n",
-                )
-            ]
-        },
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        longest = «text_attention_mask.sum(dim=1).max()»\n        position_ids = torch.arange(latents.shape[1], device=device) + longest\n        latents = latents + position_ids[None, :, None]\n"
+            ),
+        ),
     ),
 )
 PASSING = (
-    Example("no positions of text"),
     Example(
         "each sample's own length, found in another way",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n"
-                    "        if text_attention_mask is not None:\n"
-                    "            first = torch.stack([row.nonzero()[-1] + 1 for row in text_attention_mask])\n"
-                    "        position_ids = first.expand(batch, latents.shape[1])\n"
-                    "        latents = latents + position_ids[..., None]\n",
-                )
-            ]
-        },
-        also=("OSC116",),
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n        if text_attention_mask is not None:\n            first = torch.stack([row.nonzero()[-1] + 1 for row in text_attention_mask])\n        position_ids = first.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
+            ),
+        ),
+        also="OSC116",
     ),
     Example(
         "each sample's own length",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        own = text_attention_mask.sum(dim=1, keepdim=True)\n"
-                    "        position_ids = own.expand(batch, latents.shape[1])\n"
-                    "        latents = latents + position_ids[..., None]\n",
-                )
-            ]
-        },
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        own = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = own.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
+            ),
+        ),
     ),
     Example(
         "the padded length only where nothing is padded",
-        {
-            "model": [
-                (
-                    _POS,
-                    _POS + "        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n"
-                    "        if text_attention_mask is not None:\n"
-                    "            first = text_attention_mask.sum(dim=1, keepdim=True)\n"
-                    "        position_ids = first.expand(batch, latents.shape[1])\n"
-                    "        latents = latents + position_ids[..., None]\n",
-                )
-            ]
-        },
+        model=(
+            "latent_pos_ids)\n",
+            (
+                "latent_pos_ids)\n        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n        if text_attention_mask is not None:\n            first = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = first.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
+            ),
+        ),
     ),
 )

@@ -124,69 +124,40 @@ def _loads(method: FunctionModel, adapter: ClassModel) -> bool:
     return False
 
 
-_RETURN = "        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)\n"
-_HEAD = (
-    "    @classmethod\n"
-    "    def build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n"
-)
-_MARKED = ("def build_module(", "def «build_module»(")
-_ARGUMENTS = "from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
-FAILING: tuple[Example, ...] = (
+FAILING = (
     Example(
         "path and dtype exchanged",
-        {"training": [(_ARGUMENTS, "from_pretrained(«torch_dtype», model_config.local_path)")]},
-    ),
-    Example("the class", {"training": [(_RETURN, "        print(torch_dtype)\n        return «ToyForTraining»\n")]}),
-    Example(
-        "no build_module",
-        {"training": [(_HEAD + _RETURN + "\n", ""), ("class ToyDiffusion(", "class «ToyDiffusion»(")]},
-    ),
-    Example("None", {"training": [(_RETURN, "        return None\n"), _MARKED]}),
-    Example("the return is missing", {"training": [(_RETURN, _RETURN.replace("return ", "")), _MARKED]}),
-    Example(
-        "diffusers is asked",
-        {
-            "training": [
-                (
-                    _RETURN,
-                    "        module = «AutoModel.from_pretrained(model_config.local_path)»\n        return module\n",
-                ),
-                ("import torch\n", "import torch\nfrom diffusers import AutoModel\n"),
-            ]
-        },
-        also=("OSC130",),
+        training=("model_config.local_path, torch_dtype=torch_dtype", "«torch_dtype», model_config.local_path"),
     ),
     Example(
-        "random weights",
-        {
-            "training": [
-                (_RETURN, "        return «ToyForTraining(ToyTrainingConfig())»\n"),
-                ("import ToyForTraining", "import ToyForTraining, ToyTrainingConfig"),
-            ]
-        },
+        "the class",
+        training=(
+            "return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
+            "print(torch_dtype)\n        return «ToyForTraining»",
+        ),
     ),
-)
-FAILING += (
     Example(
-        "random weights in one arm",
-        {
-            "training": [
-                (
-                    _RETURN,
-                    _RETURN.rstrip() + " if model_config.lora_rank else «ToyForTraining(ToyTrainingConfig())»\n",
-                ),
-                ("import ToyForTraining", "import ToyForTraining, ToyTrainingConfig"),
-            ]
-        },
+        "None",
+        training=(
+            (
+                "build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
+            ),
+            (
+                "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None"
+            ),
+        ),
     ),
 )
 PASSING = (
-    Example("by position", {"training": [(_ARGUMENTS, "from_pretrained(model_config.local_path, torch_dtype)")]}),
-    Example("from_pretrained"),
-    Example("and to another type", {"training": [(_RETURN, _RETURN.rstrip() + ".to(torch_dtype)\n")]}),
+    Example("by position", training=("=torch_dtype", "")),
+    Example("and to another type", training=("torch_dtype)\n", "torch_dtype).to(torch_dtype)\n")),
     Example(
         "by way of a name",
-        {"training": [(_RETURN, _RETURN.replace("return ", "module = ") + "        return module\n")]},
+        training=(
+            "return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
+            (
+                "module = ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)\n        return module"
+            ),
+        ),
     ),
-    Example("left to diffusers", base="diffusers"),
 )

@@ -145,137 +145,39 @@ def _different_arguments(training: Side, rollout: Side) -> Hits:
                 )
 
 
-_TRAINING = "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n"
-_OWN = (
-    "        steps = model_config.pipeline.num_inference_steps\n"
-    "        sigmas = «torch.linspace(1, 0, steps)»[:-1]\n"
-    "        scheduler.set_timesteps(sigmas=sigmas.tolist(), device=device)\n"
-)
-_ROLLOUT = "        count = len(setup_toy_sigmas(self.inner, num_inference_steps))\n"
 FAILING = (
     Example(
         "scaled afterwards",
-        {"training": [(_TRAINING, _TRAINING + "        scheduler.timesteps = «scheduler.timesteps * 1000»\n")]},
-    ),
-    Example("training computes its own", {"training": [(_TRAINING, _OWN)]}, also=("OSC223",)),
-    Example(
-        "the rollout computes its own",
-        {
-            "rollout": [
-                (
-                    _ROLLOUT,
-                    "        sigmas = «torch.linspace(1.0, 0.0, num_inference_steps)»\n"
-                    "        sigmas = 3.0 * sigmas / (1 + 2.0 * sigmas)\n"
-                    "        self.inner.set_timesteps(sigmas=sigmas[:-1].tolist())\n"
-                    "        count = len(sigmas) - 1\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "both compute",
-        {
-            "training": [(_TRAINING, _OWN.replace("«", "").replace("»", ""))],
-            "rollout": [
-                (
-                    _ROLLOUT,
-                    "        sigmas = «[1 - i / num_inference_steps for i in range(num_inference_steps)]»\n"
-                    "        self.inner.set_timesteps(sigmas=sigmas)\n        count = len(sigmas)\n",
-                )
-            ],
-        },
-        also=("OSC223",),
-    ),
-    Example(
-        "training takes the scheduler's default",
-        {
-            "training": [
-                (
-                    _TRAINING,
-                    "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n",
-                )
-            ]
-        },
+        training=(
+            "num_inference_steps, device=device)\n",
+            ("num_inference_steps, device=device)\n        scheduler.timesteps = «scheduler.timesteps * 1000»\n"),
+        ),
     ),
     Example(
         "the rollout takes the scheduler's default",
-        {
-            "rollout": [
-                (
-                    _ROLLOUT,
-                    "        «self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps\n",
-                )
-            ]
-        },
+        rollout=(
+            "count = len(setup_toy_sigmas(self.inner, num_inference_steps))",
+            "«self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps",
+        ),
     ),
-    Example(
-        "another shift on one side",
-        {
-            "common": [
-                (
-                    "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: "
-                    "int, device=None)",
-                    "def setup_toy_sigmas(scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: "
-                    "int, shift=3.0, device=None)",
-                ),
-                ("scheduler.set_shift(1.0)", "scheduler.set_shift(shift)"),
-            ],
-            "rollout": [(_ROLLOUT, _ROLLOUT.replace("num_inference_steps)", "num_inference_steps, shift=«5.0»)"))],
-        },
-    ),
-    Example(
-        "a number of steps of training's own",
-        {
-            "training": [
-                (_TRAINING, _TRAINING.replace("model_config.pipeline.num_inference_steps", "«15»")),
-            ]
-        },
-    ),
-    Example(
-        "changed afterwards",
-        {
-            "training": [
-                (
-                    _TRAINING,
-                    _TRAINING + "        «scheduler.set_shift(5.0)»\n"
-                    "        «scheduler.set_timesteps(model_config.pipeline.num_inference_steps, device=device)»\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "the rollout sets nothing up",
-        {
-            "rollout": [
-                (_ROLLOUT, "        count = num_inference_steps\n"),
-                ("    def forward(self, req", "    def «forward»(self, req"),
-            ]
-        },
-    ),
+    Example("a number of steps of training's own", training=("model_config.pipeline.num_inference_steps", "«15»")),
 )
 PASSING = (
-    Example("one function for both"),
     Example(
         "the number of steps in a name",
-        {
-            "training": [
-                (
-                    _TRAINING,
-                    "        steps = model_config.pipeline.num_inference_steps\n"
-                    "        setup_toy_sigmas(scheduler, steps, device=device)\n",
-                )
-            ]
-        },
+        training=(
+            "setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps",
+            ("steps = model_config.pipeline.num_inference_steps\n        setup_toy_sigmas(scheduler, steps"),
+        ),
     ),
-    Example("packages of diffusers have their pipeline's schedule", base="diffusers"),
     Example(
         "the same shift on both sides",
-        {
-            "common": [
-                ("num_inference_steps: int, device=None)", "num_inference_steps: int, shift=3.0, device=None)"),
-                ("scheduler.set_shift(1.0)", "scheduler.set_shift(shift)"),
-            ],
-            "rollout": [(_ROLLOUT, _ROLLOUT.replace("num_inference_steps)", "num_inference_steps, shift=3.0)"))],
-        },
+        common=(
+            ("device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(1.0"),
+            (
+                "shift=3.0, device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(shift"
+            ),
+        ),
+        rollout=(" num_inference_steps)", " num_inference_steps, shift=3.0)"),
     ),
 )

@@ -174,92 +174,21 @@ def _is_zero(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value in (0, 0.0)
 
 
-_LEVEL = "            noise_level=model_config.algo.noise_level,\n"
-_TYPE = "            sde_type=model_config.algo.sde_type,\n"
-_SAMPLE = "sqrt_dt = scheduler.sample_previous_step("
-_MARKED = _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")
 FAILING = (
-    Example("the other option", {"training": [(_LEVEL, "            noise_level=«model_config.algo.sde_type»,\n")]}),
-    Example(
-        "another section", {"training": [(_LEVEL, "            noise_level=«model_config.pipeline.noise_level»,\n")]}
-    ),
-    Example(
-        "a fallback of the wrong object",
-        {"training": [(_TYPE, '            sde_type=«getattr(model_config, "sde_type", "sde")»,\n')]},
-    ),
-    Example(
-        "a fallback of another name",
-        {"training": [(_TYPE, '            sde_type=«getattr(model_config.algo, "sde_kind", "sde")»,\n')]},
-    ),
-    Example("zero in training", {"training": [(_LEVEL, "            noise_level=«0.0»,\n")]}),
-    Example("training leaves the level out", {"training": [(_LEVEL, ""), (_SAMPLE, _MARKED)]}),
-    Example("training leaves the type out", {"training": [(_TYPE, ""), (_SAMPLE, _MARKED)]}),
-    Example(
-        "a literal in training", {"training": [(_LEVEL, _LEVEL.replace("model_config.algo.noise_level", "«0.7»"))]}
-    ),
-    Example(
-        "a literal behind a name",
-        {
-            "training": [
-                (_TYPE, _TYPE.replace("model_config.algo.sde_type", "«kind»")),
-                ("        guidance = resolve", '        kind = "sde"\n        guidance = resolve'),
-            ]
-        },
-    ),
-    Example(
-        "a literal in the rollout",
-        {
-            "rollout": [
-                ('sde_type=str(extra_args.get("sde_type", "sde")),', 'sde_type=«"sde"»,'),
-                ('"sde_type": sde_type,', '"sde_type": «sde_type»,'),
-            ]
-        },
-    ),
-    Example(
-        "another key of the request",
-        {
-            "rollout": [
-                (
-                    'sde_type=str(extra_args.get("sde_type", "sde")),',
-                    'sde_type=«str(extra_args.get("sampler", "sde"))»,',
-                ),
-                ('"sde_type": sde_type,', '"sde_type": «sde_type»,'),
-            ]
-        },
-    ),
-    Example(
-        "missing among the rollout's options",
-        {
-            "rollout": [
-                (
-                    '"noise_level": noise_level, "sde_type": sde_type, "return_logprobs": record_log_probs}',
-                    '"noise_level": noise_level, "return_logprobs": record_log_probs}',
-                ),
-                ('            sde_type=str(extra_args.get("sde_type", "sde")),\n', ""),
-                ("window, noise_level, sde_type, record", "window, noise_level, record"),
-                ("log_prob, _, _ = self.inner.step(", "log_prob, _, _ = «self.inner.step»("),
-                (
-                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
-                    "def step(self, model_output, sigma, sample, dt)",
-                ),
-            ]
-        },
-    ),
+    Example("the other option", training=("model_config.algo.noise_level", "«model_config.algo.sde_type»")),
+    Example("zero in training", training=("model_config.algo.noise_level", "«0.0»")),
+    Example("a literal in training", training=("model_config.algo.noise_level", "«0.7»")),
 )
 PASSING = (
-    Example("from the configuration"),
     Example(
         "a fallback of its own name",
-        {"training": [(_TYPE, '            sde_type=getattr(model_config.algo, "sde_type", "sde"),\n')]},
+        training=("model_config.algo.sde_type", 'getattr(model_config.algo, "sde_type", "sde")'),
     ),
     Example(
         "from the configuration, by way of names",
-        {
-            "training": [
-                (_LEVEL, "            noise_level=algo.noise_level,\n"),
-                ("        guidance = resolve", "        algo = model_config.algo\n        guidance = resolve"),
-            ]
-        },
+        training=[
+            ('all_timesteps"]\n', 'all_timesteps"]\n        algo = model_config.algo\n'),
+            ("noise_level=model_config.algo", "noise_level=algo"),
+        ],
     ),
-    Example("in a loop of the adapter's own", base="diffusers"),
 )

@@ -191,90 +191,31 @@ def _only_shown(function: FunctionModel, call: ast.Call) -> bool:
     return any(isinstance(outer, (ast.JoinedStr, ast.Raise)) for outer in around)
 
 
-_IDS = "        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)\n"
 FAILING = (
-    Example("a layer is called", {"training": [(_IDS, _IDS + "        «module.embed_tokens»(ids)\n")]}),
-    Example("a weight is read", {"training": [(_IDS, _IDS + "        «module.vae2llm.weight».sum()\n")]}),
     Example(
-        "behind a name",
-        {
-            "training": [
-                (_IDS, _IDS + '        inner = getattr(module, "module", module)\n        «inner.embed_tokens»(ids)\n')
-            ]
-        },
+        "a layer is called", training=("latents.device)\n", "latents.device)\n        «module.embed_tokens»(ids)\n")
     ),
     Example(
-        "in a helper",
-        {
-            "training": [
-                (_IDS, _IDS + "        cls._embed(module, ids)\n"),
-                (
-                    "    @classmethod\n    def _prompt_token",
-                    "    @staticmethod\n    def _embed(model, ids):\n"
-                    "        return «model.embed_tokens»(ids)\n\n    @classmethod\n    def _prompt_token",
-                ),
-            ]
-        },
-    ),
-    Example("the type of a weight", {"training": [(_IDS, _IDS + "        «module.vae2llm.weight.dtype»\n")]}),
-    Example(
-        "the size of a table", {"training": [(_IDS, _IDS + "        «module.latent_pos_embed.weight.shape»[0]\n")]}
-    ),
-    Example("an attribute of the module", {"training": [(_IDS, _IDS + "        «module.config».hidden_size\n")]}),
-    Example(
-        "an attribute of the module with a default",
-        {"training": [(_IDS, _IDS + '        «getattr(module, "config", None)»\n')]},
+        "a weight is read", training=("latents.device)\n", "latents.device)\n        «module.vae2llm.weight».sum()\n")
     ),
     Example(
-        "an attribute of the module in a helper",
-        {
-            "training": [
-                (_IDS, _IDS + "        cls._grid(module)\n"),
-                (
-                    "    @classmethod\n    def _prompt_token",
-                    "    @staticmethod\n    def _grid(model):\n"
-                    "        return «model.config».max_latent_size\n\n    @classmethod\n    def _prompt_token",
-                ),
-            ]
-        },
-    ),
-    Example(
-        "the wrapper's own attribute", {"training": [(_IDS, _IDS + "        «module.module».config.hidden_size\n")]}
-    ),
-    Example(
-        "the type",
-        {
-            "training": [(_IDS, _IDS + "        assert «isinstance(module, ToyForTraining)»\n")],
-        },
+        "an attribute of the module",
+        training=("latents.device)\n", "latents.device)\n        «module.config».hidden_size\n"),
     ),
 )
 PASSING = (
-    Example("the module is called as a whole"),
     Example(
         "a plain attribute",
-        {"training": [(_IDS, _IDS + '        getattr(module, "module", module).config.hidden_size\n')]},
+        training=(
+            "latents.device)\n",
+            'latents.device)\n        getattr(module, "module", module).config.hidden_size\n',
+        ),
     ),
     Example(
-        "the wrapper is looked for",
-        {
-            "training": [
-                (
-                    _IDS,
-                    _IDS
-                    + '        inner = module.module if hasattr(module, "module") else module\n        inner.config\n',
-                )
-            ]
-        },
+        "the device of a weight",
+        training=("latents.device)\n", "latents.device)\n        module.vae2llm.weight.device\n"),
     ),
-    Example("the device of a weight", {"training": [(_IDS, _IDS + "        module.vae2llm.weight.device\n")]}),
-    Example("a size of a layer", {"training": [(_IDS, _IDS + "        module.vae2llm.in_features\n")]}),
     Example(
-        "unwrapped before",
-        {
-            "training": [
-                (_IDS, _IDS + '        inner = getattr(module, "module", module)\n        inner.config.hidden_size\n')
-            ]
-        },
+        "a size of a layer", training=("latents.device)\n", "latents.device)\n        module.vae2llm.in_features\n")
     ),
-    Example("a model of diffusers", base="diffusers"),
 )

@@ -162,120 +162,43 @@ def _zeroed(function: FunctionModel, call: ast.Call) -> bool:
     )
 
 
-_MASK = "torch.arange(ids.shape[1], device=device) < lengths[:, None]"
-_RETURN = f"        return ids, {_MASK}\n"
 FAILING = (
     Example(
-        "no mask at all", {"training": [(_RETURN, "        return ids, «None»\n")]}, also=("OSC134", "OSC117", "OSC119")
-    ),
-    Example(
-        "none for short prompts",
-        {
-            "training": [
-                (_RETURN, "        if max(lengths) < 64:\n            return ids, «None»\n" + _RETURN),
-            ]
-        },
+        "no mask at all",
+        training=("torch.arange(ids.shape[1], device=device) < lengths[:, None]", "«None»"),
+        also="OSC119",
     ),
     Example(
         "a test that the padding passes",
-        {"training": [(_RETURN, "        return ids, «ids >= 0»\n")]},
-        also=("OSC134",),
-    ),
-    Example(
-        "compared with another padding",
-        {
-            "training": [
-                ("pad_sequence(rows, batch_first=True)", "pad_sequence(rows, batch_first=True, padding_value=7)"),
-                (_RETURN, "        mask = «ids != 0»\n        return ids, mask\n"),
-            ]
-        },
-        also=("OSC134",),
-    ),
-    Example(
-        "ones like the ids",
-        {"training": [(_RETURN, "        return ids, «torch.ones_like(ids, dtype=torch.bool)»\n")]},
-        also=("OSC134",),
-    ),
-    Example(
-        "behind a name",
-        {
-            "training": [
-                (
-                    _RETURN,
-                    "        mask = «torch.ones(ids.shape, dtype=torch.bool, device=device)»\n"
-                    "        return ids, mask\n",
-                )
-            ]
-        },
-        also=("OSC134",),
+        training=("torch.arange(ids.shape[1], device=device) < lengths[:, None]", "«ids >= 0»"),
     ),
     Example(
         "where it is used",
-        {
-            "training": [
-                ('"text_attention_mask": mask}', '"text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}')
-            ]
-        },
-        also=("OSC134",),
-    ),
-    Example(
-        "padded by hand",
-        {
-            "training": [
-                (
-                    "        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)\n",
-                    "        ids = torch.zeros(len(rows), max(len(row) for row in rows), "
-                    "dtype=torch.long, device=device)\n"
-                    "        for at, row in enumerate(rows):\n            ids[at, : len(row)] = row\n",
-                ),
-                (
-                    _RETURN,
-                    "        text_mask = «torch.full_like(ids, True, dtype=torch.bool)»\n"
-                    "        return ids, text_mask\n",
-                ),
-            ]
-        },
-        also=("OSC134",),
+        training=('text_attention_mask": mask}', 'text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}'),
     ),
 )
 PASSING = (
     Example(
-        "none for one prompt, or where all are as long",
-        {
-            "training": [
-                (
-                    _RETURN,
-                    "        if len(rows) < 2 or min(lengths) == max(lengths):\n            return ids, None\n"
-                    + _RETURN,
-                ),
-            ]
-        },
-    ),
-    Example("from the lengths"),
-    Example(
         "compared with the padding",
-        {
-            "training": [
-                ("pad_sequence(rows, batch_first=True)", "pad_sequence(rows, batch_first=True, padding_value=-1)"),
-                (_RETURN, "        return ids, ids >= 0\n"),
-            ]
-        },
-        also=("OSC134",),
+        training=(
+            (
+                ").to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]"
+            ),
+            (
+                ", padding_value=-1).to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, ids >= 0"
+            ),
+        ),
     ),
     Example(
         "zeroed afterwards",
-        {
-            "training": [
-                (
-                    _RETURN,
-                    "        mask = torch.ones_like(ids, dtype=torch.bool)\n        for at, row in enumerate(rows):\n"
-                    "            mask[at, len(row) :] = False\n        return ids, mask\n",
-                )
-            ]
-        },
-        also=("OSC134",),
+        training=(
+            "return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]",
+            (
+                "mask = torch.ones_like(ids, dtype=torch.bool)\n        for at, row in enumerate(rows):\n            mask[at, len(row) :] = False\n        return ids, mask"
+            ),
+        ),
     ),
     Example(
-        "nothing is padded", {"training": [(_RETURN, "        weights = torch.ones(4)\n" + _RETURN)]}, also=("OSC134",)
+        "nothing is padded", training=("], device=device)\n", "], device=device)\n        weights = torch.ones(4)\n")
     ),
 )

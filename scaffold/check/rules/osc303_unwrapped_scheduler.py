@@ -165,151 +165,36 @@ def _wrapper(item: Replacement, wrapper: ClassModel, called_with: list[str] | No
         )
 
 
-_ASSIGNED = "        self.scheduler = _ToySchedulerAdapter()\n"
-_SPEC = """schema = 1
-
-[upstream]
-version = "0.27.0rc1"
-scheduler_attribute = "scheduler"
-step_arguments = [
-    "model_output",
-    "timestep",
-    "sample",
-    "dt",
-]
-"""
-_WHEEL = "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py"
-_OWN = (
-    '        self.scheduler = FlowMatchSDEDiscreteScheduler.from_pretrained(od_config.model, subfolder="scheduler")\n'
-)
 FAILING = (
+    Example("the class itself", rollout=("_ToySchedulerAdapter()", "«_ToySchedulerAdapter»")),
+    Example("the wrapper's method", rollout=("_ToySchedulerAdapter()", "«_ToySchedulerAdapter().step»")),
     Example(
-        "the class itself",
-        {"rollout": [("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter»")]},
-    ),
-    Example(
-        "what is inside of the wrapper",
-        {"rollout": [("= _ToySchedulerAdapter()", "= «_ToySchedulerAdapter().inner»")], "spec": _SPEC},
-    ),
-    Example(
-        "what is inside of a wrapper that is kept",
-        {
-            "rollout": [
-                (
-                    "self.scheduler = _ToySchedulerAdapter()",
-                    "self.recorder = _ToySchedulerAdapter()\n        self.scheduler = «self.recorder.inner»",
-                )
-            ],
-            "spec": _SPEC,
-        },
-    ),
-    Example(
-        "the wrapper's method",
-        {"rollout": [("= _ToySchedulerAdapter()", "= «_ToySchedulerAdapter().step»")]},
-    ),
-    Example(
-        "a tuple",
-        {
-            "rollout": [
-                (
-                    "return _StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])",
-                    "return «prev_sample[0], log_prob»",
-                )
-            ]
-        },
-    ),
-    Example(
-        "another order",
-        {
-            "rollout": [
-                (
-                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
-                    "def step(self, sample, sigma, «model_output», dt, **kwargs)",
-                )
-            ],
-            "spec": _SPEC,
-        },
-    ),
-    Example(
-        "a scheduler of diffusers inside",
-        {
-            "rollout": [
-                (
-                    "        self.inner = FlowMatchSDEDiscreteScheduler()",
-                    "        self.inner = «FlowMatchEulerDiscreteScheduler()»",
-                ),
-                (
-                    "from vllm_omni.diffusion.data",
-                    "from diffusers import FlowMatchEulerDiscreteScheduler\nfrom vllm_omni.diffusion.data",
-                ),
-            ]
-        },
-    ),
-    Example(
-        "the pipeline's own",
-        {
-            _WHEEL: [
-                (_OWN, ""),
-                ("class WheelPipelineWithLogProb(", "class «WheelPipelineWithLogProb»("),
-                ("from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler\n", ""),
-            ]
-        },
-        base="diffusers",
-    ),
-    Example(
-        "one of diffusers",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nfrom diffusers import FlowMatchEulerDiscreteScheduler\n"),
-                (_ASSIGNED, "        self.scheduler = «FlowMatchEulerDiscreteScheduler()»\n"),
-            ]
-        },
-    ),
-    Example(
-        "a wrapper that takes too few arguments",
-        {
-            "spec": _SPEC,
-            "rollout": [
-                (
-                    "def step(self, model_output, sigma, sample, dt, **kwargs)",
-                    "def «step»(self, model_output, sigma, sample, **kwargs)",
-                )
-            ],
-        },
-    ),
-    Example(
-        "unwrapped where the pipeline calls with four",
-        {"spec": _SPEC, "rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
-    ),
-    Example(
-        "the scheduler beside its wrapper",
-        {"rollout": [(_ASSIGNED, "        self.scheduler = «FlowMatchSDEDiscreteScheduler()»\n")]},
-    ),
-    Example(
-        "a wrapper without step()",
-        {
-            "rollout": [
-                ("self.scheduler = _ToySchedulerAdapter()", "self.scheduler = «_ToySchedulerAdapter()»"),
-                ("    def step(self, model_output", "    def advance(self, model_output"),
-            ]
-        },
-        also=("OSC524",),
+        "the scheduler beside its wrapper", rollout=("_ToySchedulerAdapter()", "«FlowMatchSDEDiscreteScheduler()»")
     ),
 )
 PASSING = (
-    Example("a wrapper"),
     Example(
         "a wrapper that is kept under another name too",
-        {
-            "rollout": [
-                (
-                    "self.scheduler = _ToySchedulerAdapter()",
-                    "recorder = _ToySchedulerAdapter()\n        self.recorder = recorder\n        self.scheduler = recorder",
-                )
-            ],
-            "spec": _SPEC,
-        },
+        rollout=(
+            "self.scheduler = _ToySchedulerAdapter()",
+            ("recorder = _ToySchedulerAdapter()\n        self.recorder = recorder\n        self.scheduler = recorder"),
+        ),
+        spec=(
+            "schema = 1\n\n[upstream]\n"
+            'version = "0.27.0rc1"\nscheduler_attribute = "scheduler"\n'
+            "step_arguments = [\n"
+            '    "model_output",\n    "timestep",\n    "sample",\n    "dt",\n'
+            "]\n"
+        ),
     ),
-    Example("a wrapper that takes what the pipeline gives", {"spec": _SPEC}),
-    Example("verl-omni's scheduler", base="diffusers"),
+    Example(
+        "a wrapper that takes what the pipeline gives",
+        spec=(
+            "schema = 1\n\n[upstream]\n"
+            'version = "0.27.0rc1"\nscheduler_attribute = "scheduler"\n'
+            "step_arguments = [\n"
+            '    "model_output",\n    "timestep",\n    "sample",\n    "dt",\n'
+            "]\n"
+        ),
+    ),
 )

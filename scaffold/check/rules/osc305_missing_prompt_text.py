@@ -187,71 +187,36 @@ def _copies(file: PythonFile, value: ast.expr) -> bool:
     return isinstance(value.func, ast.Attribute) and value.func.attr in ("copy", "deepcopy")
 
 
-_CALL = "        self._ensure_prompt_text(req)\n"
-_FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
-_PUT = '            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n'
 FAILING = (
-    Example(
-        "only where there is a text",
-        {"rollout": [('if not prompt.get("prompt") and', 'if «prompt.get("prompt")» and')]},
-    ),
+    Example("only where there is a text", rollout=('not prompt.get("prompt")', '«prompt.get("prompt")»')),
     Example(
         "of the negative prompt",
-        {
-            "rollout": [
-                (
-                    _PUT,
-                    _PUT.replace(
-                        'self._decode_prompt(prompt["prompt_token_ids"])',
-                        '«self._decode_prompt(prompt["negative_prompt_ids"])»',
-                    ),
-                )
-            ]
-        },
-    ),
-    Example("the helper is not called", {"rollout": [(_CALL, ""), _FORWARD]}),
-    Example(
-        "decoded and dropped",
-        {"rollout": [(_PUT, '            self._decode_prompt(prompt["prompt_token_ids"])\n'), _FORWARD]},
+        rollout=(
+            'self._decode_prompt(prompt["prompt_token_ids"])',
+            '«self._decode_prompt(prompt["negative_prompt_ids"])»',
+        ),
     ),
     Example(
-        "under a key that the pipeline does not read",
-        {"rollout": [(_PUT, _PUT.replace('prompt["prompt"]', 'prompt["text"]')), _FORWARD]},
-    ),
-    Example(
-        "after the run",
-        {
-            "rollout": [
-                (_CALL, ""),
-                (
-                    "        output = super().forward(req)\n",
-                    "        output = «super().forward(req)»\n" + _CALL,
-                ),
-            ]
-        },
+        "the helper is not called",
+        rollout=(
+            ("forward(self, req: DiffusionRequestBatch) -> DiffusionOutput:\n        self._ensure_prompt_text(req)"),
+            "«forward»(self, req: DiffusionRequestBatch) -> DiffusionOutput:",
+        ),
     ),
 )
 PASSING = (
-    Example("the text is put into the request"),
     Example(
         "put into it by setdefault",
-        {
-            "rollout": [
-                (_PUT, '            prompt.setdefault("prompt", self._decode_prompt(prompt["prompt_token_ids"]))\n')
-            ]
-        },
+        rollout=(
+            '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]',
+            '.setdefault("prompt", self._decode_prompt(prompt["prompt_token_ids"])',
+        ),
     ),
     Example(
         "in forward itself",
-        {
-            "rollout": [
-                (
-                    _CALL,
-                    "        prompt = req.prompts[0]\n"
-                    '        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n',
-                )
-            ]
-        },
+        rollout=(
+            "self._ensure_prompt_text(req",
+            ('prompt = req.prompts[0]\n        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]'),
+        ),
     ),
-    Example("of diffusers", base="diffusers"),
 )

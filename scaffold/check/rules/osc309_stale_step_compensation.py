@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.example_schedules import ASKED
 from scaffold.check.model.calls import argument
 from scaffold.check.model.dataflow import arguments
 from scaffold.check.model.functions import FunctionModel
@@ -140,173 +139,61 @@ def _inner(side: Side, training: Side, function: FunctionModel) -> bool:
     return any(caller in training for caller, _ in side.callers.get(function, []))
 
 
-_CALL = "        output = super().forward(req)\n"
-_SPEC = """schema = 1
-
-[upstream]
-version = "{}"
-steps = "n-1"
-
-[schedule]
-steps = "n-1"
-request_offset = {}
-"""
-_POINTS = "torch.linspace(1, 0, max(num_inference_steps, 2), dtype=torch.float32)"
-_PIN = 'dependencies = ["vllm-omni==0.27.0rc1"]'
-_NEWER = """\
-        if Version(vllm_omni.__version__) {} Version("0.22"):
-            params.num_inference_steps = {}
-"""
 FAILING = (
     Example(
         "a correction for 0.22 left in place",
-        {
-            "rollout": [
-                (
-                    _CALL,
-                    "        # vllm-omni 0.22 takes one step more.\n"
-                    "        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n" + _CALL,
-                )
-            ]
-        },
-    ),
-    Example(
-        "in a function that spares a single step",
-        {
-            "rollout": [
-                (
-                    "\n\nclass _StepOutput(",
-                    "\n\ndef _steps(n: int) -> int:\n    return n - 1 if n > 1 else n  # 0.22 takes one more\n\n\n"
-                    "class _StepOutput(",
-                ),
-                (_CALL, "        params.num_inference_steps = «_steps(params.num_inference_steps)»\n" + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "a correction for every release since",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
-                (_CALL, _NEWER.format(">=", "«params.num_inference_steps - 1»") + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "recorded as not needed",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "rollout": [(_CALL, "        «params.num_inference_steps += 1»\n" + _CALL)],
-        },
-    ),
-    Example(
-        "by way of a name and a lower limit",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "rollout": [
-                (
-                    _CALL,
-                    "        steps = int(params.num_inference_steps)\n"
-                    "        params.num_inference_steps = «max(1, steps - 1)»\n" + _CALL,
-                )
-            ],
-        },
-    ),
-    Example(
-        "made for a release that the checkout left",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "rollout": [(_CALL, "        params.num_inference_steps = «params.num_inference_steps - 1»\n" + _CALL)],
-        },
-        also=("OSC530",),
-    ),
-    Example(
-        "a point too many",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "common": [(_POINTS, "torch.linspace(1, 0, «num_inference_steps + 1», dtype=torch.float32)")],
-        },
-    ),
-    Example(
-        "missing on 0.22",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
-            "rollout": [("super().forward(req)\n", "«super().forward(req)»\n")],
-        },
+        rollout=(
+            ")\n        output",
+            (
+                ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output"
+            ),
+        ),
     ),
     Example(
         "the schedule of the rollout is another one",
-        {
-            "rollout": [
-                (
-                    "num_inference_steps=int(params.num_inference_steps),",
-                    "num_inference_steps=«int(params.num_inference_steps) + 1»,",
-                )
-            ]
-        },
+        rollout=("int(params.num_inference_steps)", "«int(params.num_inference_steps) + 1»"),
     ),
     Example(
         "the schedule of training is another one",
-        {
-            "training": [
-                (
-                    "model_config.pipeline.num_inference_steps, device=device",
-                    "«model_config.pipeline.num_inference_steps - 1», device=device",
-                )
-            ]
-        },
+        training=("model_config.pipeline.num_inference_steps", "«model_config.pipeline.num_inference_steps - 1»"),
     ),
 )
 PASSING = (
     Example(
         "a correction for an older release",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
-                (_CALL, _NEWER.format("<=", "params.num_inference_steps - 1") + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "the levels of a scheduler that is made to be asked",
-        {"spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'), "common": [ASKED]},
+        rollout=[
+            ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
+            (
+                ")\n        output",
+                (
+                    ")\n"
+                    '        if Version(vllm_omni.__version__) <= Version("0.22"):\n'
+                    "            params.num_inference_steps = params.num_inference_steps - 1\n        output"
+                ),
+            ),
+        ],
     ),
     Example(
         "as many points as the release takes",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'),
-            "common": [(_POINTS, "torch.linspace(1, 0, num_inference_steps + 1, dtype=torch.float32)")],
-        },
-    ),
-    Example("handed on as it comes"),
-    Example(
-        "needed, and put back",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
-            "rollout": [
-                (
-                    _CALL,
-                    "        steps = int(params.num_inference_steps)\n"
-                    "        params.num_inference_steps = max(1, steps - 1)\n"
-                    "        try:\n            output = super().forward(req)\n        finally:\n"
-                    "            params.num_inference_steps = steps\n",
-                )
-            ],
-        },
+        spec=(
+            "schema = 1\n\n[upstream]\n"
+            'version = "0.27.0rc1"\nsteps = "n"\n'
+            "\n[schedule]\n"
+            'steps = "n"\n'
+            "request_offset = 0\n"
+        ),
+        common=("max(num_inference_steps, 2)", "num_inference_steps + 1"),
     ),
     Example(
         "depends on the installed release",
-        {
-            "rollout": [
+        rollout=[
+            ("to_checkpoint_key\n", "to_checkpoint_key\n\nVERSION = (0, 27)\n"),
+            (
+                ")\n        output",
                 (
-                    _CALL,
-                    "        if VERSION < (0, 24):  # 0.22 takes one step more\n"
-                    "            params.num_inference_steps = params.num_inference_steps - 1\n" + _CALL,
+                    ")\n        if VERSION < (0, 24):  # 0.22 takes one step more\n            params.num_inference_steps = params.num_inference_steps - 1\n        output"
                 ),
-                ("\n\nclass _StepOutput(", "\nVERSION = (0, 27)\n\n\nclass _StepOutput("),
-            ]
-        },
+            ),
+        ],
     ),
 )

@@ -229,135 +229,40 @@ def _tests(function: FunctionModel) -> Iterator[ast.expr]:
                     yield node
 
 
-_CHECK = (
-    "        if self.tokenizer.encode(decoded, add_special_tokens=False) != ids[1:-1]:\n"
-    '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n'
-)
-_DECODE = "self.tokenizer.decode(ids, skip_special_tokens=False)"
-_STRIPPED = 'decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()\n'
-_CHAT = _STRIPPED + '        if "user" in decoded:\n            return {}\n'
 FAILING = (
     Example(
         "blanks cleaned up",
-        {"rollout": [(_DECODE, _DECODE.replace(")", ", clean_up_tokenization_spaces=«True»)"))]},
+        rollout=("skip_special_tokens=False)\n", "skip_special_tokens=False, clean_up_tokenization_spaces=«True»)\n"),
     ),
     Example(
         "cleaned up by a setting of the tokenizer",
-        {
-            "rollout": [
-                (
-                    "        decoded = " + _DECODE,
-                    "        self.tokenizer.clean_up_tokenization_spaces = «True»\n        decoded = " + _DECODE,
-                )
-            ]
-        },
+        rollout=("token_ids)\n", "token_ids)\n        self.tokenizer.clean_up_tokenization_spaces = «True»\n"),
     ),
     Example(
-        "brought to another form of Unicode",
-        {
-            "rollout": [
-                (_STRIPPED, _CHAT.format('«unicodedata.normalize("NFKC", decoded.partition("user")[2])»')),
-                ("from typing import NamedTuple", "import unicodedata\nfrom typing import NamedTuple"),
-            ]
-        },
-    ),
-    Example("no comparison", {"rollout": [(_CHECK, ""), (_DECODE, f"«{_DECODE}»")]}),
-    Example(
-        "blanks squeezed",
-        {"rollout": [(_STRIPPED, _CHAT.format('«" ".join(decoded.partition("user")[2].split())»'))]},
-    ),
-    Example("in small letters", {"rollout": [(_STRIPPED, _CHAT.format("«decoded.lower()»"))]}),
-    Example(
-        "a comparison that is only printed",
-        {
-            "rollout": [
-                (_CHECK, _CHECK.splitlines(keepends=True)[0] + '            print("the prompt changed")\n'),
-                (_DECODE, f"«{_DECODE}»"),
-            ]
-        },
-    ),
-    Example(
-        "without the tokens that are looked for",
-        {"rollout": [(_DECODE, _DECODE.replace("False", "«True»"))]},
-    ),
-    Example(
-        "without them where nobody says otherwise",
-        {
-            "rollout": [
-                (_DECODE, _DECODE.replace("False", "«skip»")),
-                (
-                    "def _decode_prompt(self, token_ids) -> str:",
-                    "def _decode_prompt(self, token_ids, skip=True) -> str:",
-                ),
-            ]
-        },
-    ),
-    Example(
-        "decoded in forward",
-        {
-            "rollout": [
-                (
-                    '            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])\n',
-                    '            prompt["prompt"] = «self.tokenizer.decode(prompt["prompt_token_ids"])»\n',
-                ),
-                (_CHECK, "        self.tokenizer.encode(decoded)\n"),
-            ]
-        },
+        "without the tokens that are looked for", rollout=("skip_special_tokens=False)", "skip_special_tokens=«True»)")
     ),
 )
 PASSING = (
     Example(
         "blanks left as they are",
-        {"rollout": [(_DECODE, _DECODE.replace(")", ", clean_up_tokenization_spaces=False)"))]},
+        rollout=("skip_special_tokens=False)\n", "skip_special_tokens=False, clean_up_tokenization_spaces=False)\n"),
     ),
     Example(
         "a test of the text in small letters",
-        {
-            "rollout": [
-                (
-                    "    def _decode_prompt(",
-                    "    def _asks(self, prompt) -> bool:\n"
-                    '        return self.tokenizer.decode(prompt["prompt_token_ids"]).lower().startswith("draw")\n\n'
-                    "    def _decode_prompt(",
-                )
-            ]
-        },
-    ),
-    Example("stripped", {"rollout": [(_STRIPPED, _CHAT.format('decoded.partition("user")[2].strip()'))]}),
-    Example(
-        "blanks squeezed on both sides",
-        {
-            "rollout": [(_STRIPPED, _CHAT.format('" ".join(decoded.partition("user")[2].split())'))],
-            "data": [
-                ("tokenizer.encode(text.strip(), add", 'tokenizer.encode(" ".join(text.split()), add'),
-            ],
-        },
+        rollout=(
+            " _decode_prompt",
+            (
+                " _asks(self, prompt) -> bool:\n"
+                '        return self.tokenizer.decode(prompt["prompt_token_ids"]).lower().startswith("draw")\n'
+                "\n    def _decode_prompt"
+            ),
+        ),
     ),
     Example(
         "without special tokens that nobody looks for",
-        {
-            "rollout": [
-                (_DECODE, _DECODE.replace("False", "True")),
-                ('decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()', "decoded.strip()"),
-            ]
-        },
+        rollout=(
+            'False)\n        decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>")',
+            "True)\n        decoded = decoded",
+        ),
     ),
-    Example("the text is encoded again and compared"),
-    Example(
-        "compared in a helper",
-        {
-            "rollout": [
-                (
-                    _CHECK,
-                    '        if not self._same(decoded, ids):\n            raise ValueError("the prompt changed")\n',
-                ),
-                (
-                    "    def _decode_prompt(",
-                    "    def _same(self, text, ids) -> bool:\n        again = self.tokenizer(text).input_ids\n"
-                    "        return list(again) == list(ids)\n\n    def _decode_prompt(",
-                ),
-            ]
-        },
-    ),
-    Example("the ids are used as they are", base="diffusers"),
 )

@@ -31,7 +31,6 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "return trajectory_latents, trajectory_timesteps and trajectory_log_probs with the media"
 PARTS = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
 EARLIER = ("all_latents", "all_timesteps", "all_log_probs")
-_MAIN = '[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n'
 _RESULTS = ("rollout_output", "with_rollout_data", "DiffusionOutput")
 
 
@@ -147,83 +146,39 @@ def _attached(functions: list[FunctionModel]) -> bool:
     return False
 
 
-_LOG_PROBS = "            trajectory_log_probs=log_probs,\n"
-_RESULT = ("        return rollout_output(\n", "        return «rollout_output»(\n")
-_WHOLE = """        return rollout_output(
-            media=output.output,
-            trajectory_latents=latents,
-            trajectory_timesteps=timesteps,
-            trajectory_log_probs=log_probs,
-            to_cpu=False,
-        )
-"""
-_CUSTOM = """        return DiffusionOutput(
-            output=output.output,
-            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»,
-        )
-"""
-_NAMED = (
-    """        parts = «dict(all_latents=latents, all_timesteps=timesteps, all_log_probs=log_probs)»
-        return DiffusionOutput(output=output.output, custom_output=parts)
-""".replace("«", "")
-    .replace("»", "")
-    .replace("custom_output=parts", "custom_output=«parts»")
-)
-_STORED = """        «output.custom_output = {"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»
-        return output
-"""
 FAILING = (
-    Example("of an earlier release", {"rollout": [(_WHOLE, _CUSTOM)], "spec": _MAIN}),
-    Example("of an earlier release, through a name", {"rollout": [(_WHOLE, _NAMED)], "spec": _MAIN}),
-    Example("of an earlier release, put on the pipeline's", {"rollout": [(_WHOLE, _STORED)], "spec": _MAIN}),
     Example(
-        "of a later release",
-        {"rollout": [_RESULT], "spec": _MAIN.replace('"rollout_output"', '"custom_output"')},
-    ),
-    Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}, also=("OSC134",)),
-    Example(
-        "the latents are None",
-        {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«None»,")]},
-        also=("OSC134",),
-    ),
-    Example(
-        "only the media",
-        {
-            "rollout": [
-                (_WHOLE, "        return output\n"),
-                ("    def forward(self, req", "    def «forward»(self, req"),
-            ]
-        },
-        also=("OSC134",),
+        "of an earlier release",
+        rollout=(
+            (
+                "rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False"
+            ),
+            (
+                "DiffusionOutput(\n            output=output.output,\n"
+                '            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»'
+            ),
+        ),
+        spec='[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n',
     ),
     Example(
-        "the timesteps are missing",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("            trajectory_timesteps=timesteps[None],\n", ""),
-                _RESULT,
-            ]
-        },
-        base="diffusers",
+        "the log-probs are missing",
+        rollout=[(" rollout_output(", " «rollout_output»("), ("            trajectory_log_probs=log_probs,\n", "")],
     ),
+    Example("the latents are None", rollout=("trajectory_latents=latents", "trajectory_latents=«None»")),
 )
 PASSING = (
-    Example("all three"),
     Example(
-        "gathered in a dictionary", {"rollout": [(_LOG_PROBS, '            **{"trajectory_log_probs": log_probs},\n')]}
+        "gathered in a dictionary", rollout=("trajectory_log_probs=log_probs", '**{"trajectory_log_probs": log_probs}')
     ),
-    Example("in a loop of the adapter's own", base="diffusers"),
     Example(
         "in custom_output, as earlier releases take it",
-        {
-            "rollout": [
-                (
-                    _WHOLE,
-                    "        kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n"
-                    "        return DiffusionOutput(\n            output=output.output, custom_output=kept, "
-                    "trajectory_latents=None\n        )\n",
-                )
-            ]
-        },
+        rollout=(
+            (
+                "return rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False,"
+            ),
+            (
+                "kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n        return DiffusionOutput(\n            output=output.output, custom_output=kept, trajectory_latents=None"
+            ),
+        ),
     ),
 )

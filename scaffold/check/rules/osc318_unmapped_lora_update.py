@@ -193,139 +193,72 @@ def _passes_on(hook: FunctionModel) -> bool:
     )
 
 
-_HOOK = """    def map_lora_update_to_engine(self, tensors, peft_config):
-        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}
-        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config
-
-"""
-_LOADER = ("    def load_weights(self", "    def «load_weights»(self")
 FAILING = (
     Example(
         "folded and bound",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n        self.load_weights((to_checkpoint_key(name), tensor) for name, tensor in tensors.items())\n        return «tensors», peft_config\n\n",
-                )
-            ]
-        },
+        rollout=(
+            (
+                'names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                "        return {names[name]: tensor for name, tensor in tensors.items()}"
+            ),
+            (
+                "self.load_weights((to_checkpoint_key(name), tensor) for name, tensor in tensors.items())\n        return «tensors»"
+            ),
+        ),
     ),
     Example(
-        "only the first update",
-        {
-            "rollout": [
+        "no hook",
+        rollout=[
+            (" load_weights", " «load_weights»"),
+            (
                 (
-                    "        self.scheduler_kwargs = {}\n",
-                    "        self.scheduler_kwargs = {}\n        self._folded = False\n",
+                    "\n    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                    '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                    "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n"
                 ),
-                (
-                    _HOOK.splitlines(keepends=True)[0],
-                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
-                    "        if «self._folded»:\n            return {}, peft_config\n        self._folded = True\n",
-                ),
-            ]
-        },
+                "",
+            ),
+        ],
     ),
-    Example(
-        "never loaded",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n        def «folded»():\n            yield from self._checkpoint_names(tensors.items())\n\n        return {}, peft_config\n\n",
-                )
-            ]
-        },
-    ),
-    Example("no hook", {"rollout": [(_HOOK, ""), _LOADER]}),
     Example(
         "the hook under another name",
-        {"rollout": [("def map_lora_update_to_engine(", "def map_lora_to_engine("), _LOADER]},
-    ),
-    Example(
-        "a hook that returns None",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n        return None\n\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "a hook to be written",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n"
-                    "        raise NotImplementedError\n\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "a hook that does nothing",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def «map_lora_update_to_engine»(self, tensors, peft_config):\n"
-                    "        return tensors, peft_config\n\n",
-                )
-            ]
-        },
+        rollout=[(" load_weights", " «load_weights»"), ("map_lora_update_to_engine", "map_lora_to_engine")],
     ),
 )
-_KEPT = (
-    "        self.scheduler_kwargs = {}\n",
-    "        self.scheduler_kwargs = {}\n        self._folded = False\n",
-)
-_FOLD = """    def map_lora_update_to_engine(self, tensors, peft_config):
-        if self._folded:
-            return {{}}, peft_config
-        self._folded = {}
-"""
 PASSING = (
     Example(
-        "a flag that the next weights take back",
-        {
-            "rollout": [
-                _KEPT,
-                (_HOOK.splitlines(keepends=True)[0], _FOLD.format("True")),
-                (
-                    "    def load_weights(self, weights) -> set[str]:\n",
-                    "    def load_weights(self, weights) -> set[str]:\n        self._folded = False\n",
-                ),
-            ]
-        },
-    ),
-    Example("the update gets the engine's names"),
-    Example(
         "renamed in a helper",
-        {
-            "rollout": [
-                (
-                    _HOOK,
-                    "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
-                    "        return dict(self._checkpoint_names(tensors.items())), peft_config\n\n",
-                )
-            ]
-        },
+        rollout=(
+            (
+                'names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                "        return {names[name]: tensor for name, tensor in tensors.items()}"
+            ),
+            "return dict(self._checkpoint_names(tensors.items()))",
+        ),
     ),
-    Example("the weights keep their names", base="diffusers"),
     Example(
         "the engine's own adapters know the names",
-        {"rollout": [(_HOOK, "")], "spec": '[lora]\nsync = "adapter"\n'},
+        rollout=(
+            (
+                "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n\n"
+            ),
+            "",
+        ),
+        spec='[lora]\nsync = "adapter"\n',
     ),
     Example(
         "no script trains LoRA",
-        {
-            "rollout": [(_HOOK, "")],
-            "launch": [("    actor_rollout_ref.model.lora_rank=64\n", "")],
-            "e2e": [("    actor_rollout_ref.model.lora_rank=8 \\\n", "    actor_rollout_ref.model.lora_rank=0 \\\n")],
-        },
+        rollout=(
+            (
+                "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n\n"
+            ),
+            "",
+        ),
+        launch=("    actor_rollout_ref.model.lora_rank=64\n", ""),
+        e2e=("lora_rank=8", "lora_rank=0"),
     ),
 )

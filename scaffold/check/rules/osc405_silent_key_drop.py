@@ -167,131 +167,57 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-_RAISE = '    raise KeyError(f"checkpoint tensor {name!r} is in neither table")\n'
-_LOAD = "                target = to_training_key(source)\n"
-_BUILD = "        with torch.device"
 FAILING = (
-    Example("None for what is not known", {"model": [(_RAISE, "    «return None»\n")]}),
+    Example(
+        "None for what is not known",
+        model=('raise KeyError(f"checkpoint tensor {name!r} is in neither table")', "«return None»"),
+    ),
     Example(
         "nothing for what is not known",
-        {"model": [(_RAISE, ""), ("def to_training_key(", "def «to_training_key»(")]},
-    ),
-    Example(
-        "None where a search finds nothing",
-        {
-            "model": [
-                (
-                    "    for source, target in KEY_MAP:\n        if name.startswith(source):\n"
-                    "            return target + name[len(source) :]\n    for source, _ in IGNORED_KEYS:\n"
-                    "        if name.startswith(source):\n            return None\n" + _RAISE,
-                    "    fitting = [row for row in KEY_MAP if name.startswith(row[0])]\n"
-                    "    if not fitting:\n        «return None»\n"
-                    "    return fitting[0][1] + name[len(fitting[0][0]) :]\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "what the key remap refuses is passed over",
-        {
-            "model": [
-                (
-                    _LOAD,
-                    "                try:\n                    target = to_training_key(source)\n"
-                    "                «except KeyError:»\n                    continue\n",
-                )
-            ]
-        },
+        model=[
+            ("def to_training_key(", "def «to_training_key»("),
+            ('    raise KeyError(f"checkpoint tensor {name!r} is in neither table")\n', ""),
+        ],
     ),
     Example(
         "only what the module has",
-        {
-            "model": [
-                (
-                    "        model.load_state_dict(state,",
-                    "        own = model.state_dict()\n"
-                    "        state = «{name: tensor for name, tensor in state.items() if name in own}»\n"
-                    "        model.load_state_dict(state,",
-                )
-            ]
-        },
-    ),
-    Example(
-        "what the module lacks is taken out",
-        {
-            "model": [
-                (
-                    "        model.load_state_dict(state,",
-                    "        for name in list(state):\n            if «name not in model.state_dict()»:\n"
-                    "                state.pop(name)\n        model.load_state_dict(state,",
-                )
-            ]
-        },
-    ),
-    Example(
-        "a chain of tests without an end",
-        {
-            "model": [
-                (
-                    "        with torch.device",
-                    "        mapped: dict[str, Tensor] = {}\n"
-                    "        for name, tensor in state.items():\n"
-                    '            if «name.startswith("model.")»:\n'
-                    "                mapped[name[6:]] = tensor\n"
-                    '            elif name.startswith("head."):\n'
-                    "                mapped[name] = tensor\n"
-                    "        state = mapped\n"
-                    "        with torch.device",
-                )
-            ]
-        },
+        model=(
+            "cls(config)\n",
+            (
+                "cls(config)\n        own = model.state_dict()\n        state = «{name: tensor for name, tensor in state.items() if name in own}»\n"
+            ),
+        ),
     ),
 )
-_READ = """        config = ToyTrainingConfig.from_model_path(model_path)
-"""
 PASSING = (
-    Example("unknown keys raise"),
     Example(
         "settings that a constructor takes",
-        {
-            "model": [
-                (
-                    _READ,
-                    _READ + "        known = {f.name for f in fields(config)}\n"
-                    "        sizes = {key: value for key, value in vars(config).items() if key in known}\n"
-                    "        config = ToyTrainingConfig(**sizes)\n",
-                )
-            ]
-        },
+        model=(
+            "model_path)\n",
+            (
+                "model_path)\n        known = {f.name for f in fields(config)}\n        sizes = {key: value for key, value in vars(config).items() if key in known}\n        config = ToyTrainingConfig(**sizes)\n"
+            ),
+        ),
     ),
     Example(
         "a chain of tests that keeps the rest",
-        {
-            "model": [
-                (
-                    "        with torch.device",
-                    "        mapped: dict[str, Tensor] = {}\n"
-                    "        for name, tensor in state.items():\n"
-                    '            if name.startswith("model."):\n'
-                    "                mapped[name[6:]] = tensor\n"
-                    "            else:\n"
-                    "                mapped[name] = tensor\n"
-                    "        state = mapped\n"
-                    "        with torch.device",
-                )
-            ]
-        },
+        model=(
+            "get_tensor(source)\n",
+            (
+                "get_tensor(source)\n        mapped: dict[str, Tensor] = {}\n        for name, tensor in state.items():\n"
+                '            if name.startswith("model."):\n'
+                "                mapped[name[6:]] = tensor\n            else:\n                mapped[name] = tensor\n        state = mapped\n"
+            ),
+        ),
     ),
     Example(
         "one kind of key is ignored by name",
-        {
-            "model": [
-                (
-                    "        with torch.device",
-                    '        state = {name: tensor for name, tensor in state.items() if not name == "rope.inv_freq"}\n'
-                    "        with torch.device",
-                )
-            ]
-        },
+        model=(
+            "get_tensor(source)\n",
+            (
+                "get_tensor(source)\n"
+                '        state = {name: tensor for name, tensor in state.items() if not name == "rope.inv_freq"}\n'
+            ),
+        ),
     ),
 )

@@ -139,84 +139,27 @@ def fix(hit: Hit) -> str | None:
     return text
 
 
-_ROLLOUT = "from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\n"
-_ALL = '__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]'
-_BY_ROLE = 'import os\n\nif os.environ.get("ROLE") == "rollout":\n    '
 FAILING = (
     Example(
         "for type checkers only",
-        {
-            "init": [
-                (
-                    _ROLLOUT,
-                    "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    «" + _ROLLOUT.rstrip() + "»\n",
-                )
-            ]
-        },
+        init=(
+            ".vllm_omni_rollout_adapter import ToyPipelineWithLogProb",
+            (
+                "typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    «from .vllm_omni_rollout_adapter import ToyPipelineWithLogProb»"
+            ),
+        ),
     ),
-    Example("where a variable is set", {"init": [(_ROLLOUT, _BY_ROLE + "«" + _ROLLOUT.rstrip() + "»\n")]}),
-    Example("neither in __all__", {"init": [(_ALL, "__all__ = «[]»")]}),
-    Example(
-        "switched off",
-        {
-            "init": [
-                (
-                    _ROLLOUT,
-                    "import typing\n\nif not typing.TYPE_CHECKING:\n    pass\nelse:\n    «" + _ROLLOUT.rstrip() + "»\n",
-                )
-            ]
-        },
-    ),
-    Example("a string", {"init": [(_ALL, '__all__ = «"ToyDiffusion"»')]}),
-    Example(
-        "errors swallowed",
-        {"init": [(_ROLLOUT, "try:\n    " + _ROLLOUT + "«except ImportError:\n    ToyPipelineWithLogProb = None»\n")]},
-    ),
-    Example(
-        "not imported",
-        {
-            "init": [
-                ("from .diffusers", "«»from .diffusers"),
-                (_ROLLOUT, ""),
-                (_ALL, '__all__ = ["ToyDiffusion"]'),
-            ],
-            "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
-            "def test_name() -> None:\n    assert ToyDiffusion\n",
-        },
-    ),
-    Example(
-        "imported from a module that is not there",
-        {
-            "init": [
-                ("from .diffusers", "«»from .diffusers"),
-                (_ROLLOUT, _ROLLOUT.replace("vllm_omni_rollout_adapter", "rollout")),
-            ],
-            "test": "from verl_omni.pipelines.toy_flow_grpo import ToyDiffusion\n\n\n"
-            "def test_name() -> None:\n    assert ToyDiffusion\n",
-        },
-        also=("OSC004",),
-    ),
-    Example("no __all__", {"init": [(_ALL + "\n", ""), ("from .diffusers", "«»from .diffusers")]}),
-    Example("not in __all__", {"init": [(_ALL, '__all__ = «["ToyDiffusion"]»')]}),
-    Example("not in __all__, a tuple", {"init": [(_ALL, '__all__ = «("ToyPipelineWithLogProb",)»')]}),
+    Example("neither in __all__", init=('["ToyDiffusion", "ToyPipelineWithLogProb"]', "«[]»")),
+    Example("a string", init=('["ToyDiffusion", "ToyPipelineWithLogProb"]', '«"ToyDiffusion"»')),
 )
 PASSING = (
     Example(
-        "unless a variable is set",
-        {"init": [(_ROLLOUT, _BY_ROLE.replace("== ", "!= ") + _ROLLOUT)]},
-    ),
-    Example(
-        "in both branches",
-        {"init": [(_ROLLOUT, _BY_ROLE + _ROLLOUT + "else:\n    " + _ROLLOUT)]},
-    ),
-    Example(
         "not for type checkers alone",
-        {"init": [(_ROLLOUT, "import typing\n\nif not typing.TYPE_CHECKING:\n    " + _ROLLOUT)]},
+        init=(
+            "from .vllm_omni_rollout_adapter",
+            "import typing\n\nif not typing.TYPE_CHECKING:\n    from .vllm_omni_rollout_adapter",
+        ),
     ),
-    Example("both are there"),
-    Example("by star import", {"init": [(_ROLLOUT, "from .vllm_omni_rollout_adapter import *\n")]}),
-    Example(
-        "a list that grows", {"init": [(_ALL, '__all__ = ["ToyDiffusion"]\n__all__ += ["ToyPipelineWithLogProb"]')]}
-    ),
-    Example("diffusers", base="diffusers"),
+    Example("by star import", init=(" ToyPipelineWithLogProb", " *")),
+    Example("a list that grows", init=('ToyDiffusion", ', 'ToyDiffusion"]\n__all__ += [')),
 )

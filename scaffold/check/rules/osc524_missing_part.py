@@ -110,30 +110,18 @@ def _data(package: Package) -> Hits:
         yield Hit(file, Span(1, 1, 1, 1), text, help)
 
 
-_INIT = ("from .diffusers", "«»from .diffusers")
-_STEP = ("    def step(self, model_output", "    def advance(self, model_output")
 FAILING = (
     Example(
         "the data",
-        {
-            "data": None,
-            "dummy": [("from examples.flowgrpo_trainer.data_process.toy_ocr import build_row\n", "")],
-            "init": [_INIT],
-        },
-        also=("OSC521", "OSC519", "OSC704", "OSC510"),
+        data=None,
+        dummy=("from examples.flowgrpo_trainer.data_process.toy_ocr import build_row\n", ""),
+        init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
+        also="OSC519 OSC704 OSC510",
     ),
     Example(
         "the rollout's loop",
-        {
-            "rollout": [
-                ("    def forward(self, req", "    def sample(self, req"),
-                ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»("),
-            ]
-        },
-        also=("OSC314", "OSC305", "OSC306", "OSC203", "OSC303", "OSC324"),
+        rollout=[("ToyPipelineWithLogProb", "«ToyPipelineWithLogProb»"), ("def forward", "def sample")],
+        also="OSC314 OSC305 OSC306 OSC203 OSC303",
     ),
 )
-PASSING = (
-    Example("all are there"),
-    Example("of diffusers", base="diffusers"),
-)
+PASSING = (Example("all are there"),)
