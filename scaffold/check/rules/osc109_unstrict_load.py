@@ -107,28 +107,3 @@ PASSING = (
         ),
     ),
 )
-FAILING = (Example("the answer is dropped", model=("strict=True,", "strict=«False»,")),)
-PASSING = (
-    Example(
-        "a default of the environment, by keyword",
-        model=("strict=True,", 'strict=os.environ.get("STRICT", default="1") == "1",'),
-    ),
-    Example(
-        "one answer, both lists",
-        model=(
-            "model.load_state_dict(state, strict=True, assign=True)",
-            (
-                "result = model.load_state_dict(state, strict=False, assign=True)\n        assert not result.missing_keys and not result.unexpected_keys"
-            ),
-        ),
-    ),
-    Example(
-        "a function checks them",
-        model=(
-            "model.load_state_dict(state, strict=True, assign=True",
-            (
-                "missing, unexpected = model.load_state_dict(state, strict=False, assign=True)\n        check_names(missing, unexpected"
-            ),
-        ),
-    ),
-)

@@ -115,24 +115,3 @@ PASSING = (
         model=("load(file)\n", 'load(file)\n        if "text" in raw:\n            return cls(**raw["text"])\n'),
     ),
 )
-FAILING = (Example("another file", model=(', "config.json"),', ', «"training_config.json"»),')),)
-PASSING = (
-    Example(
-        "a filter that leaves no field out",
-        model=(
-            "asdict(self), file, indent=2, sort_keys=True",
-            '{name: value for name, value in asdict(self).items() if not name.startswith("_")}, file',
-        ),
-    ),
-    Example(
-        "left out here and written apart",
-        model=(
-            "asdict(self), file, indent=2, sort_keys=True",
-            '{"vocab_size": self.vocab_size, **{name: value for name, value in asdict(self).items() if name != "vocab_size"}}, file',
-        ),
-    ),
-    Example(
-        "a branch for the released file",
-        model=("load(file)\n", 'load(file)\n        if "text" in raw:\n            return cls(**raw["text"])\n'),
-    ),
-)

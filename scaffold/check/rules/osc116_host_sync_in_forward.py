@@ -108,23 +108,3 @@ PASSING = (
         model=("assign=True)\n", "assign=True)\n        model.count = next(model.parameters()).sum().item()\n"),
     ),
 )
-FAILING = (
-    Example("synchronize", model=("latent_pos_ids)\n", "latent_pos_ids)\n        «torch.accelerator.synchronize()»\n")),
-    Example("in a layer", model=("context.shape[1]", "«int(key_mask.sum())»")),
-)
-PASSING = (
-    Example(
-        "a tensor is there or not",
-        model=(
-            "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        if text_attention_mask is None and latents.ndim == 2:\n            latents = latents[None]\n"
-            ),
-        ),
-    ),
-    Example("sizes are known on the host", model=("context.shape[1]", "int(context.size(1))")),
-    Example(
-        "outside of forward",
-        model=("assign=True)\n", "assign=True)\n        model.count = next(model.parameters()).sum().item()\n"),
-    ),
-)

@@ -98,36 +98,3 @@ PASSING = (
         ),
     ),
 )
-FAILING = (
-    Example(
-        "the class",
-        training=(
-            "return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
-            "print(torch_dtype)\n        return «ToyForTraining»",
-        ),
-    ),
-    Example(
-        "None",
-        training=(
-            (
-                "build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
-            ),
-            (
-                "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None"
-            ),
-        ),
-    ),
-)
-PASSING = (
-    Example("by position", training=("=torch_dtype", "")),
-    Example("and to another type", training=("torch_dtype)\n", "torch_dtype).to(torch_dtype)\n")),
-    Example(
-        "by way of a name",
-        training=(
-            "return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
-            (
-                "module = ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)\n        return module"
-            ),
-        ),
-    ),
-)

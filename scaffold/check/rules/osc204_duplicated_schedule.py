@@ -118,31 +118,3 @@ PASSING = (
         rollout=(" num_inference_steps)", " num_inference_steps, shift=3.0)"),
     ),
 )
-FAILING = (
-    Example(
-        "the rollout takes the scheduler's default",
-        rollout=(
-            "count = len(setup_toy_sigmas(self.inner, num_inference_steps))",
-            "«self.inner.set_timesteps(num_inference_steps)»\n        count = num_inference_steps",
-        ),
-    ),
-)
-PASSING = (
-    Example(
-        "the number of steps in a name",
-        training=(
-            "setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps",
-            ("steps = model_config.pipeline.num_inference_steps\n        setup_toy_sigmas(scheduler, steps"),
-        ),
-    ),
-    Example(
-        "the same shift on both sides",
-        common=(
-            ("device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(1.0"),
-            (
-                "shift=3.0, device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(shift"
-            ),
-        ),
-        rollout=(" num_inference_steps)", " num_inference_steps, shift=3.0)"),
-    ),
-)

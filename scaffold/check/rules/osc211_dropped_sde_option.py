@@ -76,21 +76,3 @@ PASSING = (
         ],
     ),
 )
-FAILING = (
-    Example("the other option", training=("model_config.algo.noise_level", "«model_config.algo.sde_type»")),
-    Example("zero in training", training=("model_config.algo.noise_level", "«0.0»")),
-    Example("a literal in training", training=("model_config.algo.noise_level", "«0.7»")),
-)
-PASSING = (
-    Example(
-        "a fallback of its own name",
-        training=("model_config.algo.sde_type", 'getattr(model_config.algo, "sde_type", "sde")'),
-    ),
-    Example(
-        "from the configuration, by way of names",
-        training=[
-            ('all_timesteps"]\n', 'all_timesteps"]\n        algo = model_config.algo\n'),
-            ("noise_level=model_config.algo", "noise_level=algo"),
-        ],
-    ),
-)

@@ -113,28 +113,3 @@ PASSING = (
         "a size of a layer", training=("latents.device)\n", "latents.device)\n        module.vae2llm.in_features\n")
     ),
 )
-FAILING = (
-    Example(
-        "a layer is called", training=("latents.device)\n", "latents.device)\n        «module.embed_tokens»(ids)\n")
-    ),
-    Example(
-        "an attribute of the module",
-        training=("latents.device)\n", "latents.device)\n        «module.config».hidden_size\n"),
-    ),
-)
-PASSING = (
-    Example(
-        "a plain attribute",
-        training=(
-            "latents.device)\n",
-            'latents.device)\n        getattr(module, "module", module).config.hidden_size\n',
-        ),
-    ),
-    Example(
-        "the device of a weight",
-        training=("latents.device)\n", "latents.device)\n        module.vae2llm.weight.device\n"),
-    ),
-    Example(
-        "a size of a layer", training=("latents.device)\n", "latents.device)\n        module.vae2llm.in_features\n")
-    ),
-)

@@ -87,34 +87,3 @@ PASSING = (
         "nothing is padded", training=("], device=device)\n", "], device=device)\n        weights = torch.ones(4)\n")
     ),
 )
-FAILING = (
-    Example(
-        "where it is used",
-        training=('text_attention_mask": mask}', 'text_attention_mask": «ids.new_ones(ids.shape, dtype=torch.bool)»}'),
-    ),
-)
-PASSING = (
-    Example(
-        "compared with the padding",
-        training=(
-            (
-                ").to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]"
-            ),
-            (
-                ", padding_value=-1).to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, ids >= 0"
-            ),
-        ),
-    ),
-    Example(
-        "zeroed afterwards",
-        training=(
-            "return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]",
-            (
-                "mask = torch.ones_like(ids, dtype=torch.bool)\n        for at, row in enumerate(rows):\n            mask[at, len(row) :] = False\n        return ids, mask"
-            ),
-        ),
-    ),
-    Example(
-        "nothing is padded", training=("], device=device)\n", "], device=device)\n        weights = torch.ones(4)\n")
-    ),
-)

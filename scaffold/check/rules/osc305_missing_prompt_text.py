@@ -102,28 +102,3 @@ PASSING = (
         ),
     ),
 )
-FAILING = (
-    Example(
-        "the helper is not called",
-        rollout=(
-            ("forward(self, req: DiffusionRequestBatch) -> DiffusionOutput:\n        self._ensure_prompt_text(req)"),
-            "«forward»(self, req: DiffusionRequestBatch) -> DiffusionOutput:",
-        ),
-    ),
-)
-PASSING = (
-    Example(
-        "put into it by setdefault",
-        rollout=(
-            '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]',
-            '.setdefault("prompt", self._decode_prompt(prompt["prompt_token_ids"])',
-        ),
-    ),
-    Example(
-        "in forward itself",
-        rollout=(
-            "self._ensure_prompt_text(req",
-            ('prompt = req.prompts[0]\n        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]'),
-        ),
-    ),
-)

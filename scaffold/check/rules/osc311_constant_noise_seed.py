@@ -69,23 +69,3 @@ PASSING = (
         rollout=('extra_args.get("generator"', "torch.Generator().manual_seed(params.seed + 1"),
     ),
 )
-FAILING = (Example("a literal", rollout=('extra_args.get("generator")', "«torch.Generator().manual_seed(42)»")),)
-PASSING = (
-    Example(
-        "the prompt's hash and the training step for the latents",
-        rollout=(
-            "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        ids = (*req.prompts[0]["prompt_token_ids"], extra_args.get("global_steps"))\n'
-                "        latents_generator = torch.Generator().manual_seed(hash(ids) & 0xFFFF)\n"
-                '        extra_args["latents"] = torch.randn(4, generator=latents_generator)\n'
-            ),
-        ),
-    ),
-    Example("none", rollout=('extra_args.get("generator")', "None")),
-    Example(
-        "a seed derived from the request's",
-        rollout=('extra_args.get("generator"', "torch.Generator().manual_seed(params.seed + 1"),
-    ),
-)

@@ -127,39 +127,3 @@ PASSING = (
         ),
     ),
 )
-FAILING = (
-    Example(
-        "of an earlier release",
-        rollout=(
-            (
-                "rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False"
-            ),
-            (
-                "DiffusionOutput(\n            output=output.output,\n"
-                '            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»'
-            ),
-        ),
-        spec='[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n',
-    ),
-    Example(
-        "the log-probs are missing",
-        rollout=[(" rollout_output(", " «rollout_output»("), ("            trajectory_log_probs=log_probs,\n", "")],
-    ),
-    Example("the latents are None", rollout=("trajectory_latents=latents", "trajectory_latents=«None»")),
-)
-PASSING = (
-    Example(
-        "gathered in a dictionary", rollout=("trajectory_log_probs=log_probs", '**{"trajectory_log_probs": log_probs}')
-    ),
-    Example(
-        "in custom_output, as earlier releases take it",
-        rollout=(
-            (
-                "return rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False,"
-            ),
-            (
-                "kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n        return DiffusionOutput(\n            output=output.output, custom_output=kept, trajectory_latents=None"
-            ),
-        ),
-    ),
-)
