@@ -89,11 +89,6 @@ def _own(package: Package, file: PythonFile, node: ast.ImportFrom, module: str) 
 
 
 FAILING = (
-    Example(
-        "another file",
-        training=("from .toy_model import ToyForTraining", "«from .toy_modeling import ToyForTraining»"),
-        also="OSC202",
-    ),
     Example("another name", training=(" ToyForTraining\n", " «ToyTraining as ToyForTraining»\n"), also="OSC202"),
     Example(
         "another module of verl-omni",

@@ -20,7 +20,6 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import Attribute
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.settled import settled
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -62,7 +61,7 @@ def check(package: Package) -> Hits:
         text = f"{FLAG} is annotated and not set, so the base class's False stays"
         yield Hit(flag.file, flag.node, text, fixable=used and flag.file is module.file, data=module.node)
         return
-    value = UNKNOWN if flag.value is None else settled(flag.file, flag.value, package.files)
+    value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
     if value is not UNKNOWN and not value and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
         yield Hit(
@@ -93,10 +92,6 @@ FAILING = (
         model=("_supports_gradient_checkpointing = True", "«_supports_gradient_checkpointing»: bool"),
     ),
     Example("None", model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = «None»")),
-    Example(
-        "declared as unsupported",
-        model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = «False»"),
-    ),
 )
 PASSING = (
     Example("annotated and set", model=("_supports_gradient_checkpointing", "_supports_gradient_checkpointing: bool")),

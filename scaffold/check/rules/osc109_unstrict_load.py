@@ -97,13 +97,4 @@ PASSING = (
             ),
         ),
     ),
-    Example(
-        "a function checks them",
-        model=(
-            "model.load_state_dict(state, strict=True, assign=True",
-            (
-                "missing, unexpected = model.load_state_dict(state, strict=False, assign=True)\n        check_names(missing, unexpected"
-            ),
-        ),
-    ),
 )

@@ -23,7 +23,6 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import loading_functions
 from scaffold.check.model.package import Package
-from scaffold.check.model.settled import settled
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC110"
@@ -56,7 +55,7 @@ def check(package: Package) -> Hits:
     for function, call in loads:
         assign = keyword(call, "assign")
         unpacked = any(item.arg is None for item in call.keywords)
-        if not unpacked and (assign is None or settled(function.file, assign, package.files) is False):
+        if not unpacked and (assign is None or function.file.value(assign) is False):
             text = "tensors are copied into the module; assign=True takes them as they are"
             if empty and not filled:
                 text = f"{module.name} is on the meta device, where copying fills nothing; assign=True takes the tensors over"
@@ -104,13 +103,6 @@ FAILING = (
     Example(
         "built with random weights",
         model=('with torch.device("meta"):\n            model = cls(config)', "model = «cls(config)»"),
-    ),
-    Example(
-        "assign is a keyword that nobody gives",
-        model=(
-            "model.load_state_dict(state, strict=True, assign=True)",
-            '«model.load_state_dict(state, strict=True, assign=kwargs.get("assign", False))»',
-        ),
     ),
     Example(
         "assign is missing",

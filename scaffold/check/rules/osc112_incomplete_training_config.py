@@ -82,18 +82,6 @@ def _fields(package: Package, config: ClassModel) -> Hits:
 
 
 FAILING = (
-    Example(
-        "an argument that the constructor does not take",
-        model=[
-            ("dataclass, fields", "dataclass, field, fields"),
-            (": int = 16", ": int = field(default=16, init=False)"),
-            (
-                "**{field.name: raw[field.name] for field in fields(cls)}",
-                "hidden_size=raw['hidden_size'], «latent_dim=raw['latent_dim']»",
-            ),
-        ],
-        also="OSC114",
-    ),
     Example("a plain class", model=("@dataclass\nclass ToyTrainingConfig", "class «ToyTrainingConfig»")),
     Example("a dictionary", model=("@dataclass\nclass ToyTrainingConfig", "class «ToyTrainingConfig»(dict)")),
 )

@@ -104,13 +104,6 @@ PASSING = (
         ),
     ),
     Example(
-        "left out here and written apart",
-        model=(
-            "asdict(self), file, indent=2, sort_keys=True",
-            '{"vocab_size": self.vocab_size, **{name: value for name, value in asdict(self).items() if name != "vocab_size"}}, file',
-        ),
-    ),
-    Example(
         "a branch for the released file",
         model=("load(file)\n", 'load(file)\n        if "text" in raw:\n            return cls(**raw["text"])\n'),
     ),

@@ -98,16 +98,6 @@ FAILING = (
             ),
         ),
     ),
-    Example(
-        "one is written down",
-        model=(
-            "**{field.name: raw[field.name] for field in fields(cls)}",
-            (
-                "\n            hidden_size=raw['hidden_size'], num_hidden_layers=raw['num_hidden_layers'],\n            num_attention_heads=raw['num_attention_heads'], vocab_size=«128»,\n            latent_dim=raw['latent_dim'], max_latent_size=raw['max_latent_size'],\n            start_of_image_id=raw['start_of_image_id'], end_of_image_id=raw['end_of_image_id'],\n        "
-            ),
-        ),
-        spec='[checkpoint]\ntext_config = [{ field = "vocab_size", key = "vocab_size" }]\n',
-    ),
 )
 PASSING = (
     Example(

@@ -93,15 +93,6 @@ FAILING = (
     Example("in a layer", model=("context.shape[1]", "«int(key_mask.sum())»")),
 )
 PASSING = (
-    Example(
-        "a tensor is there or not",
-        model=(
-            "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        if text_attention_mask is None and latents.ndim == 2:\n            latents = latents[None]\n"
-            ),
-        ),
-    ),
     Example("sizes are known on the host", model=("context.shape[1]", "int(context.size(1))")),
     Example(
         "outside of forward",

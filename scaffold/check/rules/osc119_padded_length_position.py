@@ -113,16 +113,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "each sample's own length, found in another way",
-        model=(
-            "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n        if text_attention_mask is not None:\n            first = torch.stack([row.nonzero()[-1] + 1 for row in text_attention_mask])\n        position_ids = first.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
-            ),
-        ),
-        also="OSC116",
-    ),
-    Example(
         "each sample's own length",
         model=(
             "latent_pos_ids)\n",

@@ -88,13 +88,4 @@ FAILING = (
 PASSING = (
     Example("by position", training=("=torch_dtype", "")),
     Example("and to another type", training=("torch_dtype)\n", "torch_dtype).to(torch_dtype)\n")),
-    Example(
-        "by way of a name",
-        training=(
-            "return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)",
-            (
-                "module = ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)\n        return module"
-            ),
-        ),
-    ),
 )

@@ -90,23 +90,9 @@ def _handed_on(function: FunctionModel, name: str) -> bool:
 
 FAILING = (
     Example("without a dimension", training=(" latents[:, step]", " «latents[:, step].squeeze()».float()")),
-    Example(
-        "a key too many in one branch",
-        training=('None, "text_attention_mask', 'None, «"guidance"»: None, "text_attention_mask'),
-    ),
     Example("a key that is put in later", training=("        }\n", '        }\n        shared[«"height"»] = 1\n')),
 )
 PASSING = (
     Example("a dimension by number", training=("latents[:, step],\n", "latents[:, step][:, None].squeeze(1),\n")),
     Example("a parameter with a default may be left out", training=(', "text_attention_mask": None', "")),
-    Example(
-        "forward takes a key out of **kwargs",
-        model=(
-            "text_attention_mask: Tensor | None = None,\n    ) -> tuple[Tensor]:",
-            (
-                "**kwargs,\n    ) -> tuple[Tensor]:\n"
-                '        text_attention_mask = kwargs.pop("text_attention_mask", None)'
-            ),
-        ),
-    ),
 )

@@ -140,8 +140,4 @@ PASSING = (
         spec=('[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'),
     ),
     Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),
-    Example(
-        "one that may be missing",
-        training=("latents.device)\n", 'latents.device)\n        micro_batch.get("style", None)\n'),
-    ),
 )

@@ -18,7 +18,6 @@ from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import options, sampling_calls
-from scaffold.check.model.settled import settled
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
@@ -60,7 +59,7 @@ def _values(package: Package, side: Side) -> dict[bool, tuple[FunctionModel, ast
     values: dict[bool, tuple[FunctionModel, ast.AST, bool]] = {}
     given = options(side, OPTION)
     for option in given:
-        value = settled(option.function.file, option.value, package.files)
+        value = option.function.file.value(option.value)
         if value is UNKNOWN or not isinstance(value, bool):
             return None
         values.setdefault(value, (option.function, option.value, True))
@@ -77,13 +76,6 @@ FAILING = (
         "the rollout leaves it out",
         rollout=[
             ("self.inner.step", "«self.inner.step»"),
-            ("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
-        ],
-    ),
-    Example(
-        "training leaves it out",
-        training=[
-            ("scheduler.sample_previous_step", "«scheduler.sample_previous_step»"),
             ("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
         ],
     ),

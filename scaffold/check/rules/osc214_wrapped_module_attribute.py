@@ -99,13 +99,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "a plain attribute",
-        training=(
-            "latents.device)\n",
-            'latents.device)\n        getattr(module, "module", module).config.hidden_size\n',
-        ),
-    ),
-    Example(
         "the device of a weight",
         training=("latents.device)\n", "latents.device)\n        module.vae2llm.weight.device\n"),
     ),

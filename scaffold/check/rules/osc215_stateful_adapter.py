@@ -122,16 +122,6 @@ FAILING = (
         ],
     ),
     Example(
-        "by a cache",
-        training=[
-            ("annotations", "annotations\n\nimport functools"),
-            (
-                "@classmethod\n    def _prompt_token_ids_to_batch",
-                "@classmethod\n    @«functools.lru_cache»\n    def _prompt_token_ids_to_batch",
-            ),
-        ],
-    ),
-    Example(
         "__init__",
         training=(
             "DiffusionModelBase):\n",

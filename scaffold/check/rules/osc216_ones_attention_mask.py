@@ -64,17 +64,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "compared with the padding",
-        training=(
-            (
-                ").to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]"
-            ),
-            (
-                ", padding_value=-1).to(device)\n        lengths = torch.tensor([len(row) for row in rows], device=device)\n        return ids, ids >= 0"
-            ),
-        ),
-    ),
-    Example(
         "zeroed afterwards",
         training=(
             "return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]",

@@ -112,15 +112,6 @@ FAILING = (
         ),
     ),
     Example(
-        "in the test itself",
-        training=(
-            (
-                "sigma = timesteps[:, step].double()\n            velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)"
-            ),
-            "if low < «timesteps[:, step][0]» <= high:\n                velocity = guided",
-        ),
-    ),
-    Example(
         "a mean",
         training=(
             "velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)",

@@ -15,9 +15,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.contract import takes_algorithm
-from scaffold.check.model.environment import needed_variable, sets
 from scaffold.check.model.package import Package
-from scaffold.check.model.unexecuted import never_runs
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC301"
@@ -38,12 +36,6 @@ def check(package: Package) -> Hits:
                 if not any(_is_pipeline(registration.cls) for registration in registered):
                     yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for rollout")
     for registration in registered:
-        variable = needed_variable(registration.file, registration.call)
-        if variable is not None and not sets(package, variable):
-            text = f"register() runs only where {variable} is set, and no script sets it"
-            yield Hit(registration.file, registration.call, text, "register the class without a condition")
-        elif never_runs(registration.file, registration.call):
-            yield Hit(registration.file, registration.call, "this register() never runs")
         if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(
             registration.call
         ):
@@ -80,19 +72,6 @@ FAILING = (
         ),
         also="OSC509",
     ),
-    Example(
-        "of diffusers",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": (
-                (
-                    '@VllmOmniPipelineBase.register("WheelPipeline", algorithm="flow_grpo")\n'
-                    "class WheelPipelineWithLogProb"
-                ),
-                "class «WheelPipelineWithLogProb»",
-            )
-        },
-        base="diffusers",
-    ),
 )
 PASSING = (
     Example(
@@ -104,19 +83,6 @@ PASSING = (
                 (
                     "return decoded\n\n\nimport os\n\n"
                     'if (os.environ.get("TOY") or "1") == "1":\n    VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")(ToyPipelineWithLogProb)\n'
-                ),
-            ),
-        ],
-    ),
-    Example(
-        "where no variable forbids it",
-        rollout=[
-            ('@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n', ""),
-            (
-                "return decoded\n",
-                (
-                    "return decoded\n\n\nimport os\n\n"
-                    'if os.environ.get("TOY", "1") == "1":\n    VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")(ToyPipelineWithLogProb)\n'
                 ),
             ),
         ],

@@ -83,29 +83,10 @@ def _stepped_over(cls: ClassModel) -> Hits:
 
 
 FAILING = (
-    Example(
-        "the pipeline of another model",
-        spec='schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "BoatPipeline"\n',
-        rollout=("ToyPipelineWithLogProb", "«ToyPipelineWithLogProb»"),
-    ),
     Example("the pipeline stepped over", rollout=("= super().", "= «super(ToyPipeline, self)».")),
     Example("no base", rollout=("ToyPipelineWithLogProb(ToyPipeline)", "«ToyPipelineWithLogProb»")),
 )
 PASSING = (
     Example("super with its own class", rollout=(" super().forward", " super(ToyPipelineWithLogProb, self).forward")),
     Example("the recorded pipeline", spec='schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "ToyPipeline"\n'),
-    Example(
-        "by way of a mixin and a class of the tree",
-        rollout=(
-            (
-                '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
-                "class ToyPipelineWithLogProb(ToyPipeline"
-            ),
-            (
-                "class _Mixin:\n    pass\n\n\nclass _Base(_Mixin, ToyPipeline):\n    pass\n\n\n"
-                '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
-                "class ToyPipelineWithLogProb(_Base"
-            ),
-        ),
-    ),
 )

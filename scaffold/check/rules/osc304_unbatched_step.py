@@ -84,15 +84,4 @@ PASSING = (
         rollout=("model_output.float()[None]", "torch.atleast_3d(model_output.float()[None])"),
     ),
     Example("and another one behind it", rollout=("float()[None],\n", "float()[None][:, None],\n")),
-    Example(
-        "unsqueeze",
-        rollout=(
-            (
-                "float()[None]\n        prev_sample, log_prob, _, _ = self.inner.step(\n            model_output=model_output.float()[None]"
-            ),
-            (
-                "unsqueeze(dim=0).float()\n        prev_sample, log_prob, _, _ = self.inner.step(\n            model_output=model_output.unsqueeze(0).float()"
-            ),
-        ),
-    ),
 )

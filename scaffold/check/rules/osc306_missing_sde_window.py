@@ -90,16 +90,6 @@ FAILING = (
         "the range is made up",
         rollout=[("def forward", "def «forward»"), ('extra_args.get("sde_window_range"', "(0, 7")],
     ),
-    Example(
-        "in a model of diffusers",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("def forward", "def «forward»"),
-                ('int(args["sde_window_size"]), args["sde_window_range"]', "2, (0, 7)"),
-            ]
-        },
-        base="diffusers",
-    ),
 )
 PASSING = (
     Example(

@@ -106,16 +106,6 @@ FAILING = (
         rollout=("torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1)[:, begin:end]»"),
     ),
     Example("cut in forward", rollout=("=log_probs", "=«log_probs[:, window[0] : window[1]]»")),
-    Example(
-        "recorded in a loop",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": (
-                "torch.stack(log_probs, dim=1)",
-                "«torch.stack(log_probs, dim=1)[:, begin : begin + size]»",
-            )
-        },
-        base="diffusers",
-    ),
 )
 PASSING = (
     Example(

@@ -80,15 +80,6 @@ def _is_number(value: ast.expr) -> bool:
 
 FAILING = (
     Example(
-        "the global generator, seeded by the request",
-        common=[
-            ("training_step):", "training_step, seed):\n    random.seed(seed)"),
-            ("random.Random(int(training_step)).randint(low, latest)", "«random.randint(low, latest)»"),
-        ],
-        rollout=('sde_window_range"), step)', 'sde_window_range"), step, params.seed)'),
-        also="OSC310",
-    ),
-    Example(
         "the global generator",
         common=("random.Random(int(training_step)).randint(low, latest)", "«random.randint(low, latest)»"),
     ),
@@ -108,12 +99,5 @@ PASSING = (
     Example(
         "the step and a seed of the recipe",
         rollout=('global_steps")\n', 'global_steps", 0) + extra_args["sde_window_seed"]\n'),
-    ),
-    Example(
-        "the remainder of the step",
-        common=(
-            "random.Random(int(training_step)).randint(low, latest",
-            "low + int(training_step) % (latest - low + 1",
-        ),
     ),
 )

@@ -118,20 +118,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "a correction for an older release",
-        rollout=[
-            ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
-            (
-                ")\n        output",
-                (
-                    ")\n"
-                    '        if Version(vllm_omni.__version__) <= Version("0.22"):\n'
-                    "            params.num_inference_steps = params.num_inference_steps - 1\n        output"
-                ),
-            ),
-        ],
-    ),
-    Example(
         "as many points as the release takes",
         spec=(
             "schema = 1\n\n[upstream]\n"

@@ -87,13 +87,6 @@ def _forked(file: PythonFile, call: ast.Call) -> bool:
 
 FAILING = (
     Example(
-        "torch",
-        rollout=(
-            "_ensure_prompt_text(req)\n",
-            "_ensure_prompt_text(req)\n        «torch.manual_seed(req.sampling_params.seed)»\n",
-        ),
-    ),
-    Example(
         "the device",
         rollout=("_ensure_prompt_text(req)\n", "_ensure_prompt_text(req)\n        «torch.cuda.manual_seed_all(0)»\n"),
         also="OSC126",

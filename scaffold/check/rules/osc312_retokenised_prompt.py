@@ -87,17 +87,6 @@ PASSING = (
         rollout=("skip_special_tokens=False)\n", "skip_special_tokens=False, clean_up_tokenization_spaces=False)\n"),
     ),
     Example(
-        "a test of the text in small letters",
-        rollout=(
-            " _decode_prompt",
-            (
-                " _asks(self, prompt) -> bool:\n"
-                '        return self.tokenizer.decode(prompt["prompt_token_ids"]).lower().startswith("draw")\n'
-                "\n    def _decode_prompt"
-            ),
-        ),
-    ),
-    Example(
         "without special tokens that nobody looks for",
         rollout=(
             'False)\n        decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>")',

@@ -120,13 +120,6 @@ FAILING = (
         "one path returns nothing",
         rollout=("> set[str]:\n", "> set[str]:\n        if not weights:\n            «return»\n"),
     ),
-    Example(
-        "None by name",
-        rollout=(
-            "return super().load_weights(self._checkpoint_names(weights))",
-            "loaded = super().load_weights(self._checkpoint_names(weights))\n        «return None»",
-        ),
-    ),
 )
 PASSING = (
     Example(

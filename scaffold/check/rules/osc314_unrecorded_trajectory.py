@@ -93,19 +93,6 @@ def _names_a_part(function: FunctionModel) -> bool:
 
 FAILING = (
     Example(
-        "of an earlier release",
-        rollout=(
-            (
-                "rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False"
-            ),
-            (
-                "DiffusionOutput(\n            output=output.output,\n"
-                '            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»'
-            ),
-        ),
-        spec='[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n',
-    ),
-    Example(
         "the log-probs are missing",
         rollout=[(" rollout_output(", " «rollout_output»("), ("            trajectory_log_probs=log_probs,\n", "")],
     ),

@@ -110,15 +110,5 @@ FAILING = (
 )
 PASSING = (
     Example("as wide as it was", rollout=("prev_sample)", "prev_sample.to(sample.dtype))")),
-    Example(
-        "a copy for the model",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": (
-                "predict(latents,",
-                "predict(latents.to(torch.bfloat16),",
-            )
-        },
-        base="diffusers",
-    ),
     Example("the media", rollout=("output.output,", "output.output.half(),")),
 )

@@ -121,17 +121,4 @@ PASSING = (
         ),
         spec='[lora]\nsync = "adapter"\n',
     ),
-    Example(
-        "no script trains LoRA",
-        rollout=(
-            (
-                "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
-                '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
-                "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n\n"
-            ),
-            "",
-        ),
-        launch=("    actor_rollout_ref.model.lora_rank=64\n", ""),
-        e2e=("lora_rank=8", "lora_rank=0"),
-    ),
 )

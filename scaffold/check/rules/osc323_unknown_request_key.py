@@ -93,16 +93,6 @@ def _near(key: str, right: str) -> bool:
 
 
 FAILING = (
-    Example(
-        "ids under a short name",
-        rollout=(
-            (
-                '"prompt_token_ids") is not None:\n            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"'
-            ),
-            ('«"prompt_ids"») is not None:\n            prompt["prompt"] = self._decode_prompt(prompt[«"prompt_ids"»'),
-        ),
-        also="OSC305",
-    ),
     Example("the size of the window", rollout=('"sde_window_size"', '«"window_size"»'), also="OSC306"),
     Example("the training step", rollout=('"global_steps"', '«"global_step"»')),
 )

@@ -94,13 +94,6 @@ FAILING = (
             ('"$DEPLOY_CONFIG"', '«"$DEPLOY_CONFIG"»'),
         ],
     ),
-    Example(
-        "no such file",
-        e2e=(
-            "DEPLOY_CONFIG=$PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml",
-            "«DEPLOY_CONFIG=$PWD/examples/flowgrpo_trainer/toy/deploy_config.yaml»",
-        ),
-    ),
 )
 PASSING = (
     Example(

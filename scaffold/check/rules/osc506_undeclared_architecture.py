@@ -58,26 +58,9 @@ def _trains(script: ShellScript) -> bool:
 
 FAILING = (
     Example("another string in the launch script", launch=("OmniToyForConditionalGeneration", "«ToyPipeline»")),
-    Example(
-        "without the plus",
-        launch=(
-            "+actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration",
-            "«actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration»",
-        ),
-    ),
     Example("a wrong default in place", launch=("OmniToyForConditionalGeneration", "«${ARCH:-ToyPipeline}»")),
 )
 PASSING = (
-    Example(
-        "through a variable of the script",
-        launch=[
-            (
-                "    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration",
-                '    +actor_rollout_ref.model.architecture="$ARCH"',
-            ),
-            ("# Data:", "ARCH=OmniToyForConditionalGeneration\n# Data:"),
-        ],
-    ),
     Example("through a variable of the environment", launch=("OmniToyForConditionalGeneration", '"$ARCH"')),
     Example(
         "the trainer's configuration has the key",

@@ -73,17 +73,6 @@ def _data(package: Package) -> Hits:
 
 FAILING = (
     Example(
-        "a data file that nothing writes",
-        data=(
-            "return ids\n",
-            (
-                "return ids\n\n\ndef write(rows, folder) -> None:\n"
-                '    for split in ("train", "test"):\n        datasets.Dataset.from_list(rows).to_parquet(os.path.join(folder, f"{split}.parquet"))\n'
-            ),
-        ),
-        launch=('"$DATA_DIR/train.parquet"', '«"$DATA_DIR/training.parquet"»'),
-    ),
-    Example(
         "a data script that is called otherwise",
         e2e=("tests/special_e2e/create_dummy_toy_data.py", "«tests/special_e2e/create_toy_data.py»"),
         also="OSC702",
@@ -94,16 +83,6 @@ FAILING = (
     ),
 )
 PASSING = (
-    Example(
-        "a data file that is written",
-        data=(
-            "return ids\n",
-            (
-                "return ids\n\n\ndef write(rows, folder) -> None:\n"
-                '    for split in ("train", "test"):\n        datasets.Dataset.from_list(rows).to_parquet(os.path.join(folder, f"{split}.parquet"))\n'
-            ),
-        ),
-    ),
     Example(
         "a file of the user's",
         launch=("\n# Data: python3", "\npython3 ~/prepare.py\npython3 /data/prepare.py\n# Data: python3"),

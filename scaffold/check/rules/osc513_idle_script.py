@@ -146,20 +146,8 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
 FAILING = (
     Example("another engine", launch=("=vllm_omni", "=«vllm»")),
     Example("a comment between the lines of a command", launch=('"${model[@]}"', '# the model\n    «"${model[@]}"»')),
-    Example("an array that nobody expands", launch=[("model=(", "«model=(»"), ('    "${model[@]}" \\\n', "")]),
 )
 PASSING = (
-    Example(
-        "options in the patterns of a case",
-        launch=(
-            "\n# Data: python3",
-            (
-                "\n"
-                'for option in "$@"; do\n    case "$option" in\n'
-                "        trainer.nnodes=*) NODES=1 ;;\n        data.a=1) NODES=2 ;;\n    esac\ndone\n# Data: python3"
-            ),
-        ),
-    ),
     Example(
         "two options in one pattern of a case",
         launch=(

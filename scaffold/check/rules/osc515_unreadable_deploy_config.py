@@ -73,13 +73,6 @@ def _topology(package: Package, file: SourceFile) -> Hits:
 
 
 FAILING = (
-    Example(
-        "no stages",
-        deploy=(
-            "pipeline: toy_single_stage\ntrust_remote_code: true\nstages",
-            "«»pipeline: toy_single_stage\ntrust_remote_code: true\nlevels",
-        ),
-    ),
     Example("another topology", deploy=("toy_single_stage", "«toy»"), spec='[deploy]\npipeline = "toy_single_stage"\n'),
     Example(
         "a stage without its number",

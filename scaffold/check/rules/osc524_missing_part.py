@@ -27,7 +27,7 @@ from scaffold.check.rule import Applies, Hit, Hits
 ID = "OSC524"
 NAME = "missing-part"
 SEVERITY = "error"
-CHECKLIST = ("M6", "T5", "R3", "R6", "D1")
+CHECKLIST = ("M6", "T3", "T5", "R3", "R6", "D1")
 APPLIES = Applies()
 
 
@@ -50,7 +50,10 @@ class Part(NamedTuple):
 PARTS = (
     Part("training", "prepare_model_inputs", None, "the engine calls it for every micro-batch"),
     Part("training", "forward_and_sample_previous_step", "policy_gradient", "the engine computes log-probs with it"),
+    Part("training", "build_scheduler", "policy_gradient", "the engine asks it for the SDE scheduler"),
+    Part("training", "set_timesteps", "policy_gradient", "the scheduler keeps its own schedule"),
     Part("module", "forward", None, "it is what is trained"),
+    Part("module", "from_pretrained", None, "what the base class has knows neither the files nor the keys"),
     Part("rollout", "forward", "policy_gradient", "upstream's own records no trajectory"),
     Part("wrapper", "step", "policy_gradient", "the pipeline's call goes past it to the scheduler inside"),
 )

@@ -59,13 +59,6 @@ def _skipped(file: PythonFile) -> ast.expr | None:
 
 
 FAILING = (
-    Example(
-        "skipped as a whole",
-        test=(
-            "import pytest\n\nfrom verl_omni.pipelines.toy_flow_grpo import ToyDiffusion, ToyPipelineWithLogProb\n\n\ndef test_names() -> None:\n    assert ToyDiffusion.__name__ and ToyPipelineWithLogProb.__name__\n\n"
-            'pytestmark = «pytest.mark.skip(reason="slow")»\n'
-        ),
-    ),
     Example("no test", test=None, init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter")),
     Example(
         "a test of something else",

@@ -100,22 +100,10 @@ def _of_script(script: ShellScript) -> Hits:
 
 
 FAILING = (
-    Example(
-        "the data script is not called",
-        {"tests/special_e2e/build_toy.py": "print('a checkpoint')\n"},
-        e2e=[
-            ("create_dummy_toy_data", "build_toy"),
-            ('data.train_files="$DATA_DIR/train.parquet"', '«data.train_files="$DATA_DIR/train.parquet"»'),
-        ],
-    ),
     Example("in the background", e2e=('    "$@"', '    «"$@"» &\necho passed')),
     Example("hidden", e2e=('    "$@"\n', '    "$@" «|| true»\n')),
 )
 PASSING = (
-    Example(
-        "in the background, and waited for",
-        e2e=('    "$@"\n', '    "$@" > train.log 2>&1 &\nTRAINER=$!\nwait "$TRAINER"\n'),
-    ),
     Example("its output in a log", e2e=('    "$@"\n', '    "$@" 2>&1 | tee train.log\n')),
     Example("its output in a file", e2e=('    "$@"\n', '    "$@" &> train.log\n')),
 )
