@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from scaffold.check.finding import Finding, Span
 from scaffold.reading import read_text
 
 OPEN, CLOSE = "«", "»"
-Change = str | None | Sequence[tuple[str, str]]
+Change = str | tuple[str, str] | list[tuple[str, str]] | None
 PACKAGE = "verl_omni/pipelines/toy_flow_grpo"
 # Short names of the base's files.
 FILES = {
@@ -36,22 +35,30 @@ FILES = {
 }
 
 
-@dataclass(frozen=True)
 class Example:
-    """A tree of files with what a rule finds in it.
+    """A tree of files with what a rule finds in it: ``Example("says what", model=("old", "new"))``.
 
     Args:
         title: what it shows, a few words.
-        changes: file (short name of `FILES` or path) -> its whole text, None to leave the file out, or replacements
-            ``(old, new)``, each of which must fit exactly once. «…» in a new text marks what the rule finds.
+        files: path -> change, for files that have no short name.
         base: name of a tree in ``bases/``; ``""`` for none.
-        also: identifiers of other rules that are right to report something here too.
+        also: identifiers of other rules that are right to report something here too, separated by spaces.
+        changes: short name of `FILES` -> the file's whole text, None to leave it out, a replacement ``(old, new)``, or
+            a list of them; each must fit exactly once. «…» in a new text marks what the rule finds.
     """
 
-    title: str
-    changes: Mapping[str, Change] = field(default_factory=dict)
-    base: str = "non_diffusers"
-    also: tuple[str, ...] = ()
+    def __init__(
+        self,
+        title: str,
+        files: Mapping[str, Change] | None = None,
+        /,
+        *,
+        base: str = "non_diffusers",
+        also: str = "",
+        **changes: Change,
+    ) -> None:
+        self.title, self.base, self.also = title, base, tuple(also.split())
+        self.changes = {**{FILES[name]: change for name, change in changes.items()}, **(files or {})}
 
     def tree(self) -> tuple[dict[str, str], list[tuple[str, Span]]]:
         """Return the files without marks, and the marked places.
@@ -60,8 +67,7 @@ class Example:
             ValueError: a replacement does not fit exactly once, or a file to leave out is not there.
         """
         files = dict(base_tree(self.base)) if self.base else {}
-        for name, change in self.changes.items():
-            path = FILES.get(name, name)
+        for path, change in self.changes.items():
             if change is None:
                 if files.pop(path, None) is None:
                     raise ValueError(f"{self.title}: the base has no {path}")
@@ -69,14 +75,13 @@ class Example:
                 files[path] = change
             else:
                 text = files.get(path, "")
-                for old, new in change:
+                for old, new in [change] if isinstance(change, tuple) else change:
                     if text.count(old) != 1:
                         raise ValueError(f"{self.title}: {old!r} stands {text.count(old)} times in {path}")
                     text = text.replace(old, new)
                 files[path] = text
         marks: list[tuple[str, Span]] = []
         for path in self.changes:
-            path = FILES.get(path, path)
             if OPEN in files.get(path, ""):
                 files[path], found = _unmarked(files[path])
                 marks += [(path, span) for span in found]

@@ -53,15 +53,17 @@ def _export(repository: str, commit: str, to: Path) -> Path:
 
 def _found(tree: Path, bug: dict[str, Any]) -> list[str]:
     report = check_paths([tree], select=[bug["who"]], settings=Settings())
-    return [f"{f.key}:{f.line}: {f.message}" for f in report.findings if f.key == bug["path"]]
+    return [f.message for f in report.findings if f.key == bug["path"]]
 
 
 @pytest.mark.parametrize("bug", TOLD, ids=lambda bug: f"{bug['fix'][:8]}-{bug['who']}")
 def test_found_before_the_fix_and_silent_after_it(bug: dict[str, Any], tmp_path: Path) -> None:
     repository = _repository()
-    assert _found(_export(repository, bug["parent"], tmp_path / "parent"), bug)
+    before = _found(_export(repository, bug["parent"], tmp_path / "parent"), bug)
+    assert before
+    # A fix may be wrong in another way: what was said of the parent is said no more.
     after = _found(_export(repository, bug["fix"], tmp_path / "fix"), bug)
-    assert not after, after
+    assert not set(before) & set(after), after
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug['fix'][:8]}-{bug.get('who', 'neither')}")

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from scaffold.check.model.project import Project
 
 _BASES = "verl_omni/pipelines/model_base.py"
-_ENGINES = "verl_omni/workers/engine"
 _SERVERS = "verl_omni/workers/rollout"
-_PART = "log_probs"
 
 
 def takes_algorithm(project: Project, base: str) -> bool:
@@ -23,21 +21,6 @@ def takes_algorithm(project: Project, base: str) -> bool:
     cls = file.find_class(base) if file is not None else None
     method = cls.method("register") if cls is not None else None
     return method is None or "algorithm" in method.parameters or method.node.args.kwarg is not None
-
-
-@lru_cache(maxsize=8)
-def step_results(project: Project) -> int | None:
-    """Return how many values the engines unpack from a step of the training adapter; None where no code says."""
-    counts = set()
-    for file in _files(project, _ENGINES):
-        for function in file.all_functions:
-            if function.name != "prepare_model_outputs":
-                continue
-            for node in function.nodes(ast.Assign):
-                target = node.targets[0] if isinstance(node, ast.Assign) else None
-                if isinstance(target, ast.Tuple) and ast.unparse(node.value) in function.parameters:  # type: ignore[attr-defined]
-                    counts.add(len(target.elts))
-    return counts.pop() if len(counts) == 1 else None
 
 
 @lru_cache(maxsize=8)

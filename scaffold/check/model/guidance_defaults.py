@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.values import known
 
@@ -81,17 +80,3 @@ def _pairs(file: PythonFile) -> Iterator[tuple[str, ast.expr]]:
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
             if default is not None:
                 yield argument.arg, default
-
-
-def shared_tables(package: Package) -> list[tuple[PythonFile, str, ast.expr]]:
-    """Return the constants at module level that hold guidance: dictionaries with guidance keys, and single values."""
-    found = []
-    for file in package.files:
-        for name, bindings in file.names.items():
-            if len(bindings) != 1 or bindings[0].kind != "variable" or bindings[0].value is None:
-                continue
-            value = file.value(bindings[0].value)
-            keys = value if isinstance(value, dict) else {}
-            if any(is_guidance(key) for key in keys) or (is_guidance(name) and isinstance(value, (int, float, tuple))):
-                found.append((file, name, bindings[0].value))
-    return found

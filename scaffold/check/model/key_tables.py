@@ -77,11 +77,6 @@ def key_tables(package: Package) -> list[KeyTable]:
     return [table for table in _all_tables(package) if not table.back]
 
 
-def back_tables(package: Package) -> list[KeyTable]:
-    """Return the tables of the same files that turn a row of another table round: training side first."""
-    return [table for table in _all_tables(package) if table.back]
-
-
 def _all_tables(package: Package) -> list[KeyTable]:
     files = {function.file for function in loading_functions(package)}
     tables = [table for file in package.files if file in files for table in _tables(file)]
@@ -112,24 +107,6 @@ def renamed(tables: list[KeyTable], key: str) -> Rename | None:
     """Return the row that decides over a key: the longest source that fits."""
     rows = [row for table in tables for row in table.rows if row.matches(key)]
     return max(rows, key=lambda row: len(row.source), default=None)
-
-
-def renaming_functions(tables: list[KeyTable]) -> frozenset[str]:
-    """Return the dotted names of the functions beside the tables that rename by them, each other's included."""
-    found: set[str] = set()
-    for file in dict.fromkeys(table.file for table in tables):
-        names = {table.name for table in tables if table.file is file}
-        growing = True
-        while growing:
-            growing = False
-            for function in file.functions:
-                if function.name not in names and any(
-                    node.id in names for node in file.index.nodes(ast.Name, function.node)
-                ):
-                    names.add(function.name)
-                    found.add(f"{file.module}.{function.name}")
-                    growing = True
-    return frozenset(found)
 
 
 def folded(name: str) -> str:
@@ -190,10 +167,6 @@ class _Put(ast.NodeTransformer):
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.text = name, text
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return the text for the name."""
-        return ast.copy_location(ast.Constant(self.text), node) if node.id == self.name else node
 
 
 def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:

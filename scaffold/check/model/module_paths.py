@@ -13,7 +13,6 @@ INDEX = "{n}"
 _DEEPEST = 12
 _MOST = 5000
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
-_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
 _KNOWN = ("verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase", "torch.nn.")
 _ADDERS = {"add_module", "register_module", "setattr"}
 

@@ -106,12 +106,6 @@ class Package:
         return list(dict.fromkeys(found))
 
     @cached_property
-    def training_modules(self) -> list[ClassModel]:
-        """Heirs of ``NonDiffusersModelBase``, and what `build_module` returns whatever it inherits."""
-        built = [cls for adapter in self.training_adapters if (cls := self.built_module(adapter)) is not None]
-        return list(dict.fromkeys([*built, *self.deriving("NonDiffusersModelBase")]))
-
-    @cached_property
     def training_module(self) -> ClassModel | None:
         """The module that is trained: what ``build_module`` returns, else the only heir of the base that is no heir
         of another; None where that is not certain."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -54,16 +53,6 @@ def recorded_number(package: Package, section: str, key: str) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
 
-def recorded_float(package: Package, section: str, key: str) -> float | None:
-    """Return a recorded number; None where it is none, or no finite one."""
-    text = recorded(package, section, key)
-    try:
-        found = float(text) if text is not None else math.nan
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
 def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
     """Return a recorded list of strings."""
     value = _value(package, section, key)
@@ -77,12 +66,6 @@ def recorded_tables(package: Package, section: str, key: str = "") -> list[dict[
         return [table for table in inner.values() if isinstance(table, dict)] if isinstance(inner, dict) else []
     value = _value(package, section, key)
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def recorded_table(package: Package, section: str, key: str) -> dict[str, Any]:
-    """Return a recorded table inside of a section, ``[section.key]``; an empty one where there is none."""
-    value = _value(package, section, key)
-    return value if isinstance(value, dict) else {}
 
 
 def release(package: Package) -> tuple[int, int] | None:

@@ -151,10 +151,6 @@ class ShellScript(SourceFile):
             return None
         return _normal(filled)
 
-    def value_of(self, variable: str) -> Any:
-        """Return what a variable is set to, `UNKNOWN` where it is not set exactly once to plain text."""
-        return self._variable(variable, ())
-
     def _expand(self, word: Word, skip: int, seen: tuple[str, ...], unset: bool = False) -> Any:
         out = []
         for text, expands in word.parts:

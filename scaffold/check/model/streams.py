@@ -79,11 +79,3 @@ def _is_self(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def self_call(call: ast.Call) -> str | None:
-    """Return ``x`` of ``self.x(…)``."""
-    function = call.func
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "self":
-        return function.attr
-    return None

@@ -40,12 +40,6 @@ class Submodule:
         if self.cls is None and (found := _through_helper(file, self.qualified, call)) is not None:
             self.qualified, self.made = found
 
-    @property
-    def of_sequence(self) -> bool:
-        """Whether it is a part of an ``nn.Sequential``."""
-        around = self.file.index.parent(self.call)
-        return isinstance(around, ast.Call) and self.file.qualified(around.func) == "torch.nn.Sequential"
-
 
 def _through_helper(file: PythonFile, name: str | None, call: ast.Call) -> tuple[str, ast.Call] | None:
     """Return what a function of the same file makes, where all that it does is to build one layer of torch."""

@@ -42,14 +42,9 @@ def check(package: Package) -> Hits:
 
 FAILING = (
     Example(
-        "an unfinished parameter list",
-        {"init": "from .diffusers_training_adapter import ToyDiffusion\n\ndef broken«(»\n"},
+        "an unfinished parameter list", init="from .diffusers_training_adapter import ToyDiffusion\n\ndef broken«(»\n"
     ),
-    Example("in the script that makes the data", {"data": "import os\nif True«»\n    pass\n"}),
-    Example("in the recorded facts", {"spec": '[upstream]\nversion = "0.27.0rc1"\n«class =» \n'}),
-    Example("a key that stands twice", {"spec": '[upstream]\nversion = "0.27.0rc1"\n«version = "0.28.0"»\n'}),
+    Example("in the script that makes the data", data="import os\nif True«»\n    pass\n"),
+    Example("in the recorded facts", spec='[upstream]\nversion = "0.27.0rc1"\n«class =» \n'),
 )
-PASSING = (
-    Example("a file that parses"),
-    Example("facts that can be read", {"spec": '[upstream]\nversion = "0.27.0rc1"\n'}),
-)
+PASSING = (Example("facts that can be read", spec='[upstream]\nversion = "0.27.0rc1"\n'),)

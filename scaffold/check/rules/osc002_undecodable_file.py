@@ -32,9 +32,5 @@ def check(package: Package) -> Hits:
             yield Hit(file, Span(line, 1, line, 1), f"the file cannot be read as text: {file.problem.reason}")
 
 
-FAILING = (Example("a NUL byte", {"init": "x = 1\n«»\0\n"}),)
-PASSING = (
-    Example(
-        "letters outside of ASCII", {"common": [('"""What rollout and training agree on."""', '"""σ, für beide."""')]}
-    ),
-)
+FAILING = (Example("a NUL byte", init="x = 1\n«»\x00\n"),)
+PASSING = (Example("letters outside of ASCII", common=("What rollout and training agree on", "σ, für beide")),)

@@ -20,7 +20,6 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import Attribute
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.settled import settled
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -62,7 +61,7 @@ def check(package: Package) -> Hits:
         text = f"{FLAG} is annotated and not set, so the base class's False stays"
         yield Hit(flag.file, flag.node, text, fixable=used and flag.file is module.file, data=module.node)
         return
-    value = UNKNOWN if flag.value is None else settled(flag.file, flag.value, package.files)
+    value = UNKNOWN if flag.value is None else flag.file.value(flag.value)
     if value is not UNKNOWN and not value and flag.value is not None:
         what = "but its forward() goes through _checkpointed_call" if used else "so its layers keep all activations"
         yield Hit(
@@ -87,47 +86,17 @@ def fix(hit: Hit) -> str | None:
     return set_class_attribute(hit.file, hit.data, FLAG, "True")
 
 
-_LINE = "    _supports_gradient_checkpointing = True\n"
 FAILING = (
-    Example("annotated, not set", {"model": [(_LINE, "    «_supports_gradient_checkpointing»: bool\n")]}),
-    Example("None", {"model": [(_LINE, _LINE.replace("True", "«None»"))]}),
-    Example("no declaration", {"model": [(_LINE, ""), ("class ToyForTraining(", "class «ToyForTraining»(")]}),
     Example(
-        "switched off later",
-        {
-            "model": [
-                (
-                    "        self.config = config\n",
-                    "        self.config = config\n        self._supports_gradient_checkpointing = «False»\n",
-                )
-            ]
-        },
+        "annotated, not set",
+        model=("_supports_gradient_checkpointing = True", "«_supports_gradient_checkpointing»: bool"),
     ),
-    Example(
-        "off where the environment says nothing",
-        {"model": [(_LINE, _LINE.replace("True", '«os.environ.get("CHECKPOINTING") == "1"»'))]},
-    ),
-    Example("declared as unsupported", {"model": [(_LINE, _LINE.replace("True", "«False»"))]}),
-    Example(
-        "no class attribute at all",
-        {
-            "model": [
-                ('    _no_split_modules = ["ToyLayer"]\n' + _LINE + "\n", ""),
-                ("class ToyForTraining(", "class «ToyForTraining»("),
-            ]
-        },
-        also=("OSC102",),
-    ),
+    Example("None", model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = «None»")),
 )
 PASSING = (
-    Example("declared"),
-    Example(
-        "annotated and set",
-        {"model": [("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing: bool = True")]},
-    ),
+    Example("annotated and set", model=("_supports_gradient_checkpointing", "_supports_gradient_checkpointing: bool")),
     Example(
         "declared through a constant",
-        {"model": [("gradient_checkpointing = True", "gradient_checkpointing = not False")]},
+        model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = not False"),
     ),
-    Example("left to diffusers", base="diffusers"),
 )

@@ -67,35 +67,56 @@ def fix(hit: Hit) -> str:
     return set_argument(hit.file, hit.data, "use_reentrant", "False")
 
 
-_CALL = "self._checkpointed_call(layer, context, latents, key_mask)"
-_GUARDED = "{}(layer, context, latents, key_mask{}) if torch.is_grad_enabled() else layer(context, latents, key_mask)"
-_IMPORT = ("from torch import Tensor\n", "from torch import Tensor\nfrom torch.utils.checkpoint import checkpoint\n")
 FAILING = (
     Example(
         "reentrant, by another name",
-        {
-            "model": [
-                (_CALL, "call(layer, context, latents, key_mask)"),
+        model=[
+            ("import os\n", "import os\nfrom functools import partial\n"),
+            (
+                "for layer in self.layers:\n            context, latents = self._checkpointed_call",
                 (
-                    "        for layer in self.layers:\n",
-                    "        call = partial(self._checkpointed_call, use_reentrant=«True»)\n        for layer in self.layers:\n",
+                    "call = partial(self._checkpointed_call, use_reentrant=«True»)\n        for layer in self.layers:\n            context, latents = call"
                 ),
-                ("import os\n", "import os\nfrom functools import partial\n"),
-            ]
-        },
+            ),
+        ],
     ),
-    Example("imported by name", {"model": [(_CALL, _GUARDED.format("«checkpoint»", "")), _IMPORT]}),
+    Example(
+        "imported by name",
+        model=[
+            ("import Tensor\n", "import Tensor\nfrom torch.utils.checkpoint import checkpoint\n"),
+            (
+                "self._checkpointed_call(layer, ",
+                "«checkpoint»(layer, context, latents, key_mask) if torch.is_grad_enabled() else layer(",
+            ),
+        ],
+    ),
     Example(
         "by its full name",
-        {"model": [(_CALL, _GUARDED.format("«torch.utils.checkpoint.checkpoint»", ""))]},
+        model=(
+            "self._checkpointed_call(layer, ",
+            "«torch.utils.checkpoint.checkpoint»(layer, context, latents, key_mask) if torch.is_grad_enabled() else layer(",
+        ),
     ),
 )
 PASSING = (
-    Example("the base class does it"),
-    Example("given", {"model": [(_CALL, _GUARDED.format("checkpoint", ", use_reentrant=False")), _IMPORT]}),
+    Example(
+        "given",
+        model=[
+            ("import Tensor\n", "import Tensor\nfrom torch.utils.checkpoint import checkpoint\n"),
+            (
+                "self._checkpointed_call(layer, ",
+                "checkpoint(layer, context, latents, key_mask, use_reentrant=False) if torch.is_grad_enabled() else layer(",
+            ),
+        ],
+    ),
     Example(
         "perhaps given",
-        {"model": [(_CALL, _GUARDED.format("checkpoint", ", **self.checkpoint_options")), _IMPORT]},
-        also=("OSC154",),
+        model=[
+            ("import Tensor\n", "import Tensor\nfrom torch.utils.checkpoint import checkpoint\n"),
+            (
+                "self._checkpointed_call(layer, ",
+                "checkpoint(layer, context, latents, key_mask, **self.checkpoint_options) if torch.is_grad_enabled() else layer(",
+            ),
+        ],
     ),
 )

@@ -23,7 +23,6 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import loading_functions
 from scaffold.check.model.package import Package
-from scaffold.check.model.settled import settled
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC110"
@@ -56,7 +55,7 @@ def check(package: Package) -> Hits:
     for function, call in loads:
         assign = keyword(call, "assign")
         unpacked = any(item.arg is None for item in call.keywords)
-        if not unpacked and (assign is None or settled(function.file, assign, package.files) is False):
+        if not unpacked and (assign is None or function.file.value(assign) is False):
             text = "tensors are copied into the module; assign=True takes them as they are"
             if empty and not filled:
                 text = f"{module.name} is on the meta device, where copying fills nothing; assign=True takes the tensors over"
@@ -100,43 +99,14 @@ def _on_meta(function: FunctionModel, call: ast.Call) -> bool:
     return False
 
 
-_BUILD = '        with torch.device("meta"):\n            model = cls(config)\n'
-_LOAD = "model.load_state_dict(state, strict=True, assign=True)"
 FAILING = (
-    Example("built with random weights", {"model": [(_BUILD, "        model = «cls(config)»\n")]}),
     Example(
-        "built by name, copied",
-        {
-            "model": [
-                (_BUILD, "        model = «ToyForTraining(config)»\n"),
-                (_LOAD, "model.load_state_dict(state, strict=True)"),
-            ]
-        },
+        "built with random weights",
+        model=('with torch.device("meta"):\n            model = cls(config)', "model = «cls(config)»"),
     ),
     Example(
-        "under no_grad", {"model": [(_BUILD, "        with torch.no_grad():\n            model = «cls(config)»\n")]}
+        "assign is missing",
+        model=("model.load_state_dict(state, strict=True, assign=True)", "«model.load_state_dict(state, strict=True)»"),
     ),
-    Example(
-        "copied parameter by parameter",
-        {
-            "model": [
-                (_BUILD, "        model = «cls(config)»\n"),
-                (
-                    "        " + _LOAD + "\n",
-                    "        with torch.no_grad():\n            for name, parameter in model.named_parameters():\n"
-                    "                parameter.copy_(state[name])\n",
-                ),
-            ]
-        },
-    ),
-    Example(
-        "assign is a keyword that nobody gives",
-        {"model": [(_LOAD, "«" + _LOAD.replace("assign=True", 'assign=kwargs.get("assign", False)') + "»")]},
-    ),
-    Example("assign is missing", {"model": [(_LOAD, "«model.load_state_dict(state, strict=True)»")]}),
 )
-PASSING = (
-    Example("built on the meta device, assigned"),
-    Example("accelerate's way", {"model": [('with torch.device("meta"):', "with init_empty_weights():")]}),
-    Example("left to diffusers", base="diffusers"),
-)
+PASSING = (Example("accelerate's way", model=('torch.device("meta"', "init_empty_weights(")),)

@@ -81,68 +81,8 @@ def _fields(package: Package, config: ClassModel) -> Hits:
                 return
 
 
-_CLASS = "@dataclass\nclass ToyTrainingConfig:"
 FAILING = (
-    Example(
-        "an argument that the constructor does not take",
-        {
-            "model": [
-                ("    latent_dim: int = 16\n", "    latent_dim: int = field(default=16, init=False)\n"),
-                ("asdict, dataclass, fields", "asdict, dataclass, field, fields"),
-                (
-                    "return cls(**{field.name: raw[field.name] for field in fields(cls)})",
-                    "return cls(hidden_size=raw['hidden_size'], «latent_dim=raw['latent_dim']»)",
-                ),
-            ]
-        },
-        also=("OSC114",),
-    ),
-    Example(
-        "frozen and changed",
-        {
-            "model": [
-                ("@dataclass\nclass Toy", "@dataclass(frozen=«True»)\nclass Toy"),
-                ("        with torch.device", "        config.vocab_size = 128\n        with torch.device"),
-            ]
-        },
-    ),
-    Example("a plain class", {"model": [(_CLASS, "class «ToyTrainingConfig»:")]}),
-    Example("a dictionary", {"model": [(_CLASS, "class «ToyTrainingConfig»(dict):")]}),
-    Example(
-        "it cannot be saved",
-        {"model": [(_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"), ("def save_pretrained(", "def save(")]},
-    ),
-    Example(
-        "it cannot be read",
-        {
-            "model": [
-                (_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"),
-                ("def from_model_path(", "def read("),
-                ("ToyTrainingConfig.from_model_path(", "ToyTrainingConfig.read("),
-            ]
-        },
-    ),
-    Example(
-        "reading is only declared",
-        {
-            "model": [
-                (_CLASS, "@dataclass\nclass «ToyTrainingConfig»:"),
-                (
-                    '        with open(os.path.join(model_path, "config.json")) as file:\n'
-                    "            raw = json.load(file)\n"
-                    "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n",
-                    "        raise NotImplementedError\n",
-                ),
-            ]
-        },
-    ),
-    Example(
-        "an instance method reads it",
-        {"model": [("    @classmethod\n    def from_model_path(cls", "    def «from_model_path»(cls")]},
-    ),
+    Example("a plain class", model=("@dataclass\nclass ToyTrainingConfig", "class «ToyTrainingConfig»")),
+    Example("a dictionary", model=("@dataclass\nclass ToyTrainingConfig", "class «ToyTrainingConfig»(dict)")),
 )
-PASSING = (
-    Example("complete"),
-    Example("with options", {"model": [("@dataclass\nclass Toy", "@dataclass(kw_only=True)\nclass Toy")]}),
-    Example("left to diffusers", base="diffusers"),
-)
+PASSING = (Example("with options", model=("@dataclass\n", "@dataclass(kw_only=True)\n")),)

@@ -114,50 +114,22 @@ def _plain(call: ast.Call) -> bool:
     return len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
 
 
-_USE = "(self.config.start_of_image_id, self.config.end_of_image_id)"
-_APPEND = "            ids.append(torch.full((batch, 1), marker, device=device))\n"
-_MAKE = "torch.full((batch, 1), marker, device=device)"
 FAILING = (
     Example(
         "in the precision of the latents",
-        {"model": [(_MAKE, "«hidden_states.new_full((batch, 1), marker)».long()")]},
+        model=("torch.full((batch, 1), marker, device=device", "«hidden_states.new_full((batch, 1), marker)».long("),
     ),
-    Example(
-        "made and left",
-        {"model": [(_APPEND, _APPEND.replace("ids.append(torch", "«marker» = (torch"))]},
-    ),
-    Example(
-        "the wrong way round", {"model": [(_USE, "«(self.config.end_of_image_id, self.config.start_of_image_id)»")]}
-    ),
-    Example(
-        "the end is left out",
-        {
-            "model": [
-                (_USE, "(self.config.start_of_image_id,)"),
-                ("    end_of_image_id: int = 102", "    «end_of_image_id»: int = 102"),
-            ]
-        },
-    ),
-    Example(
-        "both are left out",
-        {
-            "model": [
-                (
-                    f"        for marker in {_USE}:\n"
-                    "            ids.append(torch.full((batch, 1), marker, device=device))\n",
-                    "",
-                ),
-                ("    start_of_image_id: int = 101", "    «start_of_image_id»: int = 101"),
-                ("    end_of_image_id: int = 102", "    «end_of_image_id»: int = 102"),
-            ]
-        },
-    ),
+    Example("made and left", model=("ids.append", "«marker» = ")),
 )
 PASSING = (
-    Example("as whole numbers", {"model": [(_MAKE, "hidden_states.new_full((batch, 1), marker, dtype=torch.long)")]}),
-    Example("both are used"),
     Example(
-        "a padding token is no part of the sequence",
-        {"model": [("    end_of_image_id: int = 102", "    end_of_image_id: int = 102\n    pad_token_id: int = 0")]},
+        "as whole numbers",
+        model=(
+            "torch.full((batch, 1), marker, device=device",
+            "hidden_states.new_full((batch, 1), marker, dtype=torch.long",
+        ),
+    ),
+    Example(
+        "a padding token is no part of the sequence", model=(": int = 102", ": int = 102\n    pad_token_id: int = 0")
     ),
 )

@@ -105,36 +105,13 @@ def _is_timestep(node: ast.expr) -> bool:
     return bool({"timestep", "timesteps", "sigma", "sigmas"} & set(words)) and not counts & set(words)
 
 
-_LINE = '"timestep": timesteps[:, step],'
 FAILING = (
-    Example("long()", {"training": [(_LINE, '"timestep": «timesteps[:, step].long()»,')]}),
-    Example("to(torch.int64)", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(torch.int64)»,')]}),
-    Example("the type of token ids", {"training": [(_LINE, '"timestep": «timesteps[:, step].to(ids.dtype)»,')]}),
-    Example("scaled and rounded", {"training": [(_LINE, '"timestep": «(timesteps[:, step] * 1000).round()»,')]}),
-    Example(
-        "cut to thousandths",
-        {"training": [(_LINE, '"timestep": «torch.trunc(1000 * timesteps[:, step])» / 1000,')]},
-    ),
-    Example(
-        "int()",
-        {"model": [("self.mlp(timestep[:, None])", "self.mlp(timestep[:, None] * 0 + «int(timestep[0])»)")]},
-        also=("OSC116",),
-    ),
-    Example(
-        "in the schedule",
-        {
-            "common": [
-                (
-                    "scheduler.set_begin_index(0)",
-                    "scheduler.timesteps = «scheduler.timesteps.int()»\n    scheduler.set_begin_index(0)",
-                )
-            ]
-        },
-    ),
+    Example("long()", training=(" timesteps[:, step],", " «timesteps[:, step].long()»,")),
+    Example("the type of token ids", training=(" timesteps[:, step],", " «timesteps[:, step].to(ids.dtype)»,")),
 )
 PASSING = (
-    Example("floating point"),
     Example(
-        "the number of steps", {"training": [(_LINE, '"timestep": timesteps[:, step] + 0 * int(timesteps.shape[1]),')]}
+        "the number of steps",
+        training=(" timesteps[:, step],\n", " timesteps[:, step] + 0 * int(timesteps.shape[1]),\n"),
     ),
 )

@@ -68,39 +68,11 @@ def _allowed(project: Project) -> set[str]:
     return found
 
 
-_CALL = "cls.set_timesteps(scheduler, model_config, get_device_name())"
 FAILING = (
-    Example("as text", {"training": [(_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda"»)')]}),
-    Example("with a number", {"training": [(_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda:0"»)')]}),
-    Example(
-        "with a number from the environment",
-        {
-            "training": [
-                (_CALL, "cls.set_timesteps(scheduler, model_config, f«\"cuda:{os.environ['LOCAL_RANK']}\"»)"),
-                ("import torch\nfrom verl.utils.device import get_device_name\n", "import os\n\nimport torch\n"),
-            ]
-        },
-    ),
-    Example(
-        "put together",
-        {
-            "training": [
-                (_CALL, 'cls.set_timesteps(scheduler, model_config, «"cuda:"» + str(torch.distributed.get_rank()))'),
-                ("from verl.utils.device import get_device_name\n", ""),
-            ]
-        },
-    ),
-    Example("as a method", {"training": [(".to(device)\n", "«.cuda»()\n")]}),
-    Example("by its number", {"training": [(".to(device)\n", ".to(«0»)\n")]}),
-    Example("by its number, as a keyword", {"training": [(".to(device)\n", ".to(device=«1»)\n")]}),
-    Example(
-        "in a comment", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # «'cuda'» and the CPU agree")]}
-    ),
-    Example("the library", {"common": [("SCHEDULE_SHIFT = 3.0", 'BACKEND = «"nccl"»\nSCHEDULE_SHIFT = 3.0')]}),
+    Example("as text", training=("get_device_name()", '«"cuda"»')),
+    Example("as a method", training=(".to(device", "«.cuda»(")),
+    Example("by its number", training=(".to(device", ".to(«0»")),
 )
 PASSING = (
-    Example("asked for"),
-    Example(
-        "a word that only contains it", {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  # barracuda")]}
-    ),
+    Example("a word that only contains it", common=("SCHEDULE_SHIFT = 3.0\n", "SCHEDULE_SHIFT = 3.0  # barracuda\n")),
 )

@@ -52,48 +52,28 @@ def check(package: Package) -> Hits:
 
 
 FAILING = (
-    Example(
-        "in the module",
-        {
-            "model": [
-                ("return model.to(torch_dtype)", "return model"),
-                ("model_path: str, torch_dtype: torch.dtype", "model_path: str, «torch_dtype»: torch.dtype"),
-            ]
-        },
-    ),
-    Example(
-        "a type of its own",
-        {
-            "model": [
-                ("return model.to(torch_dtype)", "return model.to(torch.float32)"),
-                ("model_path: str, torch_dtype: torch.dtype", "model_path: str, «torch_dtype»: torch.dtype"),
-            ]
-        },
-    ),
+    Example("in the module", model=[(" torch_dtype", " «torch_dtype»"), (".to(torch_dtype)", "")]),
+    Example("a type of its own", model=[(" torch_dtype", " «torch_dtype»"), ("(torch_dtype", "(torch.float32")]),
     Example(
         "in the adapter",
-        {
-            "training": [
-                (", torch_dtype=torch_dtype)", ")"),
-                (
-                    "DiffusionModelConfig, torch_dtype: torch.dtype)",
-                    "DiffusionModelConfig, «torch_dtype»: torch.dtype)",
-                ),
-            ]
-        },
+        training=(
+            (
+                "torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype"
+            ),
+            (
+                "«torch_dtype»: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path"
+            ),
+        ),
     ),
 )
 PASSING = (
-    Example("handed on"),
     Example(
         "used for every tensor",
-        {
-            "model": [
-                (
-                    "return model.to(torch_dtype)",
-                    "for parameter in model.parameters():\n            parameter.data = parameter.data.to(torch_dtype)\n        return model",
-                )
-            ]
-        },
+        model=(
+            "return model.to(torch_dtype)",
+            (
+                "for parameter in model.parameters():\n            parameter.data = parameter.data.to(torch_dtype)\n        return model"
+            ),
+        ),
     ),
 )

@@ -26,7 +26,6 @@ SEVERITY = "error"
 CHECKLIST = ("M6",)
 APPLIES = Applies(non_diffusers=True)
 HELP = "open the file that the checkpoint has"
-_SPEC = '[upstream]\nversion = "0.27.0rc1"\n\n[checkpoint]\nfiles = [\n    "ema.safetensors",\n]\n'
 
 
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
@@ -68,8 +67,17 @@ def _read(file: PythonFile, node: ast.AST) -> Iterator[ast.Constant]:
                 yield from file.index.nodes(ast.Constant, binding.value)
 
 
-FAILING = (Example("another name", {"model": [('"ema.safetensors"', '«"model.safetensors"»')], "spec": _SPEC}),)
+FAILING = (
+    Example(
+        "another name",
+        model=('"ema.safetensors"', '«"model.safetensors"»'),
+        spec='[upstream]\nversion = "0.27.0rc1"\n\n[checkpoint]\nfiles = [\n    "ema.safetensors",\n]\n',
+    ),
+)
 PASSING = (
-    Example("the recorded file", {"spec": _SPEC}),
-    Example("nothing recorded", {"model": [('"ema.safetensors"', '"model.safetensors"')]}),
+    Example(
+        "the recorded file",
+        spec='[upstream]\nversion = "0.27.0rc1"\n\n[checkpoint]\nfiles = [\n    "ema.safetensors",\n]\n',
+    ),
+    Example("nothing recorded", model=('model_path, "ema', 'model_path, "model')),
 )

@@ -44,14 +44,23 @@ def check(package: Package) -> Hits:
                 yield Hit(file, node, f"{found['what']}: not written yet, upstream's is at {found['place']}")
 
 
-_PLACE = "    if not size:\n        return None\n"
-_RAISE = (
-    "    if size == 1:\n        «raise NotImplementedError('a window of one: port"
-    " vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0')»\n"
+FAILING = (
+    Example(
+        "the place to port",
+        common=(
+            "return None\n",
+            (
+                "return None\n    if size == 1:\n        «raise NotImplementedError('a window of one: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0')»\n"
+            ),
+        ),
+    ),
 )
-_OTHER = "    if size == 1:\n        raise NotImplementedError('a window of one is not meant')\n"
-FAILING = (Example("the place to port", {"common": [(_PLACE, _PLACE + _RAISE)]}),)
 PASSING = (
-    Example("written"),
-    Example("another reason to stop", {"common": [(_PLACE, _PLACE + _OTHER)]}),
+    Example(
+        "another reason to stop",
+        common=(
+            "return None\n",
+            ("return None\n    if size == 1:\n        raise NotImplementedError('a window of one is not meant')\n"),
+        ),
+    ),
 )

@@ -15,13 +15,11 @@ import ast
 from functools import lru_cache
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import PIPELINES
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -46,56 +44,8 @@ _READING = {
     "prepare_condition": "micro_batch",
     "forward_and_sample_previous_step": "scheduler_inputs",
 }
-_IDS = "_ids"
 _ADDING = {"add_column": 0, "rename_column": 1}
 _TREES = ("examples/", "tests/")
-
-
-def _prompts(package: Package) -> set[str]:
-    """Return the columns of ids that training reads for the prompt itself."""
-    found = {recorded(package, "prompt", "column") or ""}
-    for adapter in package.training_adapters:
-        for name, parameter in _READING.items():
-            method = adapter.method(name)
-            given = _parameter(method, parameter)
-            for read in keys_read(method, given, adapter) if method is not None and given is not None else ():
-                # What may be missing may be empty too.
-                if read.key.endswith(_IDS) and not read.optional:
-                    found.add(read.key)
-    return found
-
-
-def _empty(maker: PythonFile, columns: set[str]) -> Hits:
-    """Look for a column of ids that gets an empty list, at once or by a parameter."""
-    for function in maker.all_functions:
-        for table in maker.index.nodes(ast.Dict, function.node):
-            for key, value in zip(table.keys, table.values, strict=True):
-                name = key.value if isinstance(key, ast.Constant) else None
-                if not isinstance(name, str) or name not in columns:
-                    continue
-                given = [value]
-                if isinstance(value, ast.Name) and value.id in function.parameters:
-                    calls = [c for c in maker.index.nodes(ast.Call) if resolve(maker, c) == function]
-                    given = [bound for call in calls if (bound := bind(call, function).get(value.id)) is not None]
-                for item in given:
-                    if isinstance(item, (ast.List, ast.Tuple)) and not item.elts:
-                        yield Hit(maker, item, f"the column {name} is empty", "give it the prompt's token ids")
-
-
-def _taken_out(maker: PythonFile, columns: set[str]) -> Hits:
-    """Look for columns that the data set loses again before it is written."""
-    for call in maker.index.nodes(ast.Call):
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("column_names", "columns"))]
-        if method not in ("remove_columns", "select_columns", "drop") or len(given) != 1:
-            continue
-        value = maker.value(given[0])
-        names = {value} if isinstance(value, str) else set(value) if isinstance(value, (list, tuple, set)) else None
-        if names is None or not all(isinstance(name, str) for name in names):
-            continue
-        for name in sorted(columns - {""}):
-            if (name not in names) if method == "select_columns" else (name in names):
-                yield Hit(maker, call, f"the column {name} is taken out again", "write the column that training reads")
 
 
 def check(package: Package) -> Hits:
@@ -103,11 +53,6 @@ def check(package: Package) -> Hits:
     makers = [file for file in package.preprocessors if _keys(file)]
     if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
         return
-    yield from _chats(package)
-    prompts = _prompts(package)
-    for maker in makers:
-        yield from _empty(maker, prompts)
-        yield from _taken_out(maker, prompts)
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
     groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
     columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
@@ -126,21 +71,6 @@ def check(package: Package) -> Hits:
                 if any(read.key not in keys for keys in columns) and place not in seen:
                     seen.add(place)
                     yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
-
-
-def _chats(package: Package) -> Hits:
-    """Look for the agent loop's ids of the chat, where the package has a column of its own for the bare prompt."""
-    column = recorded(package, "prompt", "column")
-    if recorded(package, "prompt", "chat_template") != "false" or not column or column in STANDARD:
-        return
-    for adapter in package.training_adapters:
-        method = adapter.method("prepare_model_inputs")
-        given = _parameter(method, "micro_batch")
-        for read in keys_read(method, given, adapter) if method is not None and given is not None else ():
-            subscript = isinstance(read.file.index.parent(read.node), ast.Subscript)
-            if read.key in ("prompts", "input_ids") and subscript and read.file in package.files:
-                text = f"{read.key!r} holds the ids of the chat; the rollout encodes the bare prompt, as in {column!r}"
-                yield Hit(read.file, read.node, text, f"read {column!r}")
 
 
 def _columns(file: PythonFile) -> set[str]:
@@ -203,80 +133,11 @@ def _imported(file: PythonFile) -> list[PythonFile]:
     ]
 
 
-_READ = 'for row in micro_batch["prompt_token_ids"]]'
-_COLUMN = '        "prompt_token_ids": prompt_token_ids,\n'
-_CHATLESS = '[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'
-_SAVED = "datasets.Dataset.from_list(rows).to_parquet(os"
-FAILING = (
-    Example(
-        "taken out before it is written",
-        {
-            "data": [
-                (
-                    _SAVED,
-                    _SAVED.replace(
-                        "datasets.Dataset.from_list(rows)",
-                        '«datasets.Dataset.from_list(rows).remove_columns(["prompt_token_ids"])»',
-                    ),
-                )
-            ]
-        },
-    ),
-    Example(
-        "a column of nothing",
-        {"data": [("build_row(line, tokenize_toy_prompt(tokenizer, line, 256))", "build_row(line, «[]»)")]},
-    ),
-    Example(
-        "the ids of the chat",
-        {"training": [('micro_batch["prompt_token_ids"]', 'micro_batch[«"prompts"»]')], "spec": _CHATLESS},
-    ),
-    Example("another name than the column's", {"training": [(_READ, 'for row in micro_batch[«"prompt_ids"»]]')]}),
-    Example(
-        "the preprocessor does not write it",
-        {"data": [(_COLUMN, "")], "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')]},
-    ),
-    Example(
-        "the column has another name",
-        {
-            "data": [('"prompt_token_ids": prompt', '"token_ids": prompt')],
-            "training": [(_READ, 'for row in micro_batch[«"prompt_token_ids"»]]')],
-        },
-    ),
-    Example(
-        "tested for first",
-        {
-            "training": [
-                (
-                    "        rows = [torch.as_tensor(row, dtype=torch.long) for row in "
-                    'micro_batch["prompt_token_ids"]]\n',
-                    '        if "prompt_ids" not in micro_batch.keys():\n            raise KeyError("no prompts")\n'
-                    '        rows = [torch.as_tensor(row, dtype=torch.long) for row in micro_batch[«"prompt_ids"»]]\n',
-                )
-            ]
-        },
-    ),
-    Example(
-        "of the rollout", {"training": [('scheduler_inputs["all_timesteps"]', 'scheduler_inputs[«"all_sigmas"»]')]}
-    ),
-)
+FAILING = (Example("of the rollout", training=('"all_timesteps"', '«"all_sigmas"»')),)
 PASSING = (
-    Example("the recorded column", {"spec": _CHATLESS}),
-    Example("the column is written"),
     Example(
-        "a column of the dataset that training does not read",
-        {"data": [(_COLUMN, _COLUMN + '        "negative_prompt_token_ids": [],\n')]},
+        "the recorded column",
+        spec=('[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'),
     ),
-    Example("what the agent loop gives", {"training": [(_READ, 'for row in micro_batch["prompts"]]')]}),
-    Example(
-        "one that may be missing",
-        {"training": [("        shared = {", '        micro_batch.get("style", None)\n        shared = {')]},
-    ),
-    Example(
-        "what the rollout returns",
-        {
-            "rollout": [("            to_cpu=False,\n", '            rl={"grid": None},\n            to_cpu=False,\n')],
-            "training": [("        shared = {", '        micro_batch["grid"]\n        shared = {')],
-        },
-    ),
-    Example("no preprocessor is known", base="diffusers"),
+    Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),
 )

@@ -18,7 +18,6 @@ from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sde import options, sampling_calls
-from scaffold.check.model.settled import settled
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
@@ -60,7 +59,7 @@ def _values(package: Package, side: Side) -> dict[bool, tuple[FunctionModel, ast
     values: dict[bool, tuple[FunctionModel, ast.AST, bool]] = {}
     given = options(side, OPTION)
     for option in given:
-        value = settled(option.function.file, option.value, package.files)
+        value = option.function.file.value(option.value)
         if value is UNKNOWN or not isinstance(value, bool):
             return None
         values.setdefault(value, (option.function, option.value, True))
@@ -72,61 +71,31 @@ def _values(package: Package, side: Side) -> dict[bool, tuple[FunctionModel, ast
     return values
 
 
-_GIVEN = "            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n"
-_STEP = "prev_sample, log_prob, _, _ = self.inner.step("
-_SAMPLE = "sqrt_dt = scheduler.sample_previous_step("
 FAILING = (
     Example(
         "the rollout leaves it out",
-        {"rollout": [(_GIVEN, ""), (_STEP, _STEP.replace("self.inner.step", "«self.inner.step»"))]},
-    ),
-    Example(
-        "training leaves it out",
-        {
-            "training": [
-                (_GIVEN, ""),
-                (_SAMPLE, _SAMPLE.replace("scheduler.sample_previous_step", "«scheduler.sample_previous_step»")),
-            ]
-        },
+        rollout=[
+            ("self.inner.step", "«self.inner.step»"),
+            ("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
+        ],
     ),
     Example(
         "two values",
-        {
-            "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«True»"))],
-            "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
-        },
-    ),
-    Example(
-        "a keyword that nobody gives",
-        {
-            "rollout": [
-                (_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", '«kwargs.get("normalizer", True)»')),
-            ],
-            "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
-        },
-    ),
-    Example(
-        "negated",
-        {
-            "training": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«not INCLUDE_LOGPROB_NORMALIZER»"))],
-            "rollout": [(_GIVEN, _GIVEN.replace("INCLUDE_LOGPROB_NORMALIZER", "«INCLUDE_LOGPROB_NORMALIZER»"))],
-        },
+        training=("=INCLUDE_LOGPROB_NORMALIZER", "=«True»"),
+        rollout=("=INCLUDE_LOGPROB_NORMALIZER", "=«INCLUDE_LOGPROB_NORMALIZER»"),
     ),
 )
 PASSING = (
-    Example("one constant"),
-    Example("the default on both sides", base="diffusers"),
-    Example("left out on both sides", {"training": [(_GIVEN, "")], "rollout": [(_GIVEN, "")]}),
+    Example(
+        "left out on both sides",
+        training=("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
+        rollout=("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
+    ),
     Example(
         "among the options of the step",
-        {
-            "rollout": [
-                (_GIVEN, ""),
-                (
-                    '"return_logprobs": record_log_probs}',
-                    '"return_logprobs": record_log_probs, "include_logprob_normalizer": False}',
-                ),
-            ]
-        },
+        rollout=[
+            ("record_log_probs}", 'record_log_probs, "include_logprob_normalizer": False}'),
+            ("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
+        ],
     ),
 )

@@ -113,77 +113,33 @@ def _of_class(cls: ClassModel, node: ast.AST, owners: set[str | None]) -> bool:
     return isinstance(node, ast.Attribute) and _is(node.value, owners) and cls.attribute(node.attr) is not None
 
 
-_HEAD = "class ToyDiffusion(DiffusionModelBase):\n"
-_IDS = "        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)\n"
 FAILING = (
     Example(
         "in a container of the file",
-        {
-            "training": [
-                ("\n\n@DiffusionModelBase.register(", "\n\n_LAST = {}\n\n\n@DiffusionModelBase.register("),
-                (_IDS, _IDS + '        «_LAST["step"]» = step\n'),
-            ]
-        },
-    ),
-    Example(
-        "by a cache",
-        {
-            "training": [
-                (
-                    "    @classmethod\n    def _prompt_token",
-                    "    @classmethod\n    @«functools.lru_cache»\n    def _prompt_token",
-                ),
-                ("import torch\n", "import functools\n\nimport torch\n"),
-            ]
-        },
+        training=[
+            ("ToyForTraining\n", "ToyForTraining\n\n\n_LAST = {}\n"),
+            ("latents.device)\n", 'latents.device)\n        «_LAST["step"]» = step\n'),
+        ],
     ),
     Example(
         "__init__",
-        {"training": [(_HEAD, _HEAD + "    def «__init__»(self, config):\n        self.config = config\n\n")]},
-    ),
-    Example("something is put on the class", {"training": [(_IDS, _IDS + "        «cls._mask» = mask\n")]}),
-    Example("by the class's name", {"training": [(_IDS, _IDS + "        «ToyDiffusion._mask» = mask\n")]}),
-    Example(
-        "a cache",
-        {"training": [(_HEAD, _HEAD + "    _cache = {}\n\n"), (_IDS, _IDS + "        «cls._cache[step]» = ids\n")]},
-    ),
-    Example(
-        "a method of instances",
-        {
-            "training": [
-                (
-                    "    @classmethod\n    def prepare_model_inputs(\n        cls,",
-                    "    def «prepare_model_inputs»(\n        self,",
-                ),
-                (_IDS, _IDS.replace("cls.", "ToyDiffusion.")),
-            ]
-        },
-    ),
-    Example(
-        "a global",
-        {
-            "training": [
-                (_IDS, "        «global LAST»\n        LAST = step\n" + _IDS),
-                ("\n\n@DiffusionModelBase.register(", "\nLAST = None\n\n\n@DiffusionModelBase.register("),
-            ]
-        },
+        training=(
+            "DiffusionModelBase):\n",
+            "DiffusionModelBase):\n    def «__init__»(self, config):\n        self.config = config\n\n",
+        ),
     ),
 )
 PASSING = (
-    Example("class methods"),
     Example(
         "a pipeline that is registered for training",
-        {
-            "rollout": [
-                ("@VllmOmniPipelineBase.register(", "@DiffusionModelBase.register("),
-                ("import VllmOmniPipelineBase\n", "import DiffusionModelBase\n"),
-            ]
-        },
-        also=("OSC201", "OSC301"),
+        rollout=[(" VllmOmniPipelineBase", " DiffusionModelBase"), ("@VllmOmniPipelineBase", "@DiffusionModelBase")],
+        also="OSC201 OSC301",
     ),
     Example(
         "constants on the class",
-        {"training": [(_HEAD, _HEAD + "    DIMS = (1, 2)\n\n"), (_IDS, _IDS + "        cls.DIMS\n")]},
+        training=[
+            ("DiffusionModelBase):\n", "DiffusionModelBase):\n    DIMS = (1, 2)\n\n"),
+            ("latents.device)\n", "latents.device)\n        cls.DIMS\n"),
+        ],
     ),
-    Example("the rollout adapter is an instance, and has state", base="diffusers"),
 )

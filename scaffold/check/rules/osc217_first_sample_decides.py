@@ -101,55 +101,36 @@ def _all_equal(function: FunctionModel) -> bool:
     )
 
 
-_SIGMA = "            sigma = timesteps[:, step].double()\n"
-_WHERE = "            velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)\n"
 FAILING = (
     Example(
         "the first timestep",
-        {
-            "training": [
-                (_SIGMA, "            sigma = float(«timesteps[0, step]»)\n"),
-                (_WHERE, "            velocity = guided if low < sigma <= high else velocity\n"),
-            ]
-        },
-    ),
-    Example(
-        "in the test itself",
-        {
-            "training": [
-                (_SIGMA, ""),
-                (_WHERE, "            if low < «timesteps[:, step][0]» <= high:\n                velocity = guided\n"),
-            ]
-        },
+        training=(
+            (
+                "timesteps[:, step].double()\n            velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)"
+            ),
+            ("float(«timesteps[0, step]»)\n            velocity = guided if low < sigma <= high else velocity"),
+        ),
     ),
     Example(
         "a mean",
-        {"training": [(_WHERE, "            if low < «sigma.mean()» <= high:\n                velocity = guided\n")]},
-    ),
-    Example(
-        "through item()",
-        {
-            "training": [
-                (_SIGMA, "            sigma = «timesteps[0, step]».item()\n"),
-                (_WHERE, "            if low < sigma <= high:\n                velocity = guided\n"),
-            ]
-        },
+        training=(
+            "velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)",
+            "if low < «sigma.mean()» <= high:\n                velocity = guided",
+        ),
     ),
 )
 PASSING = (
-    Example("for each sample"),
     Example(
         "refused where they differ",
-        {
-            "training": [
-                (
-                    _SIGMA,
-                    "            sigma = timesteps[0, step]\n            if not (timesteps[:, step] == sigma).all():\n"
-                    '                raise ValueError("one noise level is needed")\n',
-                ),
-                (_WHERE, "            velocity = guided if low < sigma <= high else velocity\n"),
-            ]
-        },
+        training=(
+            (
+                ":, step].double()\n            velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)"
+            ),
+            (
+                "0, step]\n            if not (timesteps[:, step] == sigma).all():\n"
+                '                raise ValueError("one noise level is needed")\n'
+                "            velocity = guided if low < sigma <= high else velocity"
+            ),
+        ),
     ),
-    Example("of diffusers", base="diffusers"),
 )

@@ -15,9 +15,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.contract import takes_algorithm
-from scaffold.check.model.environment import needed_variable, sets
 from scaffold.check.model.package import Package
-from scaffold.check.model.unexecuted import never_runs
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC301"
@@ -38,12 +36,6 @@ def check(package: Package) -> Hits:
                 if not any(_is_pipeline(registration.cls) for registration in registered):
                     yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for rollout")
     for registration in registered:
-        variable = needed_variable(registration.file, registration.call)
-        if variable is not None and not sets(package, variable):
-            text = f"register() runs only where {variable} is set, and no script sets it"
-            yield Hit(registration.file, registration.call, text, "register the class without a condition")
-        elif never_runs(registration.file, registration.call):
-            yield Hit(registration.file, registration.call, "this register() never runs")
         if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(
             registration.call
         ):
@@ -61,98 +53,39 @@ def _is_pipeline(cls: ClassModel | None) -> bool:
     )
 
 
-_DECORATOR = '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
-_CLASS = ("class ToyPipelineWithLogProb(", "class «ToyPipelineWithLogProb»(")
-_LAST = '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n        return decoded\n'
-_CONDITION = """
-
-import os
-
-{test}:
-    «VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")»(ToyPipelineWithLogProb)
-"""
 FAILING = (
-    Example("no decorator", {"rollout": [(_DECORATOR, ""), _CLASS]}),
     Example(
-        "where a variable is set",
-        {"rollout": [(_DECORATOR, ""), (_LAST, _LAST + _CONDITION.format(test='if os.environ.get("TOY")'))]},
-    ),
-    Example(
-        "where a variable has a value",
-        {
-            "rollout": [
-                (_DECORATOR, ""),
-                (_LAST, _LAST + _CONDITION.format(test='if os.getenv("TOY", "off").lower() != "off"')),
-            ]
-        },
-    ),
-    Example(
-        "the decorator of another class",
-        {
-            "rollout": [
-                (_DECORATOR, ""),
-                ("class _ToySchedulerAdapter:\n", _DECORATOR + "class _ToySchedulerAdapter:\n"),
-                _CLASS,
-            ]
-        },
-        also=("OSC302",),
+        "no decorator",
+        rollout=(
+            (
+                '@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
+                "class ToyPipelineWithLogProb"
+            ),
+            "class «ToyPipelineWithLogProb»",
+        ),
     ),
     Example(
         "no algorithm",
-        {"rollout": [(_DECORATOR, '@«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»\n')]},
-        also=("OSC509",),
-    ),
-    Example(
-        "of diffusers",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ('@VllmOmniPipelineBase.register("WheelPipeline", algorithm="flow_grpo")\n', ""),
-                ("class WheelPipelineWithLogProb(", "class «WheelPipelineWithLogProb»("),
-            ]
-        },
-        base="diffusers",
+        rollout=(
+            'VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")',
+            '«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»',
+        ),
+        also="OSC509",
     ),
 )
 PASSING = (
-    Example("registered"),
-    Example("of diffusers, registered", base="diffusers"),
     Example(
         "where the variable is empty",
-        {
-            "rollout": [
-                (_DECORATOR, ""),
+        rollout=[
+            ('@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n', ""),
+            (
+                "return decoded\n",
                 (
-                    _LAST,
-                    _LAST
-                    + _CONDITION.format(test='if (os.environ.get("TOY") or "1") == "1"')
-                    .replace("«", "")
-                    .replace("»", ""),
+                    "return decoded\n\n\nimport os\n\n"
+                    'if (os.environ.get("TOY") or "1") == "1":\n    VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")(ToyPipelineWithLogProb)\n'
                 ),
-            ]
-        },
+            ),
+        ],
     ),
-    Example(
-        "where no variable forbids it",
-        {
-            "rollout": [
-                (_DECORATOR, ""),
-                (
-                    _LAST,
-                    _LAST
-                    + _CONDITION.format(test='if os.environ.get("TOY", "1") == "1"').replace("«", "").replace("»", ""),
-                ),
-            ]
-        },
-    ),
-    Example(
-        "where a variable is set that the scripts set",
-        {
-            "rollout": [
-                (_DECORATOR, ""),
-                (_LAST, _LAST + _CONDITION.format(test='if "TOY" in os.environ').replace("«", "").replace("»", "")),
-            ],
-            "launch": [("set -xeuo pipefail\n", "set -xeuo pipefail\nexport TOY=1\n")],
-        },
-    ),
-    Example("positional", {"rollout": [(_DECORATOR, _DECORATOR.replace("algorithm=", ""))]}),
+    Example("positional", rollout=("algorithm=", "")),
 )

@@ -82,80 +82,11 @@ def _stepped_over(cls: ClassModel) -> Hits:
                     yield Hit(method.file, call, text, "write super()")
 
 
-_CLASS = "class ToyPipelineWithLogProb(ToyPipeline):"
-_SPEC = 'schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "{}"\n'
-_MODULE = 'module = "vllm_omni.diffusion.models.toy.pipeline_toy"\n'
-_IMPORT = "from vllm_omni.diffusion.models.toy.pipeline_toy import ToyPipeline\n"
-_GUESS = _IMPORT.strip().replace("pipeline_toy", "toy_pipeline")
 FAILING = (
-    Example(
-        "the pipeline of another model",
-        {
-            "spec": _SPEC.format("BoatPipeline"),
-            "rollout": [(_CLASS, _CLASS.replace("ToyPipelineWithLogProb", "«ToyPipelineWithLogProb»"))],
-        },
-    ),
-    Example(
-        "the pipeline stepped over",
-        {"rollout": [("super().forward(req)", "«super(ToyPipeline, self)».forward(req)")]},
-    ),
-    Example(
-        "an import that falls back to a plain module",
-        {
-            "spec": _SPEC.format("ToyPipeline") + _MODULE,
-            "rollout": [
-                (
-                    _IMPORT,
-                    f"\ntry:\n    «{_GUESS}»\nexcept ImportError:\n    from torch.nn import Module as ToyPipeline\n",
-                )
-            ],
-        },
-    ),
-    Example("no base", {"rollout": [(_CLASS, "class «ToyPipelineWithLogProb»:")]}),
-    Example("the registry's base", {"rollout": [(_CLASS, "class «ToyPipelineWithLogProb»(VllmOmniPipelineBase):")]}),
-    Example(
-        "a pipeline of diffusers",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nfrom diffusers import DiffusionPipeline\n"),
-                (_CLASS, "class «ToyPipelineWithLogProb»(DiffusionPipeline):"),
-            ]
-        },
-    ),
+    Example("the pipeline stepped over", rollout=("= super().", "= «super(ToyPipeline, self)».")),
+    Example("no base", rollout=("ToyPipelineWithLogProb(ToyPipeline)", "«ToyPipelineWithLogProb»")),
 )
 PASSING = (
-    Example(
-        "another release's module to fall back to",
-        {
-            "spec": _SPEC.format("ToyPipeline") + _MODULE,
-            "rollout": [(_IMPORT, f"\ntry:\n    {_IMPORT}except ImportError:\n    {_GUESS}\n")],
-        },
-    ),
-    Example(
-        "super with its own class",
-        {"rollout": [("super().forward(req)", "super(ToyPipelineWithLogProb, self).forward(req)")]},
-    ),
-    Example(
-        "from the package above the recorded module",
-        {
-            "spec": _SPEC.format("ToyPipeline") + _MODULE,
-            "rollout": [(_IMPORT, _IMPORT.replace(".pipeline_toy", ""))],
-        },
-    ),
-    Example("the recorded pipeline", {"spec": _SPEC.format("ToyPipeline")}),
-    Example("the upstream pipeline"),
-    Example(
-        "by way of a mixin and a class of the tree",
-        {
-            "rollout": [
-                (
-                    '@VllmOmniPipelineBase.register("Omni',
-                    "class _Mixin:\n    pass\n\n\nclass _Base(_Mixin, ToyPipeline):\n    pass\n\n\n"
-                    '@VllmOmniPipelineBase.register("Omni',
-                ),
-                (_CLASS, "class ToyPipelineWithLogProb(_Base):"),
-            ]
-        },
-    ),
-    Example("of diffusers", base="diffusers"),
+    Example("super with its own class", rollout=(" super().forward", " super(ToyPipelineWithLogProb, self).forward")),
+    Example("the recorded pipeline", spec='schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "ToyPipeline"\n'),
 )

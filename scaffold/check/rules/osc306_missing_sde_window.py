@@ -84,60 +84,22 @@ def _reads(side: Side, name: str) -> bool:
     return False
 
 
-_CALL = 'pick_sde_window(extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), step)'
-_STEP = '            step = extra_args.get("global_steps")\n'
-_FORWARD = ("    def forward(self, req", "    def «forward»(self, req")
 FAILING = (
-    Example(
-        "only without noise", {"rollout": [("        if noise_level > 0.0:\n", "        if «noise_level == 0.0»:\n")]}
-    ),
-    Example(
-        "neither", {"rollout": [(f"{_STEP}            window = {_CALL}\n", "            window = None\n"), _FORWARD]}
-    ),
-    Example(
-        "read and tested",
-        {
-            "rollout": [
-                (
-                    "        window = None\n        if noise_level > 0.0:\n",
-                    '        size = «extra_args.get("sde_window_size")»\n        span = extra_args.get("sde_window_range")\n'
-                    "        window = None\n        if size and span and noise_level > 0.0:\n",
-                ),
-                (f"{_STEP}            window = {_CALL}\n", "            pass\n"),
-            ]
-        },
-    ),
+    Example("only without noise", rollout=(" noise_level > 0.0:", " «noise_level == 0.0»:")),
     Example(
         "the range is made up",
-        {"rollout": [(_CALL, 'pick_sde_window(extra_args.get("sde_window_size"), (0, 7), step)'), _FORWARD]},
-    ),
-    Example(
-        "in a model of diffusers",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                (
-                    'size, (low, high) = int(args["sde_window_size"]), args["sde_window_range"]',
-                    "size, (low, high) = 2, (0, 7)",
-                ),
-                ("    def forward(self, req", "    def «forward»(self, req"),
-            ]
-        },
-        base="diffusers",
+        rollout=[("def forward", "def «forward»"), ('extra_args.get("sde_window_range"', "(0, 7")],
     ),
 )
 PASSING = (
-    Example("both are read"),
-    Example("of diffusers", base="diffusers"),
     Example(
         "by constants",
-        {
-            "rollout": [
-                (_CALL, "pick_sde_window(*(extra_args.get(name) for name in WINDOW), step)"),
-                (
-                    "\n\nclass _StepOutput(",
-                    '\nWINDOW = ("sde_window_size", "sde_window_range")\n\n\nclass _StepOutput(',
-                ),
-            ]
-        },
+        rollout=[
+            ("to_checkpoint_key\n", 'to_checkpoint_key\n\nWINDOW = ("sde_window_size", "sde_window_range")\n'),
+            (
+                'extra_args.get("sde_window_size"), extra_args.get("sde_window_range"',
+                "*(extra_args.get(name) for name in WINDOW",
+            ),
+        ],
     ),
 )

@@ -100,91 +100,30 @@ def _filled(side: Side) -> bool:
     return any(True for _ in side.calls(*_FILLERS))
 
 
-_STACK = "torch.stack(self._log_probs, dim=1).cpu() if self._log_probs else None"
-_LATENTS = "latents = torch.stack(self._latents, dim=1).cpu()"
-_ARGUMENT = "trajectory_log_probs=log_probs,"
 FAILING = (
     Example(
         "the stack is cut",
-        {
-            "rollout": [
-                (
-                    _STACK,
-                    _STACK.replace(
-                        "torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1)[:, begin:end]»"
-                    ),
-                )
-            ]
-        },
+        rollout=("torch.stack(self._log_probs, dim=1)", "«torch.stack(self._log_probs, dim=1)[:, begin:end]»"),
     ),
-    Example(
-        "the latents are cut",
-        {"rollout": [(_LATENTS, "latents = «torch.stack(self._latents, dim=1)[:, begin : end + 1]».cpu()")]},
-    ),
-    Example(
-        "cut in forward", {"rollout": [(_ARGUMENT, "trajectory_log_probs=«log_probs[:, window[0] : window[1]]»,")]}
-    ),
-    Example(
-        "narrow",
-        {
-            "rollout": [
-                (
-                    _STACK,
-                    _STACK.replace(
-                        "torch.stack(self._log_probs, dim=1)",
-                        "«torch.stack(self._log_probs, dim=1).narrow(1, begin, end - begin)»",
-                    ),
-                )
-            ]
-        },
-    ),
-    Example(
-        "log-probs that the upstream pipeline gathered",
-        {
-            "rollout": [
-                (
-                    _ARGUMENT,
-                    "trajectory_log_probs=«output.trajectory_log_probs[window[0] : window[1]]»,",
-                )
-            ]
-        },
-        also=("OSC134",),
-    ),
-    Example(
-        "recorded in a loop",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("torch.stack(log_probs, dim=1),", "«torch.stack(log_probs, dim=1)[:, begin : begin + size]»,")
-            ]
-        },
-        base="diffusers",
-    ),
+    Example("cut in forward", rollout=("=log_probs", "=«log_probs[:, window[0] : window[1]]»")),
 )
 PASSING = (
-    Example("the record is returned as it is"),
     Example(
         "the upstream pipeline's timesteps are whole",
-        {
-            "rollout": [
-                ("trajectory_timesteps=timesteps,", "trajectory_timesteps=output.timesteps[window[0] : window[1]],")
-            ]
-        },
-        also=("OSC134",),
+        rollout=("=timesteps", "=output.timesteps[window[0] : window[1]]"),
     ),
-    Example("the schedule is cut, which is whole", base="diffusers"),
     Example(
         "recorded at every step and cut once",
-        {
-            "rollout": [
+        rollout=[
+            (
                 (
-                    "        if inside:\n            if not self._latents:\n"
-                    "                self._latents.append(sample)\n"
-                    "            self._latents.append(prev_sample)\n",
-                    "        if not self._latents:\n            self._latents.append(sample)\n"
-                    "        self._latents.append(prev_sample)\n        if inside:\n",
+                    "inside:\n            if not self._latents:\n                self._latents.append(sample)\n            self._latents.append(prev_sample)"
                 ),
-                (_LATENTS, _LATENTS.replace("dim=1)", "dim=1)[:, begin : end + 1]")),
-            ]
-        },
+                (
+                    "not self._latents:\n            self._latents.append(sample)\n        self._latents.append(prev_sample)\n        if inside:"
+                ),
+            ),
+            (" dim=1).cpu()\n", " dim=1)[:, begin : end + 1].cpu()\n"),
+        ],
     ),
 )

@@ -1,30 +1,26 @@
 """The rollout asks the pipeline for another number of steps than the release needs.
 
-vllm-omni 0.22 evaluated some models once more than training does for the same ``num_inference_steps``; 0.24 and
-later do not. A correction that is left in place, or one that is missing, puts every step beside the one that training
-recomputes: +5e-3 on the log-prob, 500 times the clip range, from the first step on.
+vllm-omni 0.22 took one step more than it was asked for, 0.24 and later do not. A correction that stayed behind after
+the release changed puts the rollout one step off: the log-probs are biased by 500 times the clip range. Whether both
+sides walk one schedule, `verify` measures (``schedule-diffusers-0.38.0``).
 
-    params.num_inference_steps = num_inference_steps - 1      # needed on 0.22 only
+    params.num_inference_steps = steps + 1              # vllm-omni 0.22 runs one step less
 
-Instead: hand on the number as it comes; correct it only where the installed release counts otherwise.
+Instead: ask for what the recipe says, where the release that is pinned takes it so.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.example_schedules import ASKED
-from scaffold.check.model.calls import argument
-from scaffold.check.model.dataflow import arguments
+from scaffold.check.model.calls import keyword
+from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import numbers, recorded, recorded_number, release
-from scaffold.check.model.schedules import schedule_of
 from scaffold.check.model.sides import Side, side_of
-from scaffold.check.model.step_counts import NAME as STEPS
-from scaffold.check.model.step_counts import step_count
-from scaffold.check.model.step_requests import handed_steps, of_super
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC309"
@@ -33,50 +29,22 @@ SEVERITY = "error"
 CHECKLIST = ("R6", "pitfall 5")
 APPLIES = Applies(objective="policy_gradient")
 HELP = "let rollout and training take the same number of steps on the installed release"
-_EVALUATIONS = {"n": 0, "n-1": -1, "n+1": 1}
+STEPS = "num_inference_steps"
 _SPEAKS = (b"0.22", b"0_22", b"ompensat")
 
 
 def check(package: Package) -> Hits:
-    """Compare what is handed to the pipeline, and to the shared schedule, with what the release needs."""
-    side, training = side_of(package, "rollout"), side_of(package, "training")
+    """Compare what is added to the number of steps with what the release needs."""
+    side = side_of(package, "rollout")
     needed = _needed(package, side)
-    handed = list(handed_steps(side, release(package)))
-    for function, node, offset in handed:
-        # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
-        if needed is not None and offset not in (0, needed):
-            version = ".".join(map(str, release(package) or ()))
-            yield Hit(
-                function.file,
-                node,
-                f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {needed or 0:+d}",
-            )
-    if needed and not any(offset == needed for _, _, offset in handed):
-        yield from _missing(package, side, needed)
-    yield from _unequal(side, training)
-    yield from _points(package, training)
-
-
-def _points(package: Package, training: Side) -> Hits:
-    """Compare the number of noise levels that the shared schedule makes with the recorded number of evaluations."""
-    steps = recorded(package, "schedule", "steps")
-    if steps not in _EVALUATIONS:
-        return
-    for function in schedule_of(training).computed:
-        ends = [part for part in function.nodes(ast.Slice) if isinstance(part, ast.Slice)]
-        if len(ends) != 1 or ends[0].upper is None or function.file.value(ends[0].upper) != -1 or ends[0].lower:
-            continue
-        for call in function.calls:
-            if function.file.qualified(call.func) not in ("torch.linspace", "numpy.linspace"):
-                continue
-            number = argument(call, "steps", 2) or argument(call, "num", 2)
-            points = step_count(training, function, number) if number is not None else None
-            if points is not None and points.function not in (None, function) and points.function.cls is not None:
-                continue  # an adapter asks for more: the schedule itself is right
-            if number is not None and points is not None and points.offset - 1 != _EVALUATIONS[steps]:
-                made = f"n{points.offset - 1:+d}" if points.offset != 1 else "n"
-                place = points.node if points.node is not None and points.function is function else number
-                yield Hit(function.file, place, f"the schedule has {made} evaluations, the pipeline {steps}")
+    for function in side.functions if needed is not None else ():
+        for node, value in _handed(function):
+            offset = _offset(side, function, value)
+            # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
+            if offset not in (0, needed, None) and "version" not in _tests(function, node):
+                version = ".".join(map(str, release(package) or ()))
+                text = f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {needed:+d}"
+                yield Hit(function.file, node, text)
 
 
 def _needed(package: Package, side: Side) -> int | None:
@@ -94,219 +62,82 @@ def _needed(package: Package, side: Side) -> int | None:
     return 0 if spoken and installed >= (0, 24) else None
 
 
-def _missing(package: Package, side: Side, needed: int) -> Hits:
-    for adapter in side.adapters:
-        method = adapter.method("forward")
-        for call in method.calls if method is not None else ():
-            if method is not None and of_super(call) and side.called(method, call) is None:
-                yield Hit(
-                    method.file,
-                    call,
-                    f"the request goes on as it is; vllm-omni {recorded(package, 'upstream', 'version')} "
-                    f"needs {STEPS} {needed:+d}",
-                )
+def _handed(function: FunctionModel) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
+    """Yield where a number of steps is put into a request, with the value."""
+    index = function.file.index
+    for assigned in index.nodes(ast.Assign, function.node):
+        if any(isinstance(target, ast.Attribute) and target.attr == STEPS for target in assigned.targets):
+            yield assigned.value, assigned.value
+    for added in index.nodes(ast.AugAssign, function.node):
+        if isinstance(added.target, ast.Attribute) and added.target.attr == STEPS:
+            yield added, ast.BinOp(ast.Constant(0), added.op, added.value)
+    for call in function.calls:
+        value = keyword(call, STEPS)
+        if value is not None:
+            yield value, value
 
 
-def _unequal(side: Side, training: Side) -> Hits:
-    """Compare the numbers with which both sides call a schedule function that they share."""
-    for function in side.functions:
-        if function not in training or function.cls is not None:
-            continue
-        for parameter in function.parameters:
-            if "step" not in parameter:
-                continue
-            counts = [
-                {step_count(one, caller, value) for caller, value in arguments(one, function, parameter)}
-                for one in (side, training)
-            ]
-            if any(len(found) != 1 or None in found for found in counts):
-                continue
-            rollout, trained = counts[0].pop(), counts[1].pop()
-            assert rollout is not None
-            assert trained is not None
-            if rollout.offset != trained.offset and not (function in side and _inner(side, training, function)):
-                odd = rollout if rollout.node is not None else trained
-                assert odd.function is not None
-                assert odd.node is not None
-                yield Hit(
-                    odd.function.file,
-                    odd.node,
-                    f"rollout sets up {STEPS} {rollout.offset:+d} in {function.name}(), training {trained.offset:+d}",
-                )
+def _offset(side: Side, function: FunctionModel, value: ast.AST, hops: int = 5) -> int | None:
+    """Return what is added to a number of steps; None where that is not plain."""
+    if not hops:
+        return None
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        number = function.file.value(value.right)
+        sign = 1 if isinstance(value.op, ast.Add) else -1
+        inner = _offset(side, function, value.left, hops - 1)
+        return inner + sign * number if isinstance(number, int) and inner is not None else None
+    if isinstance(value, ast.IfExp):
+        arms = {_offset(side, function, arm, hops - 1) for arm in (value.body, value.orelse)} - {0}
+        return arms.pop() if len(arms) == 1 else None if arms else 0
+    if isinstance(value, ast.Name):
+        values = [binding.value for binding in reaching(function, value)]
+        return _offset(side, function, values[0], hops - 1) if len(values) == 1 and values[0] is not None else 0
+    if isinstance(value, ast.Call):
+        called = side.called(function, value)
+        if called is not None:
+            return _offset(side, called, called.returns[0].value or value, hops - 1) if called.returns else None
+        return _offset(side, function, value.args[0], hops - 1) if value.args else None
+    return 0 if isinstance(value, (ast.Attribute, ast.Subscript, ast.Constant)) else None
 
 
-def _inner(side: Side, training: Side, function: FunctionModel) -> bool:
-    """Whether the function is called by another one that both sides share, which is reported instead."""
-    return any(caller in training for caller, _ in side.callers.get(function, []))
+def _tests(function: FunctionModel, node: ast.AST) -> str:
+    outer = function.file.index.ancestors(node)
+    return " ".join(ast.unparse(one.test) for one in outer if isinstance(one, (ast.If, ast.IfExp))).lower()
 
 
-_CALL = "        output = super().forward(req)\n"
-_SPEC = """schema = 1
-
-[upstream]
-version = "{}"
-steps = "n-1"
-
-[schedule]
-steps = "n-1"
-request_offset = {}
-"""
-_POINTS = "torch.linspace(1, 0, max(num_inference_steps, 2), dtype=torch.float32)"
-_PIN = 'dependencies = ["vllm-omni==0.27.0rc1"]'
-_NEWER = """\
-        if Version(vllm_omni.__version__) {} Version("0.22"):
-            params.num_inference_steps = {}
-"""
 FAILING = (
     Example(
         "a correction for 0.22 left in place",
-        {
-            "rollout": [
-                (
-                    _CALL,
-                    "        # vllm-omni 0.22 takes one step more.\n"
-                    "        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n" + _CALL,
-                )
-            ]
-        },
-    ),
-    Example(
-        "in a function that spares a single step",
-        {
-            "rollout": [
-                (
-                    "\n\nclass _StepOutput(",
-                    "\n\ndef _steps(n: int) -> int:\n    return n - 1 if n > 1 else n  # 0.22 takes one more\n\n\n"
-                    "class _StepOutput(",
-                ),
-                (_CALL, "        params.num_inference_steps = «_steps(params.num_inference_steps)»\n" + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "a correction for every release since",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
-                (_CALL, _NEWER.format(">=", "«params.num_inference_steps - 1»") + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "recorded as not needed",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "rollout": [(_CALL, "        «params.num_inference_steps += 1»\n" + _CALL)],
-        },
-    ),
-    Example(
-        "by way of a name and a lower limit",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "rollout": [
-                (
-                    _CALL,
-                    "        steps = int(params.num_inference_steps)\n"
-                    "        params.num_inference_steps = «max(1, steps - 1)»\n" + _CALL,
-                )
-            ],
-        },
-    ),
-    Example(
-        "made for a release that the checkout left",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "rollout": [(_CALL, "        params.num_inference_steps = «params.num_inference_steps - 1»\n" + _CALL)],
-        },
-        also=("OSC530",),
-    ),
-    Example(
-        "a point too many",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0),
-            "common": [(_POINTS, "torch.linspace(1, 0, «num_inference_steps + 1», dtype=torch.float32)")],
-        },
-    ),
-    Example(
-        "missing on 0.22",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
-            "rollout": [("super().forward(req)\n", "«super().forward(req)»\n")],
-        },
-    ),
-    Example(
-        "the schedule of the rollout is another one",
-        {
-            "rollout": [
-                (
-                    "num_inference_steps=int(params.num_inference_steps),",
-                    "num_inference_steps=«int(params.num_inference_steps) + 1»,",
-                )
-            ]
-        },
-    ),
-    Example(
-        "the schedule of training is another one",
-        {
-            "training": [
-                (
-                    "model_config.pipeline.num_inference_steps, device=device",
-                    "«model_config.pipeline.num_inference_steps - 1», device=device",
-                )
-            ]
-        },
+        rollout=(
+            ")\n        output",
+            (
+                ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output"
+            ),
+        ),
     ),
 )
 PASSING = (
     Example(
-        "a correction for an older release",
-        {
-            "rollout": [
-                ("import torch\n", "import torch\nimport vllm_omni\nfrom packaging.version import Version\n"),
-                (_CALL, _NEWER.format("<=", "params.num_inference_steps - 1") + _CALL),
-            ]
-        },
-    ),
-    Example(
-        "the levels of a scheduler that is made to be asked",
-        {"spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'), "common": [ASKED]},
-    ),
-    Example(
         "as many points as the release takes",
-        {
-            "spec": _SPEC.format("0.27.0rc1", 0).replace('"n-1"', '"n"'),
-            "common": [(_POINTS, "torch.linspace(1, 0, num_inference_steps + 1, dtype=torch.float32)")],
-        },
-    ),
-    Example("handed on as it comes"),
-    Example(
-        "needed, and put back",
-        {
-            "spec": _SPEC.format("0.22.0", -1),
-            "pyproject": [(_PIN, _PIN.replace("0.27.0rc1", "0.22.0"))],
-            "rollout": [
-                (
-                    _CALL,
-                    "        steps = int(params.num_inference_steps)\n"
-                    "        params.num_inference_steps = max(1, steps - 1)\n"
-                    "        try:\n            output = super().forward(req)\n        finally:\n"
-                    "            params.num_inference_steps = steps\n",
-                )
-            ],
-        },
+        spec=(
+            "schema = 1\n\n[upstream]\n"
+            'version = "0.27.0rc1"\nsteps = "n"\n'
+            "\n[schedule]\n"
+            'steps = "n"\n'
+            "request_offset = 0\n"
+        ),
+        common=("max(num_inference_steps, 2)", "num_inference_steps + 1"),
     ),
     Example(
         "depends on the installed release",
-        {
-            "rollout": [
+        rollout=[
+            ("to_checkpoint_key\n", "to_checkpoint_key\n\nVERSION = (0, 27)\n"),
+            (
+                ")\n        output",
                 (
-                    _CALL,
-                    "        if VERSION < (0, 24):  # 0.22 takes one step more\n"
-                    "            params.num_inference_steps = params.num_inference_steps - 1\n" + _CALL,
+                    ")\n        if VERSION < (0, 24):  # 0.22 takes one step more\n            params.num_inference_steps = params.num_inference_steps - 1\n        output"
                 ),
-                ("\n\nclass _StepOutput(", "\nVERSION = (0, 27)\n\n\nclass _StepOutput("),
-            ]
-        },
+            ),
+        ],
     ),
 )

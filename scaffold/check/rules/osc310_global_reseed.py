@@ -85,64 +85,23 @@ def _forked(file: PythonFile, call: ast.Call) -> bool:
     return False
 
 
-_DRAW = "    begin = random.Random("
 FAILING = (
     Example(
-        "torch",
-        {
-            "rollout": [
-                (
-                    "        params = req.",
-                    "        «torch.manual_seed(req.sampling_params.seed)»\n        params = req.",
-                )
-            ]
-        },
-    ),
-    Example(
         "the device",
-        {"rollout": [("        params = req.", "        «torch.cuda.manual_seed_all(0)»\n        params = req.")]},
-        also=("OSC126",),
+        rollout=("_ensure_prompt_text(req)\n", "_ensure_prompt_text(req)\n        «torch.cuda.manual_seed_all(0)»\n"),
+        also="OSC126",
     ),
-    Example("Python's", {"common": [(_DRAW, "    «random.seed(int(training_step))»\n" + _DRAW)]}),
-    Example(
-        "numpy's, in the training adapter",
-        {
-            "training": [
-                ("import torch\n", "import numpy as np\nimport torch\n"),
-                ("        latents, timesteps = ", "        «np.random.seed(step)»\n        latents, timesteps = "),
-            ]
-        },
-    ),
-    Example(
-        "a helper",
-        {
-            "common": [
-                ("import torch\n", "import torch\nfrom transformers import set_seed\n"),
-                (_DRAW, "    «set_seed(1)»\n" + _DRAW),
-            ]
-        },
-    ),
+    Example("Python's", common=("- int(size)\n", "- int(size)\n    «random.seed(int(training_step))»\n")),
 )
 PASSING = (
-    Example("a generator of its own"),
-    Example(
-        "torch.Generator",
-        {
-            "rollout": [
-                ('generator=extra_args.get("generator"),', "generator=torch.Generator().manual_seed(hash(req)),")
-            ]
-        },
-    ),
+    Example("torch.Generator", rollout=('extra_args.get("generator"', "torch.Generator().manual_seed(hash(req)")),
     Example(
         "the state is put back",
-        {
-            "rollout": [
-                (
-                    "        output = super().forward(req)",
-                    "        with torch.random.fork_rng():\n            torch.manual_seed(params.seed)\n"
-                    "            output = super().forward(req)",
-                )
-            ]
-        },
+        rollout=(
+            "        output = super",
+            (
+                "        with torch.random.fork_rng():\n            torch.manual_seed(params.seed)\n            output = super"
+            ),
+        ),
     ),
 )

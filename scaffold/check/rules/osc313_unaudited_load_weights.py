@@ -108,70 +108,25 @@ def _falls_off(body: list[ast.stmt]) -> bool:
     return True
 
 
-_BODY = "        return super().load_weights(self._checkpoint_names(weights))\n"
-_HEAD = "    def load_weights(self, weights) -> set[str]:\n"
 FAILING = (
     Example(
         "an empty set",
-        {
-            "rollout": [
-                (_BODY, "        super().load_weights(self._checkpoint_names(weights))\n        return «set()»\n")
-            ]
-        },
-    ),
-    Example(
-        "all parameters",
-        {
-            "rollout": [
-                (
-                    _BODY,
-                    "        super().load_weights(self._checkpoint_names(weights))\n        return «{name for name, _ in self.named_parameters()}»\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "the names that were sent",
-        {
-            "rollout": [
-                (
-                    _BODY,
-                    "        weights = list(weights)\n        super().load_weights(self._checkpoint_names(weights))\n"
-                    "        return «{name for name, _ in weights}»\n",
-                )
-            ]
-        },
-    ),
-    Example(
-        "the result is dropped",
-        {"rollout": [(_HEAD + _BODY, _HEAD.replace("load_weights", "«load_weights»") + _BODY.replace("return ", ""))]},
-    ),
-    Example(
-        "nothing in one arm",
-        {
-            "rollout": [
-                (
-                    _BODY,
-                    _BODY.replace("return ", "loaded = ") + "        return loaded if self.training else «None»\n",
-                )
-            ]
-        },
+        rollout=(
+            "return super().load_weights(self._checkpoint_names(weights))",
+            "super().load_weights(self._checkpoint_names(weights))\n        return «set()»",
+        ),
     ),
     Example(
         "one path returns nothing",
-        {"rollout": [(_BODY, "        if not weights:\n            «return»\n" + _BODY)]},
-    ),
-    Example(
-        "None by name",
-        {"rollout": [(_BODY, _BODY.replace("return ", "loaded = ") + "        «return None»\n")]},
-        also=("OSC134",),
+        rollout=("> set[str]:\n", "> set[str]:\n        if not weights:\n            «return»\n"),
     ),
 )
 PASSING = (
-    Example("the names are returned"),
     Example(
         "every branch returns",
-        {"rollout": [(_BODY, "        if not weights:\n            return set()\n        else:\n    " + _BODY)]},
+        rollout=(
+            "        return super",
+            "        if not weights:\n            return set()\n        else:\n            return super",
+        ),
     ),
-    Example("no method of its own", base="diffusers"),
 )

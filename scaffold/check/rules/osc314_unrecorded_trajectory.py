@@ -17,7 +17,6 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking, keyword
 from scaffold.check.model.follow import follow
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.keys import dict_keys
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.sides import side_of
@@ -30,37 +29,33 @@ CHECKLIST = ("R6",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "return trajectory_latents, trajectory_timesteps and trajectory_log_probs with the media"
 PARTS = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
+# As releases before ``rollout_output()`` name them, in ``custom_output``.
 EARLIER = ("all_latents", "all_timesteps", "all_log_probs")
-_MAIN = '[upstream]\nversion = "0.27.0rc1"\n\n[target]\nrollout_result = "rollout_output"\n'
 _RESULTS = ("rollout_output", "with_rollout_data", "DiffusionOutput")
 
 
 def check(package: Package) -> Hits:
     """Look at the results that are put together, and at adapters that put none together."""
     side = side_of(package, "rollout")
-    made = [
-        (function, call)
-        for function in side.functions
-        for call in function.calls
-        if (function.file.qualified(call.func) or "").rpartition(".")[2] in _RESULTS
-    ]
-    other = list(_of_another_release(package, side.functions))
-    yield from other
-    if other:
-        return
+    calls = [(function, call) for function in side.functions for call in function.calls]
+    made = [(f, c) for f, c in calls if (f.file.qualified(c.func) or "").rpartition(".")[2] in _RESULTS]
+    wanted = _wanted(package)
+    stale = False
+    for function in side.functions:
+        at = _earlier(function) if function.file in package.files and wanted == "rollout_output" else None
+        if at is not None:
+            stale = True
+            text = "custom_output is what earlier releases read; here the agent loop reads what rollout_output() builds"
+            yield Hit(function.file, at, text, "return rollout_output(…) with the trajectory")
     with_part = [(f, call) for f, call in made if any(item.arg in PARTS for item in call.keywords)]
-    for function, call in with_part:
-        earlier = keyword(call, "custom_output")
-        if earlier is not None:
-            yield from _earlier(function, call, earlier)
-            continue
-        for part in PARTS if not has_unpacking(call) else ():
+    for function, call in with_part if not stale else ():
+        for part in PARTS if not has_unpacking(call) and keyword(call, "custom_output") is None else ():
             value = keyword(call, part)
             if value is None:
                 yield Hit(function.file, call.func, f"{part} is missing from the result")
-            elif _is_none(function, value):
+            elif ast.unparse(follow(function.file, value)) == "None":
                 yield Hit(function.file, value, f"{part} is None in the result")
-    if with_part or any(has_unpacking(call) for _, call in made) or _attached(side.functions):
+    if stale or with_part or any(has_unpacking(call) for _, call in made) or any(map(_names_a_part, side.functions)):
         return
     for adapter in side.adapters:
         method = adapter.method("forward")
@@ -68,162 +63,54 @@ def check(package: Package) -> Hits:
             yield Hit(method.file, method.node, f"{adapter.name}.forward() returns no trajectory")
 
 
-def _of_another_release(package: Package, functions: list[FunctionModel]) -> Hits:
-    """Look for the result of a release that hands the trajectory on in another way than the one that is installed."""
-    project = package.project
-    named = recorded(package, "target", "rollout_result")
-    if project.tree.exists("verl_omni/pipelines/diffusion_rollout_output.py"):
-        named = "rollout_output"
-    elif project.tree.exists("verl_omni/pipelines/model_base.py"):
-        named = "custom_output"
-    if named is None:
-        return
-    help = "return rollout_output(…) with the trajectory" if named == "rollout_output" else "give custom_output={…}"
-    for function in functions:
-        if function.file not in package.files:
-            continue
-        index = function.file.index
-        for call in function.calls:
-            name = function.file.qualified(call.func) or ""
-            if name.endswith("diffusion_rollout_output.rollout_output") and named == "custom_output":
-                yield Hit(
-                    function.file, call.func, "this release has no rollout_output(), and reads custom_output", help
-                )
-        earlier = [node for node in index.nodes(ast.Constant, function.node) if node.value in EARLIER]
-        places: list[ast.AST] = [
-            item.value for call in function.calls for item in call.keywords if item.arg == "custom_output"
-        ]
-        places += [
-            outer
-            for node in index.nodes(ast.Attribute, function.node)
-            if node.attr == "custom_output"
-            for outer in index.ancestors(node)
-            if isinstance(outer, ast.stmt)
-        ][:1]
-        written = next((p for p in places if _writes(function, p) and (earlier or isinstance(p, ast.expr))), None)
-        if named == "rollout_output" and written is not None:
-            text = "custom_output is what earlier releases read; here the agent loop reads what rollout_output() builds"
-            yield Hit(function.file, written, text, help)
+def _wanted(package: Package) -> str | None:
+    """Return how the installed release hands the trajectory on: ``rollout_output`` or ``custom_output``."""
+    exists = package.project.tree.exists
+    if exists("verl_omni/pipelines/diffusion_rollout_output.py"):
+        return "rollout_output"
+    if exists("verl_omni/pipelines/model_base.py"):
+        return "custom_output"
+    return recorded(package, "target", "rollout_result")
 
 
-def _writes(function: FunctionModel, place: ast.AST) -> bool:
-    """Whether a trajectory is put there: an argument that names its parts, an assignment or a call."""
-    if isinstance(place, ast.expr):
-        return any(key in EARLIER for key in _texts(function, follow(function.file, place)))
-    inside = function.file.index.nodes(ast.Attribute, place)
-    stored = any(node.attr == "custom_output" and isinstance(node.ctx, ast.Store) for node in inside)
-    subscript = isinstance(place, ast.Assign) and any(isinstance(t, ast.Subscript) for t in place.targets)
-    return stored or subscript or isinstance(place, ast.Expr)
+def _earlier(function: FunctionModel) -> ast.AST | None:
+    """Return where a function puts the parts of a trajectory under ``custom_output``."""
+    index = function.file.index
+    if not any(node.value in EARLIER for node in index.nodes(ast.Constant, function.node)):
+        return None
+    given = [value for call in function.calls if (value := keyword(call, "custom_output")) is not None]
+    stored = [n for n in index.nodes(ast.Attribute, function.node) if n.attr == "custom_output"]
+    written = [n for n in stored if isinstance(n.ctx, ast.Store) or isinstance(index.parent(n), ast.Subscript)]
+    return next(iter([*given, *written]), None)
 
 
-def _texts(function: FunctionModel, value: ast.expr) -> set[object]:
-    texts: set[object] = {node.value for node in function.file.index.nodes(ast.Constant, value)}
-    return texts | {item.arg for call in function.file.index.nodes(ast.Call, value) for item in call.keywords}
+def _names_a_part(function: FunctionModel) -> bool:
+    """Whether the trajectory is put on a result in another way, or under its earlier names."""
+    index = function.file.index
+    stored = [n for n in index.nodes(ast.Attribute, function.node) if n.attr in PARTS and isinstance(n.ctx, ast.Store)]
+    return bool(stored) or any(n.value in (*PARTS, *EARLIER) for n in index.nodes(ast.Constant, function.node))
 
 
-def _earlier(function: FunctionModel, call: ast.Call, value: ast.expr) -> Hits:
-    """Look at the result of releases that hand the trajectory on in ``custom_output``."""
-    keys = dict_keys(function, value)
-    if keys is not None and keys.complete:
-        for part in EARLIER:
-            if part not in keys.nodes:
-                yield Hit(function.file, call.func, f"{part} is missing from the result")
-
-
-def _is_none(function: FunctionModel, value: ast.expr) -> bool:
-    value = follow(function.file, value)
-    return isinstance(value, ast.Constant) and value.value is None
-
-
-def _attached(functions: list[FunctionModel]) -> bool:
-    """Whether the trajectory is put on a result in another way, or read from the upstream pipeline's."""
-    for function in functions:
-        for node in function.file.index.nodes(ast.Attribute, function.node):
-            if node.attr in PARTS and isinstance(node.ctx, ast.Store):
-                return True
-        for text in function.file.index.nodes(ast.Constant, function.node):
-            if text.value in PARTS or text.value in ("all_latents", "all_log_probs"):
-                return True
-    return False
-
-
-_LOG_PROBS = "            trajectory_log_probs=log_probs,\n"
-_RESULT = ("        return rollout_output(\n", "        return «rollout_output»(\n")
-_WHOLE = """        return rollout_output(
-            media=output.output,
-            trajectory_latents=latents,
-            trajectory_timesteps=timesteps,
-            trajectory_log_probs=log_probs,
-            to_cpu=False,
-        )
-"""
-_CUSTOM = """        return DiffusionOutput(
-            output=output.output,
-            custom_output=«{"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»,
-        )
-"""
-_NAMED = (
-    """        parts = «dict(all_latents=latents, all_timesteps=timesteps, all_log_probs=log_probs)»
-        return DiffusionOutput(output=output.output, custom_output=parts)
-""".replace("«", "")
-    .replace("»", "")
-    .replace("custom_output=parts", "custom_output=«parts»")
-)
-_STORED = """        «output.custom_output = {"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs}»
-        return output
-"""
 FAILING = (
-    Example("of an earlier release", {"rollout": [(_WHOLE, _CUSTOM)], "spec": _MAIN}),
-    Example("of an earlier release, through a name", {"rollout": [(_WHOLE, _NAMED)], "spec": _MAIN}),
-    Example("of an earlier release, put on the pipeline's", {"rollout": [(_WHOLE, _STORED)], "spec": _MAIN}),
     Example(
-        "of a later release",
-        {"rollout": [_RESULT], "spec": _MAIN.replace('"rollout_output"', '"custom_output"')},
+        "the log-probs are missing",
+        rollout=[(" rollout_output(", " «rollout_output»("), ("            trajectory_log_probs=log_probs,\n", "")],
     ),
-    Example("the log-probs are missing", {"rollout": [(_LOG_PROBS, ""), _RESULT]}, also=("OSC134",)),
-    Example(
-        "the latents are None",
-        {"rollout": [("trajectory_latents=latents,", "trajectory_latents=«None»,")]},
-        also=("OSC134",),
-    ),
-    Example(
-        "only the media",
-        {
-            "rollout": [
-                (_WHOLE, "        return output\n"),
-                ("    def forward(self, req", "    def «forward»(self, req"),
-            ]
-        },
-        also=("OSC134",),
-    ),
-    Example(
-        "the timesteps are missing",
-        {
-            "verl_omni/pipelines/wheel_flow_grpo/vllm_omni_rollout_adapter.py": [
-                ("            trajectory_timesteps=timesteps[None],\n", ""),
-                _RESULT,
-            ]
-        },
-        base="diffusers",
-    ),
+    Example("the latents are None", rollout=("trajectory_latents=latents", "trajectory_latents=«None»")),
 )
 PASSING = (
-    Example("all three"),
     Example(
-        "gathered in a dictionary", {"rollout": [(_LOG_PROBS, '            **{"trajectory_log_probs": log_probs},\n')]}
+        "gathered in a dictionary", rollout=("trajectory_log_probs=log_probs", '**{"trajectory_log_probs": log_probs}')
     ),
-    Example("in a loop of the adapter's own", base="diffusers"),
     Example(
         "in custom_output, as earlier releases take it",
-        {
-            "rollout": [
-                (
-                    _WHOLE,
-                    "        kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n"
-                    "        return DiffusionOutput(\n            output=output.output, custom_output=kept, "
-                    "trajectory_latents=None\n        )\n",
-                )
-            ]
-        },
+        rollout=(
+            (
+                "return rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False,"
+            ),
+            (
+                "kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n        return DiffusionOutput(\n            output=output.output, custom_output=kept, trajectory_latents=None"
+            ),
+        ),
     ),
 )

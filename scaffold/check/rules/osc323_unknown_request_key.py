@@ -92,66 +92,25 @@ def _near(key: str, right: str) -> bool:
     return alike and SequenceMatcher(None, key, right).ratio() >= _ALIKE
 
 
-_BOTH = """        if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:
-            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])
-"""
 FAILING = (
-    Example(
-        "ids under a short name",
-        {"rollout": [(_BOTH, _BOTH.replace('"prompt_token_ids"', '«"prompt_ids"»'))]},
-        also=("OSC305",),
-    ),
-    Example(
-        "one letter less",
-        {"rollout": [(_BOTH, _BOTH.replace('"prompt_token_ids"', '«"prompt_token_id"»'))]},
-        also=("OSC305",),
-    ),
-    Example(
-        "through a constant",
-        {
-            "rollout": [
-                (
-                    _BOTH,
-                    _BOTH.replace('"prompt_token_ids")', "«COLUMN»)").replace('["prompt_token_ids"]', "[«COLUMN»]"),
-                ),
-                ("class _StepOutput", 'COLUMN = "token_ids"\n\n\nclass _StepOutput'),
-            ]
-        },
-        also=("OSC305",),
-    ),
-    Example(
-        "the size of the window",
-        {"rollout": [('extra_args.get("sde_window_size")', 'extra_args.get(«"window_size"»)')]},
-        also=("OSC306",),
-    ),
-    Example(
-        "the range of the window",
-        {"rollout": [('extra_args.get("sde_window_range")', 'extra_args.get(«"window_range"»)')]},
-        also=("OSC306",),
-    ),
-    Example(
-        "the training step",
-        {"rollout": [('extra_args.get("global_steps")', 'extra_args.get(«"global_step"»)')]},
-    ),
-    Example(
-        "the choice of log-probs",
-        {"rollout": [('extra_args.get("logprobs", True)', 'extra_args.get(«"log_probs"», True)')]},
-    ),
+    Example("the size of the window", rollout=('"sde_window_size"', '«"window_size"»'), also="OSC306"),
+    Example("the training step", rollout=('"global_steps"', '«"global_step"»')),
 )
 PASSING = (
-    Example("as they are called"),
     Example(
-        "another spelling beside the right one", {"rollout": [(_BOTH, _BOTH + '        prompt.get("prompt_ids")\n')]}
+        "another spelling beside the right one",
+        rollout=('prompt_token_ids"])\n', 'prompt_token_ids"])\n        prompt.get("prompt_ids")\n'),
     ),
     Example(
         "a key of its own",
-        {
-            "rollout": [
-                ('prompt["prompt_token_ids"])', 'prompt["window_size"])'),
-                (_BOTH[:20], '        prompt["window_size"] = prompt.get("prompt_token_ids")\n' + _BOTH[:20]),
-            ]
-        },
-        also=("OSC305", "OSC312"),
+        rollout=(
+            (
+                'if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:\n            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids'
+            ),
+            (
+                'prompt["window_size"] = prompt.get("prompt_token_ids")\n        if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:\n            prompt["prompt"] = self._decode_prompt(prompt["window_size'
+            ),
+        ),
+        also="OSC305 OSC312",
     ),
-    Example("of diffusers", base="diffusers"),
 )

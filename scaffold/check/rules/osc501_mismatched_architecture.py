@@ -57,42 +57,25 @@ def _tested(package: Package) -> Hits:
                 yield Hit(test, value, message, f"write {known[0]!r}")
 
 
-_ARCHITECTURE = '"OmniToyForConditionalGeneration"'
 FAILING = (
     Example(
         "a test of another one",
-        {"test": [("\n\n\ndef test_names", '\n\nARCHITECTURE = «"ToyForConditionalGeneration"»\n\n\ndef test_names')]},
+        test=("ToyPipelineWithLogProb\n", 'ToyPipelineWithLogProb\n\nARCHITECTURE = «"ToyForConditionalGeneration"»\n'),
     ),
-    Example("another string for rollout", {"rollout": [(_ARCHITECTURE, '«"OmniToyForGeneration"»')]}),
+    Example("another string for rollout", rollout=('"OmniToyForConditionalGeneration"', '«"OmniToyForGeneration"»')),
     Example(
         "another string for training",
-        {
-            "training": [(_ARCHITECTURE, '"ToyPipeline"')],
-            "rollout": [(_ARCHITECTURE, f"«{_ARCHITECTURE}»")],
-        },
-    ),
-    Example(
-        "by keyword, through constants",
-        {
-            "common": [("SCHEDULE_SHIFT = 3.0", 'SCHEDULE_SHIFT = 3.0\nARCHITECTURE = "OmniToy"')],
-            "rollout": [
-                (f"({_ARCHITECTURE}, ", "(architecture=«ARCHITECTURE», "),
-                ("import CFG_DEFAULTS,", "import ARCHITECTURE, CFG_DEFAULTS,"),
-            ],
-        },
+        training=("OmniToyForConditionalGeneration", "ToyPipeline"),
+        rollout=('"OmniToyForConditionalGeneration"', '«"OmniToyForConditionalGeneration"»'),
     ),
 )
 PASSING = (
-    Example("the same string"),
     Example(
         "the same constant",
-        {
-            "common": [("SCHEDULE_SHIFT = 3.0", f"SCHEDULE_SHIFT = 3.0\nARCHITECTURE = {_ARCHITECTURE}")],
-            "rollout": [
-                (f"({_ARCHITECTURE}, ", "(ARCHITECTURE, "),
-                ("import CFG_DEFAULTS,", "import ARCHITECTURE, CFG_DEFAULTS,"),
-            ],
-        },
+        common=("SCHEDULE_SHIFT = 3.0\n", 'SCHEDULE_SHIFT = 3.0\nARCHITECTURE = "OmniToyForConditionalGeneration"\n'),
+        rollout=[
+            ("import CFG_DEFAULTS", "import ARCHITECTURE, CFG_DEFAULTS"),
+            ('"OmniToyForConditionalGeneration"', "ARCHITECTURE"),
+        ],
     ),
-    Example("diffusers", base="diffusers"),
 )

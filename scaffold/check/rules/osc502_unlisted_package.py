@@ -9,7 +9,7 @@ Instead: make the three edits; ``--fix`` does.
 
 from __future__ import annotations
 
-from scaffold.check.example import FILES, Example
+from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.patch import PATCH
@@ -58,85 +58,27 @@ def fix(hit: Hit) -> dict[str, str]:
     return {file.path: add_package(file.text, name)}
 
 
-_INIT = "from .diffusers_training_adapter import ToyDiffusion\n"
-_MARKED = [(_INIT, "«»" + _INIT)]
-_OTHER = """\
-from . import toy_flow_grpo
-from verl_omni.pipelines.toy_flow_grpo import *
-
-__all__ = [*toy_flow_grpo.__all__]
-"""
-_PATCH = """\
---- a/verl_omni/pipelines/__init__.py
-+++ b/verl_omni/pipelines/__init__.py
-@@ -1,2 +1,4 @@
- from . import (
-+    toy_flow_grpo,
-     other,
- )
-+from .toy_flow_grpo import *
-@@ -4,1 +6,2 @@
- __all__ += list(other.__all__)
-{}
-"""
 FAILING = (
-    Example("not listed", {"registry": "from . import other\n\n__all__ = []\n", "init": _MARKED}),
     Example(
-        "the other packages' names replaced",
-        {
-            "registry": "from . import other, toy_flow_grpo\nfrom .other import *\nfrom .toy_flow_grpo import *\n\n"
-            "__all__ = []\n__all__ += other.__all__\n«__all__ = [*toy_flow_grpo.__all__]»\n",
-        },
+        "not listed",
+        registry="from . import other\n\n__all__ = []\n",
+        init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
     ),
-    Example(
-        "the other packages' names replaced by a patch",
-        {"registry": None, "verl_omni.patch": _PATCH.format("+«»__all__ = list(toy_flow_grpo.__all__)")},
-    ),
-    Example(
-        "no star import", {"registry": [("from .toy_flow_grpo import *  # noqa: F401, F403\n", "")], "init": _MARKED}
-    ),
-    Example("not in __all__", {"registry": [("__all__ += list(toy_flow_grpo.__all__)\n", "")], "init": _MARKED}),
     Example(
         "no edit in the patch of a rendered tree",
-        {
-            "registry": None,
-            "verl_omni.patch": "«»--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
-        },
-    ),
-    Example(
-        "one edit is missing in the patch of a rendered tree",
-        {
-            "registry": None,
-            "verl_omni.patch": "--- a/verl_omni/pipelines/__init__.py\n+++ b/verl_omni/pipelines/__init__.py\n"
-            "@@ -1,2 +1,3 @@\n «»from . import (\n+    toy_flow_grpo,\n     other,\n"
-            "@@ -4,1 +5,2 @@\n __all__ = []\n+__all__ += list(toy_flow_grpo.__all__)\n",
-        },
+        {"verl_omni.patch": "«»--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n"},
+        registry=None,
     ),
 )
 PASSING = (
     Example(
         "a registry of star imports",
-        {"registry": "from .toy_flow_grpo import *  # noqa: F401, F403\n\n__all__ = list(toy_flow_grpo.__all__)\n"},
+        registry="from .toy_flow_grpo import *  # noqa: F401, F403\n\n__all__ = list(toy_flow_grpo.__all__)\n",
     ),
-    Example(
-        "replaced by a list that holds the others",
-        {
-            "registry": "from . import other, toy_flow_grpo\nfrom .other import *\nfrom .toy_flow_grpo import *\n\n"
-            "__all__ = list(other.__all__)\n__all__ = [*__all__, *toy_flow_grpo.__all__]\n",
-        },
-    ),
-    Example(
-        "added by a patch",
-        {"registry": None, "verl_omni.patch": _PATCH.format("+__all__ += list(toy_flow_grpo.__all__)")},
-    ),
-    Example("all three edits"),
     Example(
         "written another way",
-        {"registry": _OTHER},
-    ),
-    Example(
-        "a package alone",
-        {name: None for name in FILES if name not in ("init", "model", "training", "rollout", "common", "spec")}
-        | {"tests/gpu_smoke/lib_gpu_smoke.sh": None},
+        registry=(
+            "from . import toy_flow_grpo\nfrom verl_omni.pipelines.toy_flow_grpo import *\n\n__all__ = [*toy_flow_grpo.__all__]\n"
+        ),
     ),
 )

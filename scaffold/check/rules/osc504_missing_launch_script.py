@@ -33,20 +33,17 @@ def check(package: Package) -> Hits:
     yield Hit(file, Span(1, 1, 1, 1), f"no script below examples/ trains {package.name}")
 
 
-_INIT = ("from .diffusers", "«»from .diffusers")
 FAILING = (
-    Example("no script", {"launch": None, "init": [_INIT]}),
+    Example("no script", launch=None, init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter")),
     Example(
         "a script that trains something else",
         {
-            "launch": None,
-            "init": [_INIT],
-            "examples/flowgrpo_trainer/other/run_other_lora.sh": "python3 -m verl_omni.trainer.main_diffusion \\\n"
-            "    +actor_rollout_ref.model.architecture=OtherPipeline\n",
+            "examples/flowgrpo_trainer/other/run_other_lora.sh": (
+                "python3 -m verl_omni.trainer.main_diffusion \\\n    +actor_rollout_ref.model.architecture=OtherPipeline\n"
+            )
         },
+        launch=None,
+        init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
     ),
 )
-PASSING = (
-    Example("a script"),
-    Example("a package of the diffusers guide", base="diffusers"),
-)
+PASSING = (Example("a script"),)

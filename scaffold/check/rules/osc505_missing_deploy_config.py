@@ -79,74 +79,38 @@ def _elsewhere(script: ShellScript) -> bool:
     )
 
 
-_LINE = '    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG" \\\n'
-_DEFAULT = "DEPLOY_CONFIG=$PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml"
-_BESIDE = 'DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/toy_deploy_config.yaml"}'
 FAILING = (
     Example(
-        "without the plus", {"launch": [(_LINE, _LINE.replace("+actor", "«actor").replace('_CONFIG"', '_CONFIG"»'))]}
-    ),
-    Example(
-        "given to another engine",
-        {
-            "launch": [
-                (
-                    _LINE,
-                    '    «+actor_rollout_ref.rollout.engine_kwargs.vllm.deploy_config="$DEPLOY_CONFIG"» \\\n',
-                ),
-            ]
-        },
-    ),
-    Example(
-        "the option is missing",
-        {
-            "launch": [
-                (_LINE, ""),
-                ("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
-            ]
-        },
+        "without the plus",
+        launch=(
+            '+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"',
+            '«actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"»',
+        ),
     ),
     Example(
         "an empty variable",
-        {
-            "e2e": [
-                (_DEFAULT, "DEPLOY_CONFIG="),
-                ('deploy_config="$DEPLOY_CONFIG"', 'deploy_config=«"$DEPLOY_CONFIG"»'),
-            ]
-        },
-    ),
-    Example("no such file", {"e2e": [(_DEFAULT, f"«{_DEFAULT.replace('toy_deploy', 'deploy')}»")]}),
-    Example(
-        "the file was forgotten",
-        {
-            "deploy": None,
-            "e2e": [(_DEFAULT, f"«{_DEFAULT}»")],
-            "launch": [
-                (
-                    _BESIDE,
-                    f"«{_BESIDE}»",
-                )
-            ],
-        },
+        e2e=[
+            ("$PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml", ""),
+            ('"$DEPLOY_CONFIG"', '«"$DEPLOY_CONFIG"»'),
+        ],
     ),
 )
 PASSING = (
-    Example("named and there"),
     Example(
         "an engine in a variable",
-        {
-            "launch": [
-                ("rollout.name=vllm_omni", 'rollout.name="$ENGINE"'),
-                (
-                    "+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config",
-                    '+actor_rollout_ref.rollout.engine_kwargs."$ENGINE".deploy_config',
-                ),
-            ]
-        },
+        launch=(
+            (
+                "vllm_omni \\\n    actor_rollout_ref.rollout.layered_summon=True \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni"
+            ),
+            (
+                '"$ENGINE" \\\n'
+                "    actor_rollout_ref.rollout.layered_summon=True \\\n"
+                '    +actor_rollout_ref.rollout.engine_kwargs."$ENGINE"'
+            ),
+        ),
     ),
     Example(
         "a path that only the user knows",
-        {"e2e": [(_DEFAULT, "DEPLOY_CONFIG=${DEPLOY_CONFIG:?set it}")]},
+        e2e=("PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml", "{DEPLOY_CONFIG:?set it}"),
     ),
-    Example("diffusers", base="diffusers"),
 )

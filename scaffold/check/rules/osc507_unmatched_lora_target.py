@@ -97,80 +97,23 @@ def _wraps(cls: ClassModel) -> bool:
     return inherits or any(part.qualified != "torch.nn.Parameter" for part in submodules(cls))
 
 
-_SPEC = '[upstream]\nversion = "0.27.0rc1"\n\n[lora]\ntrainable = ["_gen"]\n'
-_TARGETS = """actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]'"""
 FAILING = (
     Example(
-        "a name that is not there", {"launch": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")]}
+        "a name that is not there",
+        launch=(
+            'actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\'',
+            '«actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_projection_gen", "v_proj_gen", "o_proj_gen"]\'»',
+        ),
     ),
     Example(
-        "of the other pathway",
-        {"launch": [(_TARGETS, f"«{_TARGETS.replace('_gen', '')}»")], "spec": _SPEC},
-    ),
-    Example(
-        "one of the other pathway",
-        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'self_attn.k_proj')}»")], "spec": _SPEC},
-    ),
-    Example(
-        "the other pathway's layers",
-        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'layers.0.self_attn.k_proj')}»")], "spec": _SPEC},
-    ),
-    Example("no target", {"e2e": [(_TARGETS, "«actor_rollout_ref.model.target_modules='[]'»")]}),
-    Example(
-        "a norm",
-        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('v_proj_gen', 'input_layernorm_gen')}»")]},
-    ),
-    Example(
-        "under another parent",
-        {"e2e": [(_TARGETS, f"«{_TARGETS.replace('v_proj_gen', 'mlp.v_proj_gen')}»")]},
-    ),
-    Example(
-        "renamed in the model alone",
-        {
-            "model": [
-                ("self.q_proj_gen = ", "self.query_gen = "),
-                ("self.q_proj_gen(", "self.query_gen("),
-            ],
-            "launch": [(_TARGETS, f"«{_TARGETS}»")],
-            "e2e": [(_TARGETS, f"«{_TARGETS}»")],
-        },
-    ),
-    Example(
-        "under another key of a dictionary",
-        {
-            "model": [
-                (
-                    "self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)",
-                    'self.outputs = nn.ModuleDict({"gen": nn.Linear(hidden, hidden, bias=False)})',
-                ),
-                ("self.o_proj_gen(", 'self.outputs["gen"]('),
-            ],
-            "launch": [(_TARGETS, f"«{_TARGETS}»")],
-            "e2e": [(_TARGETS, f"«{_TARGETS}»")],
-        },
+        "no target",
+        e2e=(
+            'actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\'',
+            "«actor_rollout_ref.model.target_modules='[]'»",
+        ),
     ),
 )
 PASSING = (
-    Example("of the pathway that is trained", {"spec": _SPEC}),
-    Example(
-        "of both", {"launch": [('"q_proj_gen", ', '"q_proj_gen", "mlp_gen.gate_proj", "up_proj", ')], "spec": _SPEC}
-    ),
-    Example("nothing is recorded", {"launch": [('"q_proj_gen", ', '"q_proj_gen", "q_proj", ')]}),
-    Example("all of them are there"),
-    Example("with the parent's name", {"launch": [('"q_proj_gen", ', '"self_attn.q_proj_gen", ')]}),
-    Example(
-        "in a dictionary",
-        {
-            "model": [
-                (
-                    "self.o_proj_gen = nn.Linear(hidden, hidden, bias=False)",
-                    'self.outputs = nn.ModuleDict({"o_proj_gen": nn.Linear(hidden, hidden, bias=False)})',
-                ),
-                ("self.o_proj_gen(", 'self.outputs["o_proj_gen"]('),
-            ]
-        },
-    ),
-    Example("a pattern", {"launch": [(_TARGETS, "actor_rollout_ref.model.target_modules=all-linear")]}),
-    Example("no LoRA", {"launch": [("lora_rank=64", "lora_rank=0"), ('"k_proj_gen"', '"nothing"')]}),
-    Example("diffusers", base="diffusers"),
+    Example("nothing is recorded", launch=('"k_proj_gen', '"q_proj", "k_proj_gen')),
+    Example("with the parent's name", launch=('"q_proj_gen', '"self_attn.q_proj_gen')),
 )

@@ -49,24 +49,32 @@ def check(package: Package) -> Hits:
             yield Hit(script, place, f"{said} {wrong[0]!r} leads to nothing in {module.name}", help)
 
 
-_PREFIXES = """    actor_rollout_ref.model.fsdp_layer_prefixes='["layers."]'"""
-_SUMMON = "actor_rollout_ref.rollout.layered_summon=True"
 FAILING = (
-    Example("the default", {"launch": [(_PREFIXES + "\n", ""), (_SUMMON, f"«{_SUMMON}»")]}),
     Example(
-        "another module's prefix",
-        {"e2e": [(_PREFIXES, """    «actor_rollout_ref.model.fsdp_layer_prefixes='["transformer_blocks."]'»""")]},
+        "the default",
+        launch=[
+            ("    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'\n", ""),
+            ("actor_rollout_ref.rollout.layered_summon=True", "«actor_rollout_ref.rollout.layered_summon=True»"),
+        ],
     ),
     Example(
-        "one of two",
-        {"launch": [(_PREFIXES, """    «actor_rollout_ref.model.fsdp_layer_prefixes="['layers.','blocks.']"»""")]},
+        "another module's prefix",
+        e2e=(
+            "actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'",
+            "«actor_rollout_ref.model.fsdp_layer_prefixes='[\"transformer_blocks.\"]'»",
+        ),
     ),
 )
 PASSING = (
-    Example("the list of layers"),
     Example(
-        "no layer-wise summoning", {"launch": [(_PREFIXES + "\n", ""), (_SUMMON, _SUMMON.replace("True", "False"))]}
+        "no layer-wise summoning",
+        launch=[
+            ("    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'\n", ""),
+            ("layered_summon=True", "layered_summon=False"),
+        ],
     ),
-    Example("no LoRA", {"launch": [(_PREFIXES + "\n", ""), ("lora_rank=64", "lora_rank=0")]}),
-    Example("diffusers", base="diffusers"),
+    Example(
+        "no LoRA",
+        launch=("fsdp_layer_prefixes='[\"layers.\"]'\n    actor_rollout_ref.model.lora_rank=64", "lora_rank=0"),
+    ),
 )

@@ -51,16 +51,9 @@ def _sides(package: Package) -> Hits:
 
 
 FAILING = (
-    Example("another name for rollout", {"rollout": [('algorithm="flow_grpo"', 'algorithm=«"flowgrpo"»')]}),
-    Example(
-        "a script that names another one",
-        {"launch": [("model.algorithm=flow_grpo", "model.algorithm=«dance_grpo»")]},
-    ),
+    Example("another name for rollout", rollout=('"flow_grpo"', '«"flowgrpo"»')),
+    Example("a script that names another one", launch=("=flow_grpo", "=«dance_grpo»")),
 )
 PASSING = (
-    Example("one name"),
-    Example(
-        "the script leaves it to the default", {"launch": [("    actor_rollout_ref.model.algorithm=flow_grpo\n", "")]}
-    ),
-    Example("diffusers", base="diffusers"),
+    Example("the script leaves it to the default", launch=("    actor_rollout_ref.model.algorithm=flow_grpo\n", "")),
 )

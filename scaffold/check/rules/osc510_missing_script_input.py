@@ -71,62 +71,24 @@ def _data(package: Package) -> Hits:
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")
 
 
-_CALL = "python3 tests/special_e2e/create_dummy_toy_data.py"
-_WRITES = (
-    "\n\ndef write(rows, folder) -> None:\n"
-    '    for split in ("train", "test"):\n'
-    '        datasets.Dataset.from_list(rows).to_parquet(os.path.join(folder, f"{split}.parquet"))\n'
-)
-_TRAIN = 'data.train_files="$DATA_DIR/train.parquet"'
 FAILING = (
     Example(
-        "a data file that nothing writes",
-        {
-            "data": [("    return ids\n", "    return ids\n" + _WRITES)],
-            "launch": [(_TRAIN, 'data.train_files=«"$DATA_DIR/training.parquet"»')],
-        },
-    ),
-    Example(
         "a data script that is called otherwise",
-        {"e2e": [(_CALL, "python3 «tests/special_e2e/create_toy_data.py»")]},
-        also=("OSC702",),
+        e2e=("tests/special_e2e/create_dummy_toy_data.py", "«tests/special_e2e/create_toy_data.py»"),
+        also="OSC702",
     ),
     Example(
         "a data script that another one names",
-        {
-            "dummy": [
-                (
-                    'if __name__ == "__main__":',
-                    'SCRIPT = «"examples/flowgrpo_trainer/data_process/toy.py"»\n\nif __name__ == "__main__":',
-                )
-            ]
-        },
-    ),
-    Example(
-        "a reward function that moved",
-        {
-            "launch": [
-                (
-                    "    actor_rollout_ref.rollout.name=vllm_omni \\",
-                    "    actor_rollout_ref.rollout.name=vllm_omni \\\n"
-                    "    «reward.custom_reward_function.path=verl_omni/utils/reward/ocr.py» \\",
-                )
-            ]
-        },
+        dummy=("\nif __name__", '\nSCRIPT = «"examples/flowgrpo_trainer/data_process/toy.py"»\n\nif __name__'),
     ),
 )
 PASSING = (
-    Example("the files are there"),
-    Example("a data file that is written", {"data": [("    return ids\n", "    return ids\n" + _WRITES)]}),
     Example(
-        "names that are not plain",
-        {
-            "data": [("    return ids\n", "    return ids\n" + _WRITES.replace('f"{split}.parquet"', "rows[0].name"))],
-            "launch": [(_TRAIN, _TRAIN.replace("train.parquet", "training.parquet"))],
-        },
+        "a file of the user's",
+        launch=("\n# Data: python3", "\npython3 ~/prepare.py\npython3 /data/prepare.py\n# Data: python3"),
     ),
     Example(
-        "a file of the user's", {"launch": [("# Data:", "python3 ~/prepare.py\npython3 /data/prepare.py\n# Data:")]}
+        "a name that is put together",
+        launch=("\n# Data: python3", "\npython3 examples/$NAME/prepare.py\n# Data: python3"),
     ),
-    Example("a name that is put together", {"launch": [("# Data:", "python3 examples/$NAME/prepare.py\n# Data:")]}),
 )

@@ -66,21 +66,23 @@ def _one_step_less(package: Package) -> bool:
         return False
 
 
-_RANGE = "actor_rollout_ref.rollout.algo.sde_window_range='[0, 7]'"
 FAILING = (
-    Example("no noise", {"launch": [("algo.noise_level=0.7", "algo.noise_level=«0.0»")]}),
-    Example("the range is too long", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '20')}»")]}),
-    Example("the window does not fit", {"launch": [(_RANGE, f"«{_RANGE.replace('7', '1')}»")]}),
+    Example("no noise", launch=("noise_level=0.7", "noise_level=«0.0»")),
     Example(
-        "one step less than asked for",
-        {
-            "launch": [(_RANGE, f"«{_RANGE.replace('7', '15')}»")],
-            "spec": '[schedule]\nsteps = "n-1"\n',
-        },
+        "the range is too long",
+        launch=(
+            "actor_rollout_ref.rollout.algo.sde_window_range='[0, 7]'",
+            "«actor_rollout_ref.rollout.algo.sde_window_range='[0, 20]'»",
+        ),
     ),
 )
 PASSING = (
-    Example("inside the steps"),
-    Example("up to the last step", {"launch": [(_RANGE, _RANGE.replace("7", "15"))]}),
-    Example("no window", {"launch": [(_RANGE, _RANGE.replace("7", "20")), ("sde_window_size=2", "sde_window_size=0")]}),
+    Example("up to the last step", launch=("sde_window_range='[0, 7", "sde_window_range='[0, 15")),
+    Example(
+        "no window",
+        launch=(
+            "2 \\\n    actor_rollout_ref.rollout.algo.sde_window_range='[0, 7",
+            "0 \\\n    actor_rollout_ref.rollout.algo.sde_window_range='[0, 20",
+        ),
+    ),
 )

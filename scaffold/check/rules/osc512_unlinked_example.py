@@ -72,17 +72,13 @@ def _listed(package: Package, link: str) -> bool:
 FAILING = (
     Example(
         "the link leads to another README",
-        {
-            "docs_link": "-> ../../../examples/flowgrpo_trainer/README.md\n",
-            "readme": [("# Toy", "«»# Toy")],
-        },
+        docs_link="-> ../../../examples/flowgrpo_trainer/README.md\n",
+        readme=("# Toy FlowGRPO", "«»# Toy FlowGRPO"),
     ),
     Example(
         "not in the index",
-        {"docs_index": [("examples/toy/flowgrpo_trainer_toy.md\n", "")], "readme": [("# Toy", "«»# Toy")]},
+        docs_index=("examples/toy/flowgrpo_trainer_toy.md\n", ""),
+        readme=("# Toy FlowGRPO", "«»# Toy FlowGRPO"),
     ),
 )
-PASSING = (
-    Example("linked and listed"),
-    Example("a release without such links", {"docs_link": None}),
-)
+PASSING = (Example("a release without such links", docs_link=None),)

@@ -143,88 +143,17 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
     return False
 
 
-_COMMAND = "python3 -m verl_omni.trainer.main_diffusion \\\n"
-_FIRST = '    data.train_files="$DATA_DIR/train.parquet" \\\n'
-_MODEL = '    «"${model[@]}"» \\\n'
-_LORA = "    actor_rollout_ref.model.lora_rank=64\n"
 FAILING = (
-    Example("another engine", {"launch": [("rollout.name=vllm_omni", "rollout.name=«vllm»")]}),
-    Example(
-        "a lost backslash",
-        {"e2e": [(_COMMAND, _COMMAND[:-2] + "\n"), (_FIRST, f"    «{_FIRST[4:-3]}» \\\n")]},
-    ),
-    Example(
-        "a comment between the lines of a command",
-        {"launch": [('    "${model[@]}" \\\n', "    # the model\n" + _MODEL)]},
-    ),
-    Example(
-        "an array assigned twice",
-        {"launch": [(_LORA, ")\n# LoRA\n«model=(»\n" + _LORA)]},
-        also=("OSC506", "OSC218"),
-    ),
-    Example(
-        "no step",
-        {"e2e": [('    "$@"\n', '    trainer.total_training_steps=«${STEPS:-0}» \\\n    "$@"\n')]},
-    ),
-    Example("an array that nobody expands", {"launch": [('    "${model[@]}" \\\n', ""), ("model=(\n", "«model=(»\n")]}),
-    Example(
-        "another trainer",
-        {"launch": [("python3 -m verl_omni.trainer.main_diffusion", "python3 -m «verl.trainer.main_ppo»")]},
-    ),
-    Example(
-        "printed",
-        {
-            "launch": [
-                ("python3 -m verl_omni.trainer.main_diffusion", "echo python3 -m «verl_omni.trainer.main_diffusion»")
-            ]
-        },
-    ),
+    Example("another engine", launch=("=vllm_omni", "=«vllm»")),
+    Example("a comment between the lines of a command", launch=('"${model[@]}"', '# the model\n    «"${model[@]}"»')),
 )
 PASSING = (
-    Example("all are handed on"),
-    Example(
-        "options in the patterns of a case",
-        {
-            "launch": [
-                (
-                    "# Data:",
-                    'for option in "$@"; do\n    case "$option" in\n        trainer.nnodes=*) NODES=1 ;;\n'
-                    "        data.a=1) NODES=2 ;;\n    esac\ndone\n# Data:",
-                )
-            ]
-        },
-    ),
     Example(
         "two options in one pattern of a case",
-        {
-            "launch": [
-                ("# Data:", 'case "$1" in\n    trainer.a=1 | trainer.b=2 | trainer.c=3) NODES=1 ;;\nesac\n# Data:'),
-            ]
-        },
+        launch=(
+            "\n# Data: python3",
+            '\ncase "$1" in\n    trainer.a=1 | trainer.b=2 | trainer.c=3) NODES=1 ;;\nesac\n# Data: python3',
+        ),
     ),
-    Example("an array that grows", {"launch": [(_LORA, ")\n# LoRA\nmodel+=(\n" + _LORA)]}),
-    Example(
-        "an array of either of two branches",
-        {
-            "launch": [
-                (
-                    "python3 -m verl_omni",
-                    'if [ -n "$FAST" ]; then\n    loss=(actor_rollout_ref.actor.a=1)\nelse\n'
-                    '    loss=(actor_rollout_ref.actor.a=2)\nfi\nmodel=("${model[@]}" "${loss[@]}")\n'
-                    "python3 -m verl_omni",
-                )
-            ]
-        },
-    ),
-    Example(
-        "steps that the runner gives",
-        {
-            "e2e": [
-                ('    "$@"\n', '    trainer.total_training_steps="$STEPS" \\\n    "$@"\n'),
-                ("set -xeuo pipefail\n", "set -xeuo pipefail\nSTEPS=${STEPS:-0}\n"),
-            ],
-            "runner": [('env NUM_GPUS="${NUM_GPUS}"', "env STEPS=2")],
-        },
-    ),
-    Example("of diffusers", base="diffusers"),
+    Example("an array that grows", launch=("layers.\"]'\n", "layers.\"]'\n)\n# LoRA\nmodel+=(\n")),
 )

@@ -73,30 +73,16 @@ def _topology(package: Package, file: SourceFile) -> Hits:
 
 
 FAILING = (
-    Example(
-        "no stages",
-        {"deploy": [("pipeline: toy_single_stage", "«»pipeline: toy_single_stage"), ("stages:", "levels:")]},
-    ),
-    Example(
-        "another topology",
-        {
-            "deploy": [("pipeline: toy_single_stage", "pipeline: «toy»")],
-            "spec": '[deploy]\npipeline = "toy_single_stage"\n',
-        },
-    ),
+    Example("another topology", deploy=("toy_single_stage", "«toy»"), spec='[deploy]\npipeline = "toy_single_stage"\n'),
     Example(
         "a stage without its number",
-        {"deploy": [("pipeline: toy_single_stage", "«»pipeline: toy_single_stage"), ("stage_id: 0", "number: 0")]},
+        deploy=[("pipeline: toy_single_stage", "«»pipeline: toy_single_stage"), ("- stage_id", "- number")],
     ),
 )
 PASSING = (
     Example(
         "the recorded topology, in quotes",
-        {
-            "deploy": [("pipeline: toy_single_stage", 'pipeline: "toy_single_stage"  # one stage')],
-            "spec": '[deploy]\npipeline = "toy_single_stage"\n',
-        },
+        deploy=("toy_single_stage", '"toy_single_stage"  # one stage'),
+        spec='[deploy]\npipeline = "toy_single_stage"\n',
     ),
-    Example("a list of stages"),
-    Example("of diffusers", base="diffusers"),
 )

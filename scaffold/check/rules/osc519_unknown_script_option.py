@@ -118,41 +118,32 @@ def _of_python(package: Package, file: PythonFile) -> Hits:
 FAILING = (
     Example(
         "another name",
-        {
-            "e2e": [
-                (
-                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
-                    'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py --model_path x «--output» "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n'.replace(
-                        "«--output»", "«--save_dir»"
-                    ),
-                )
-            ]
-        },
+        e2e=(
+            "python3 tests",
+            (
+                'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py --model_path x «--save_dir» "$DATA_DIR"\n'
+                "python3 tests"
+            ),
+        ),
     ),
     Example(
         "a required one is missing",
-        {
-            "e2e": [
-                (
-                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
-                    'python3 «examples/flowgrpo_trainer/data_process/toy_ocr.py» --output_dir "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n',
-                )
-            ]
-        },
+        e2e=(
+            "python3 tests",
+            ('python3 «examples/flowgrpo_trainer/data_process/toy_ocr.py» --output_dir "$DATA_DIR"\npython3 tests'),
+        ),
     ),
 )
 PASSING = (
-    Example("without a parser"),
     Example(
         "as the script takes them",
-        {
-            "e2e": [
-                (
-                    "python3 tests/special_e2e/create_dummy_toy_data.py\n",
-                    'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py \\\n    --model_path x \\\n    --output_dir "$DATA_DIR"\npython3 tests/special_e2e/create_dummy_toy_data.py\n',
-                )
-            ]
-        },
+        e2e=(
+            "python3 tests",
+            (
+                "python3 examples/flowgrpo_trainer/data_process/toy_ocr.py \\\n    --model_path x \\\n"
+                '    --output_dir "$DATA_DIR"\n'
+                "python3 tests"
+            ),
+        ),
     ),
-    Example("of diffusers", base="diffusers"),
 )

@@ -36,19 +36,34 @@ def check(project: Project) -> Hits:
             yield Hit(script, inner.span, text, f"set {_ACTOR}strategy={inner.value}")
 
 
-_FIRST = "    actor_rollout_ref.rollout.name=vllm_omni \\\n"
-_INNER = "actor_rollout_ref.actor.fsdp_config.strategy=fsdp2"
 FAILING = (
-    Example("alone", {"launch": [(_FIRST, f"    «{_INNER}» \\\n{_FIRST}")]}),
+    Example(
+        "alone",
+        launch=('model[@]}" \\\n', 'model[@]}" \\\n    «actor_rollout_ref.actor.fsdp_config.strategy=fsdp2» \\\n'),
+    ),
     Example(
         "beside another one",
-        {"launch": [(_FIRST, f"    actor_rollout_ref.actor.strategy=fsdp \\\n    «{_INNER}» \\\n{_FIRST}")]},
+        launch=(
+            'model[@]}" \\\n',
+            (
+                'model[@]}" \\\n'
+                "    actor_rollout_ref.actor.strategy=fsdp \\\n    «actor_rollout_ref.actor.fsdp_config.strategy=fsdp2» \\\n"
+            ),
+        ),
     ),
 )
 PASSING = (
-    Example("the actor's own", {"launch": [(_FIRST, f"    actor_rollout_ref.actor.strategy=fsdp2 \\\n{_FIRST}")]}),
+    Example(
+        "the actor's own", launch=('model[@]}" \\\n', 'model[@]}" \\\n    actor_rollout_ref.actor.strategy=fsdp2 \\\n')
+    ),
     Example(
         "both alike",
-        {"launch": [(_FIRST, f"    actor_rollout_ref.actor.strategy=fsdp2 \\\n    {_INNER} \\\n{_FIRST}")]},
+        launch=(
+            'model[@]}" \\\n',
+            (
+                'model[@]}" \\\n'
+                "    actor_rollout_ref.actor.strategy=fsdp2 \\\n    actor_rollout_ref.actor.fsdp_config.strategy=fsdp2 \\\n"
+            ),
+        ),
     ),
 )

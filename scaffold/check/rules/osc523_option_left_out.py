@@ -89,44 +89,75 @@ def _who(giving: list[ShellScript]) -> str:
     return giving[0].name if giving else "the README beside it"
 
 
-_CHECKED = """        if not extra_args.get("raw_text"):
-            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")
-        noise_level = float("""
-_OTHER = """#!/usr/bin/env bash
-python3 -m verl_omni.trainer.main_diffusion \\
-    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\
-    actor_rollout_ref.model.fsdp_layer_prefixes='["layers."]' \\
-    actor_rollout_ref.model.lora_rank=64 \\
-    actor_rollout_ref.model.target_modules='["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]' \\
-    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\
-    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent
-"""
-_SECOND = "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh"
-_FIRST = "    actor_rollout_ref.rollout.name=vllm_omni \\\n"
-_MARKED = _FIRST.replace("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»")
-_RAISES = ("        noise_level = float(", _CHECKED)
-_NAMED = "\n    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
-_RUN = "    bash examples/flowgrpo_trainer/toy/run_toy_lora.sh"
 FAILING = (
     Example(
         "given by the script beside it",
-        {"rollout": [_RAISES], _SECOND: _OTHER, "launch": [(_FIRST, _MARKED)]},
+        {
+            "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh": (
+                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
+                "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]' \\\n"
+                "    actor_rollout_ref.model.lora_rank=64 \\\n"
+                '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n'
+                "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
+            )
+        },
+        rollout=(
+            "CFG_DEFAULTS}))\n",
+            (
+                "CFG_DEFAULTS}))\n"
+                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
+            ),
+        ),
+        launch=("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
     ),
     Example(
         "named in the README",
-        {"rollout": [_RAISES], "readme": [(_RUN, _RUN + _NAMED)], "launch": [(_FIRST, _MARKED)]},
+        rollout=(
+            "CFG_DEFAULTS}))\n",
+            (
+                "CFG_DEFAULTS}))\n"
+                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
+            ),
+        ),
+        readme=(
+            "run_toy_lora.sh\n",
+            "run_toy_lora.sh\n    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n\n",
+        ),
+        launch=("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
     ),
 )
 PASSING = (
-    Example("named in an error alone", {"rollout": [_RAISES]}),
+    Example(
+        "named in an error alone",
+        rollout=(
+            "CFG_DEFAULTS}))\n",
+            (
+                "CFG_DEFAULTS}))\n"
+                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
+            ),
+        ),
+    ),
     Example(
         "given by both",
         {
-            "rollout": [_RAISES],
-            _SECOND: _OTHER,
-            "launch": [
-                (_FIRST, _FIRST + "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent \\\n"),
-            ],
+            "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh": (
+                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
+                "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]' \\\n"
+                "    actor_rollout_ref.model.lora_rank=64 \\\n"
+                '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n'
+                "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
+            )
         },
+        rollout=(
+            "CFG_DEFAULTS}))\n",
+            (
+                "CFG_DEFAULTS}))\n"
+                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
+            ),
+        ),
+        launch=(
+            "vllm_omni \\\n",
+            "vllm_omni \\\n    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent \\\n",
+        ),
     ),
 )

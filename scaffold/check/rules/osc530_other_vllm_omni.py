@@ -53,27 +53,27 @@ def _place(source: SourceFile) -> Span:
     return source.span_of_line(1)
 
 
-_SPEC = 'schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n{}\n'
 FAILING = (
-    Example("made for a newer one", {"spec": _SPEC.format('«version = "0.30.0"»')}),
+    Example(
+        "made for a newer one", spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n«version = "0.30.0"»\n'
+    ),
     Example(
         "a pin among the requirements",
-        {
-            "pyproject": [('dependencies = ["vllm-omni==0.27.0rc1"]', "dependencies = []")],
-            "requirements.txt": "vllm-omni==0.28.0\n",
-            "spec": _SPEC.format('«version = "0.27.0rc1"»'),
-        },
+        {"requirements.txt": "vllm-omni==0.28.0\n"},
+        pyproject=('"vllm-omni==0.27.0rc1"', ""),
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n«version = "0.27.0rc1"»\n',
     ),
 )
 PASSING = (
-    Example("made for what is pinned", {"spec": _SPEC.format('version = "0.27.0rc1"')}),
-    Example("another spelling of the version", {"spec": _SPEC.format('version = "0.27.rc1"')}),
-    Example("made from a folder without a version", {"spec": _SPEC.format('version = "from somewhere"')}),
     Example(
-        "nothing is pinned",
-        {
-            "pyproject": [('dependencies = ["vllm-omni==0.27.0rc1"]', "dependencies = []")],
-            "spec": _SPEC.format('version = "0.30.0"'),
-        },
+        "made for what is pinned", spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nversion = "0.27.0rc1"\n'
+    ),
+    Example(
+        "another spelling of the version",
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nversion = "0.27.rc1"\n',
+    ),
+    Example(
+        "made from a folder without a version",
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nversion = "from somewhere"\n',
     ),
 )

@@ -35,47 +35,21 @@ def check(package: Package) -> Hits:
                 yield Hit(file, node, message)
 
 
-_PROMPT = '        "prompt": [{"role": "user", "content": text.strip()}],\n'
 FAILING = (
     Example(
         "no message of the user",
-        {"data": [(_PROMPT, '        "prompt": «[{"role": "system", "content": text.strip()}]»,\n')]},
+        data=('[{"role": "user", "content": text.strip()}]', '«[{"role": "system", "content": text.strip()}]»'),
     ),
-    Example("plain text", {"data": [(_PROMPT, '        "prompt": «text.strip()»,\n')]}),
-    Example("a parameter that is text", {"data": [(_PROMPT, '        "prompt": «text»,\n')]}),
-    Example("a message without a role", {"data": [(_PROMPT, '        "prompt": «[{"content": text}]»,\n')]}),
-    Example("a message as a pair", {"data": [(_PROMPT, '        "prompt": «[("user", text)]»,\n')]}),
-    Example("a single message", {"data": [(_PROMPT, '        "prompt": «{"role": "user", "content": text}»,\n')]}),
-    Example(
-        "messages as JSON",
-        {
-            "data": [
-                ("import argparse\n", "import argparse\nimport json\n"),
-                (_PROMPT, '        "prompt": «json.dumps([{"role": "user", "content": text}])»,\n'),
-            ]
-        },
-    ),
-    Example(
-        "no prompt at all",
-        {
-            "data": [
-                (_PROMPT, ""),
-                ("    return {\n", "    return «{\n"),
-                ('"ground_truth": text},\n    }\n', '"ground_truth": text},\n    }»\n'),
-            ]
-        },
-    ),
+    Example("plain text", data=('[{"role": "user", "content": text.strip()}]', "«text.strip()»")),
+    Example("a parameter that is text", data=('[{"role": "user", "content": text.strip()}]', "«text»")),
 )
 PASSING = (
-    Example("chat messages"),
     Example(
         "built before",
-        {
-            "data": [
-                (_PROMPT, '        "prompt": messages,\n'),
-                ("    return {\n", '    messages = [{"role": "user", "content": text}]\n    return {\n'),
-            ]
-        },
+        data=[
+            (") -> dict:\n", ') -> dict:\n    messages = [{"role": "user", "content": text}]\n'),
+            ('[{"role": "user", "content": text.strip()}]', "messages"),
+        ],
     ),
-    Example("built elsewhere", {"data": [(_PROMPT, '        "prompt": as_chat(text),\n')]}),
+    Example("built elsewhere", data=('[{"role": "user", "content": text.strip()}]', "as_chat(text)")),
 )

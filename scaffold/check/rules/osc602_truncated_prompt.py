@@ -19,7 +19,6 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import integer
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.settled import settled
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC602"
@@ -72,7 +71,7 @@ def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str])
                 if given.slice.lower is None and not isinstance(given.slice.upper, ast.Constant):
                     yield Hit(file, given, f"{function.name}() cuts the text before it is encoded")
         for item in call.keywords:
-            value = settled(file, item.value, [file]) if item.arg == "truncation" else False
+            value = file.value(item.value) if item.arg == "truncation" else False
             if value is True or (isinstance(value, str) and value != "do_not_truncate"):
                 yield Hit(file, item.value, f"{function.name}() lets the tokenizer cut the prompt")
 
@@ -96,68 +95,16 @@ def _negative(node: ast.expr) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
 
 
-_CHECK = (
-    "    if len(ids) > max_length:\n"
-    '        raise ValueError(f"{len(ids)} tokens where {max_length} are allowed: {text!r}")\n'
-    "    return ids\n"
-)
-_ENCODE = "tokenizer.encode(text.strip(), add_special_tokens=False)"
-_STEPS = "    actor_rollout_ref.rollout.pipeline.num_inference_steps=15 \\\n"
-_LENGTH = "    actor_rollout_ref.rollout.pipeline.max_sequence_length={} \\\n"
 FAILING = (
-    Example("two lengths", {"launch": [(_STEPS, _STEPS + _LENGTH.format("«128»"))]}),
-    Example(
-        "the text is cut",
-        {"data": [(_ENCODE, "tokenizer.encode(«text.strip()[:max_length]», add_special_tokens=False)")]},
-    ),
-    Example("cut when returned", {"data": [(_CHECK, "    return «ids[:max_length]»\n")]}),
-    Example("cut before the end token is added", {"data": [(_ENCODE, f"«{_ENCODE}[: max_length - 2]»")]}),
-    Example("deleted", {"data": [(_CHECK, "    del «ids[max_length:]»\n    return ids\n")]}),
-    Example(
-        "cut by the tokenizer",
-        {
-            "data": [
-                (
-                    _ENCODE,
-                    "tokenizer.encode(text, add_special_tokens=False, truncation=«True», max_length=max_length)",
-                )
-            ]
-        },
-    ),
-    Example(
-        "cut by a parameter's default",
-        {
-            "data": [
-                (
-                    "text: str, max_length: int) -> list[int]:",
-                    "text: str, max_length: int, cut: bool = True) -> list[int]:",
-                ),
-                (
-                    _ENCODE,
-                    "tokenizer.encode(text, add_special_tokens=False, truncation=«cut», max_length=max_length)",
-                ),
-            ]
-        },
-    ),
+    Example("the text is cut", data=("(text.strip()", "(«text.strip()[:max_length]»")),
     Example(
         "cut by the caller",
-        {
-            "data": [
-                (
-                    "tokenize_toy_prompt(tokenizer, line, 256)) for",
-                    "«tokenize_toy_prompt(tokenizer, line, 999)[:256]») for",
-                )
-            ]
-        },
+        data=("tokenize_toy_prompt(tokenizer, line, 256)", "«tokenize_toy_prompt(tokenizer, line, 999)[:256]»"),
     ),
 )
 PASSING = (
-    Example("one length", {"launch": [(_STEPS, _STEPS + _LENGTH.format("256"))]}),
-    Example("too long is an error"),
-    Example("the markers are taken off", {"data": [(_CHECK, "    body = ids[1:-1]\n    assert body\n" + _CHECK)]}),
-    Example("text is cut for a message", {"data": [("{text!r}", "{text[:40]!r}")]}),
+    Example("text is cut for a message", data=("allowed: {text!", "allowed: {text[:40]!")),
     Example(
-        "the tokenizer is told not to",
-        {"data": [("add_special_tokens=False)", "add_special_tokens=False, truncation=False)")]},
+        "the tokenizer is told not to", data=("add_special_tokens=False", "add_special_tokens=False, truncation=False")
     ),
 )

@@ -99,68 +99,21 @@ def _calls_unknown(runner: SourceFile) -> bool:
     )
 
 
-_CALL = "    bash tests/special_e2e/run_flowgrpo_toy.sh\n"
-_EDIT = """\
---- a/tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh
-+++ b/tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh
-@@ -4,1 +4,2 @@
- source lib.sh
-{}
-"""
-_NO_CHECKOUT: dict[str, str | None] = {"registry": None, "runner": None, "tests/gpu_smoke/lib_gpu_smoke.sh": None}
 FAILING = (
-    Example("no line in a runner", {"runner": [(_CALL, "    true\n")], "e2e": [("#!/usr", "«»#!/usr")]}),
     Example(
-        "of another folder in the patch",
-        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("+«»bash tests/e2e/run_flowgrpo_toy.sh")},
-        also=("OSC502",),
+        "no line in a runner",
+        runner=("bash tests/special_e2e/run_flowgrpo_toy.sh", "true"),
+        e2e=("#!/usr/bin", "«»#!/usr/bin"),
     ),
     Example(
-        "a comment in the patch",
-        {**_NO_CHECKOUT, "verl_omni.patch": _EDIT.format("+«»# bash tests/special_e2e/run_flowgrpo_toy.sh")},
-        also=("OSC502",),
+        "only in a comment", runner=("    bash tests", "    true\n#    bash tests"), e2e=("#!/usr/bin", "«»#!/usr/bin")
     ),
-    Example(
-        "no edit of the runner in the patch of a rendered tree",
-        {
-            "registry": None,
-            "runner": None,
-            "tests/gpu_smoke/lib_gpu_smoke.sh": None,
-            "spec": '[target]\nsmoke_runner = "tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh"\n',
-            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
-            "e2e": [("#!/usr", "«»#!/usr")],
-        },
-        also=("OSC502",),
-    ),
-    Example("only in a comment", {"runner": [(_CALL, "    true\n#" + _CALL)], "e2e": [("#!/usr", "«»#!/usr")]}),
 )
 PASSING = (
-    Example("called"),
-    Example(
-        "run by hand, as the README says",
-        {
-            "runner": [(_CALL, "    true\n")],
-            "readme": [
-                ("    bash examples/", "    bash tests/special_e2e/run_flowgrpo_toy.sh\n    bash examples/"),
-            ],
-        },
-    ),
     Example(
         "called by a script that is called",
-        {
-            "runner": [(_CALL, "    bash tests/special_e2e/run_all.sh\n")],
-            "tests/special_e2e/run_all.sh": "bash tests/special_e2e/run_flowgrpo_toy.sh\n",
-        },
+        {"tests/special_e2e/run_all.sh": "bash tests/special_e2e/run_flowgrpo_toy.sh\n"},
+        runner=("run_flowgrpo_toy", "run_all"),
     ),
-    Example(
-        "a rendered tree that records no runner",
-        {
-            "registry": None,
-            "runner": None,
-            "tests/gpu_smoke/lib_gpu_smoke.sh": None,
-            "verl_omni.patch": "--- a/docs/index.md\n+++ b/docs/index.md\n@@ -1,1 +1,2 @@\n one\n+two\n",
-        },
-        also=("OSC502",),
-    ),
-    Example("the runner goes through the folder", {"runner": [(_CALL, '    bash tests/special_e2e/"$name".sh\n')]}),
+    Example("the runner goes through the folder", runner=("run_flowgrpo_toy", '"$name"')),
 )

@@ -42,20 +42,19 @@ def check(package: Package) -> Hits:
                 yield Hit(script, place.span, "nothing in the script makes the data it trains on")
 
 
-_MAKE = "python3 tests/special_e2e/create_dummy_toy_data.py\n"
-_DATA = 'data.train_files="$DATA_DIR/train.parquet"'
 FAILING = (
     Example(
         "no script",
-        {
-            "e2e": None,
-            "runner": [("    bash tests/special_e2e/run_flowgrpo_toy.sh\n", "    true\n")],
-            "init": [("from .diffusers", "«»from .diffusers")],
-        },
+        e2e=None,
+        runner=("bash tests/special_e2e/run_flowgrpo_toy.sh", "true"),
+        init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
     ),
-    Example("no dummy data", {"e2e": [(_MAKE, ""), (_DATA, f"«{_DATA}»")]}),
+    Example(
+        "no dummy data",
+        e2e=[
+            ("python3 tests/special_e2e/create_dummy_toy_data.py\n", ""),
+            ('data.train_files="$DATA_DIR/train.parquet"', '«data.train_files="$DATA_DIR/train.parquet"»'),
+        ],
+    ),
 )
-PASSING = (
-    Example("a smoke test with its data"),
-    Example("a package of the diffusers guide", base="diffusers"),
-)
+PASSING = (Example("a smoke test with its data"),)

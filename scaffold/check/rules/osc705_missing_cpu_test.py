@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.check.example import FILES, Example, base_tree
+from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
@@ -58,29 +58,20 @@ def _skipped(file: PythonFile) -> ast.expr | None:
     return None
 
 
-_INIT = ("from .diffusers", "«»from .diffusers")
-_TEST = base_tree("non_diffusers")[FILES["test"]]
 FAILING = (
+    Example("no test", test=None, init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter")),
     Example(
-        "skipped as a whole",
-        {"test": "import pytest\n\n" + _TEST + '\npytestmark = «pytest.mark.skip(reason="slow")»\n'},
+        "a test of something else",
+        test="def test_nothing() -> None:\n    assert True\n",
+        init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
     ),
-    Example(
-        "left out at import",
-        {"test": "import pytest\n\n«pytest.skip('slow', allow_module_level=True)»\n\n" + _TEST},
-    ),
-    Example("no test", {"test": None, "init": [_INIT]}),
-    Example("a test of something else", {"test": "def test_nothing() -> None:\n    assert True\n", "init": [_INIT]}),
 )
 PASSING = (
     Example(
         "skipped where something is missing",
-        {
-            "test": "import sys\n\nimport pytest\n\n"
-            + _TEST
-            + '\npytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no shared memory")\n'
-        },
+        test=(
+            "import sys\n\nimport pytest\n\nfrom verl_omni.pipelines.toy_flow_grpo import ToyDiffusion, ToyPipelineWithLogProb\n\n\ndef test_names() -> None:\n    assert ToyDiffusion.__name__ and ToyPipelineWithLogProb.__name__\n\n"
+            'pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no shared memory")\n'
+        ),
     ),
-    Example("a test"),
-    Example("a package of the diffusers guide", base="diffusers"),
 )

@@ -31,15 +31,24 @@ def check(comments: Comments) -> Hits:
             yield Hit(ignore.file, ignore.span, "the comment does not say why the finding is hidden")
 
 
-_LINE = "    _supports_gradient_checkpointing = False"
-_OLD = "    _supports_gradient_checkpointing = True"
 FAILING = (
-    Example("no reason", {"model": [(_OLD, _LINE + "  «# omni-scaffold: ignore[OSC104]»")]}),
     Example(
-        "no rule",
-        {"common": [("SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 3.0  «# omni-scaffold: ignore just because»")]},
+        "no reason",
+        model=(
+            "_supports_gradient_checkpointing = True",
+            "_supports_gradient_checkpointing = False  «# omni-scaffold: ignore[OSC104]»",
+        ),
+    ),
+    Example(
+        "no rule", common=("SCHEDULE_SHIFT = 3.0\n", "SCHEDULE_SHIFT = 3.0  «# omni-scaffold: ignore just because»\n")
     ),
 )
 PASSING = (
-    Example("rule and reason", {"model": [(_OLD, _LINE + "  # omni-scaffold: ignore[OSC104] it does not fit yet")]}),
+    Example(
+        "rule and reason",
+        model=(
+            "_supports_gradient_checkpointing = True",
+            "_supports_gradient_checkpointing = False  # omni-scaffold: ignore[OSC104] it does not fit yet",
+        ),
+    ),
 )

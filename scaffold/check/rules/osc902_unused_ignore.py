@@ -30,18 +30,25 @@ def check(comments: Comments) -> Hits:
                 yield Hit(ignore.file, span, f"no finding of {name} is on this line")
 
 
-_LINE = "_supports_gradient_checkpointing = True"
 FAILING = (
     Example(
-        "nothing to hide", {"model": [(_LINE, _LINE + "  # omni-scaffold: ignore[«OSC104»] it was not supported")]}
+        "nothing to hide",
+        model=(
+            "_supports_gradient_checkpointing = True\n",
+            "_supports_gradient_checkpointing = True  # omni-scaffold: ignore[«OSC104»] it was not supported\n",
+        ),
     ),
     Example(
-        "in a shell script", {"launch": [("# Data:", "# omni-scaffold: ignore[«OSC506»] named by the caller\n# Data:")]}
+        "in a shell script",
+        launch=("# Data: python3", "# omni-scaffold: ignore[«OSC506»] named by the caller\n# Data: python3"),
     ),
 )
 PASSING = (
     Example(
         "it hides a finding",
-        {"model": [(_LINE, _LINE.replace("True", "False") + "  # omni-scaffold: ignore[OSC104] it does not fit yet")]},
+        model=(
+            "_supports_gradient_checkpointing = True",
+            "_supports_gradient_checkpointing = False  # omni-scaffold: ignore[OSC104] it does not fit yet",
+        ),
     ),
 )

@@ -29,6 +29,10 @@ def check(comments: Comments) -> Hits:
                 yield Hit(ignore.file, span, f"there is no rule {name}")
 
 
-_LINE = "SCHEDULE_SHIFT = 3.0"
-FAILING = (Example("a slip", {"common": [(_LINE, _LINE + "  # omni-scaffold: ignore[«OSC999»] measured")]}),)
+FAILING = (
+    Example(
+        "a slip",
+        common=("SCHEDULE_SHIFT = 3.0\n", "SCHEDULE_SHIFT = 3.0  # omni-scaffold: ignore[«OSC999»] measured\n"),
+    ),
+)
 PASSING = (Example("no comment"),)

@@ -1,0 +1,101 @@
+"""Which contracts of `verify` fail for a mutant: ``python tests/check/matrix.py [NAME…]`` measures rows that name some.
+
+Prints one line a row and ends with 1 where a contract that a row names passes. ``--every`` runs all contracts of level
+`contract` but those of FSDP, to see which fail. One process at a time; a host that has torch is forked for each.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mutants import PACKAGE, Mutant, mutants, reference_files
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def failing(mutant: Mutant, select: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the contracts that fail for a mutant, with the reason.
+
+    Args:
+        mutant: the row.
+        select: contracts to run; all but those of FSDP and of another diffusers by default.
+    """
+    from scaffold.verify.catalogue import catalogue
+    from scaffold.verify.run import verify
+
+    chosen = select or tuple(e.id for e in catalogue() if not e.id.startswith("fsdp") and not e.id.endswith("0.40.0"))
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        for path, text in mutant.tree(reference_files()).items():
+            if path.startswith(("verl_omni/", "examples/")) and not text.startswith("-> "):
+                Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, path).write_text(text, encoding="utf-8")
+        report = verify(Path(folder, PACKAGE), select=chosen)
+    return {check.id: check.reason for check in report.checks if check.status == "fail"}
+
+
+@contextmanager
+def one_host() -> Iterator[None]:
+    """Import torch once: hosts of `verify` are forks of one process, as its own tests do it."""
+    from scaffold.verify import contract_level
+
+    spec = importlib.util.spec_from_file_location("verify_conftest", ROOT / "tests/verify/conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    conftest: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", conftest.WARM_HOST, str(ROOT)]
+    cold: Callable[..., Any] = contract_level.start_host
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as host:
+        assert host.stdin is not None
+        assert host.stdout is not None
+        assert host.stdout.readline() == "ready\n"
+
+        def start(job: dict[str, Any], log: Path) -> contract_level.HostProcess:
+            if job["diffusers_path"] is not None:
+                return cold(job, log)  # type: ignore[no-any-return]
+            os.mkfifo(log.parent / "events")
+            reader = os.open(log.parent / "events", os.O_RDONLY | os.O_NONBLOCK)
+            assert host.stdin is not None
+            assert host.stdout is not None
+            host.stdin.write(json.dumps({"job": job, "pipe": str(log.parent / "events"), "log": str(log)}) + "\n")
+            host.stdin.flush()
+            assert host.stdout.readline() == "started\n"
+            os.set_blocking(reader, True)
+            return contract_level.HostProcess(reader, lambda: None)
+
+        contract_level.start_host = start
+        try:
+            yield
+        finally:
+            contract_level.start_host = cold
+            host.kill()
+
+
+def main(arguments: list[str]) -> int:
+    """Measure the rows that are named, or all that name contracts."""
+    every = "--every" in arguments
+    names = [name for name in arguments if name != "--every"]
+    rows = [one for one in mutants() if (one.name in names if names else one.contracts)]
+    wrong = 0
+    with one_host():
+        for row in rows:
+            found = failing(row, () if every else row.contracts)
+            missing = [contract for contract in row.contracts if contract not in found]
+            wrong += bool(missing)
+            note = f"; passes: {', '.join(missing)}" if missing else ""
+            print(f"{row.name}: {', '.join(found) or 'nothing'}{note}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,63 @@
+"""The reference integration with one mistake: whoever a row names sees it."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from mutants import AnchorError, Mutant, mutants, reference_files
+
+from scaffold.check.catalogue import all_rules
+from scaffold.check.checklist import entries
+from scaffold.check.example import check_files
+from scaffold.check.model import pyfile
+
+EACH = 3  # mutants of every item of the checklist, and of every pitfall that text shows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed_once() -> object:
+    """Keep the trees of files that no mutant changes: half of the time goes into reading them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ast, "parse", lru_cache(maxsize=64)(ast.parse))
+        patch.setattr(pyfile, "Index", lru_cache(maxsize=64)(pyfile.Index))
+        yield
+
+
+def test_reference_is_clean() -> None:
+    assert not check_files(reference_files())
+
+
+@pytest.mark.parametrize("one", [one for one in mutants() if one.rules], ids=lambda one: one.name)
+def test_rules_find_it(one: Mutant) -> None:
+    assert check_files(one.tree(reference_files()), one.rules), f"none of {', '.join(one.rules)} speaks"
+
+
+def test_every_item_is_broken_in_several_ways() -> None:
+    broken = Counter(item for one in mutants() for item in one.breaks)
+    rare = [entry.id for entry in entries() if entry.text_tells and broken[entry.id] < EACH]
+    assert not rare, f"fewer than {EACH} mutants: {', '.join(rare)}"
+    assert set(broken) <= {entry.id for entry in entries()}
+
+
+def test_rows_have_names_of_their_own_and_name_what_there_is() -> None:
+    from scaffold.verify import contracts
+
+    names = Counter(one.name for one in mutants())
+    assert not [name for name, count in names.items() if count > 1]
+    rules = {rule.id for rule in all_rules()}
+    code = "\n".join(file.read_text(encoding="utf-8") for file in Path(contracts.__path__[0]).glob("*.py"))
+    for one in mutants():
+        assert one.edits, one.name
+        assert one.rules or one.contracts, f"{one.name}: nobody has to see it"
+        assert set(one.rules) <= rules, one.name
+        assert all(f'"{contract}"' in code for contract in one.contracts), one.name
+        one.tree(reference_files())
+
+
+def test_mutant_that_fits_no_more_is_an_error() -> None:
+    with pytest.raises(AnchorError):
+        Mutant("gone", ("M1",), (("launch", "no such override", ""),)).tree(reference_files())
