@@ -18,6 +18,9 @@ class Format(str, Enum):
     json = "json"
 
 
+AnswerFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
+
+
 def _svg_file(path: Path | None) -> Path | None:
     """Refuse a place where no file can be written, before anything else is."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):

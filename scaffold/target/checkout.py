@@ -58,6 +58,12 @@ class Checkout:
             notes.append(f"the checkout pins vllm-omni {pin}; {nearest.title} pins {nearest.vllm_omni}")
         return cls(root, _corrected(nearest, seen), pin, tuple(notes))
 
+    @classmethod
+    def above(cls, folder: Path) -> Checkout | None:
+        """Open the checkout that a folder lies in, or is; None where it lies in none."""
+        place = folder.absolute()
+        return next((cls.open(root) for root in (place, *place.parents) if missing(root) is None), None)
+
 
 def profile_for_checkout(path: str | Path) -> ContractProfile:
     """Return the contract profile of a checkout; see `Checkout.open`."""

@@ -11,7 +11,6 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS
-from scaffold.inspect.table_text import print_table
 from scaffold.inspect.text import print_report
 from scaffold.upstream import locate
 
@@ -38,23 +37,6 @@ def test_files_are_listed_with_their_whole_path() -> None:
     console = page(80)
     print_report(inspect_pipeline(locate(VERSION), "BagelPipeline"), console=console)
     assert "  vllm_omni/diffusion/models/bagel/pipeline_bagel.py" in console.export_text()
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_the_table_keeps_a_long_class_name(width: int) -> None:
-    name = "AnExtraordinarilyLongImageToVideoPipeline"
-    row = {
-        "pipeline": name,
-        "registry_keys": [name, "Short"],
-        "denoiser": {"class": "Denoiser", "method": "denoise"},
-        "scheduler": {"inline": False, "call": None, "steps": "n", "direction": "descending"},
-        "cfg": {"branches": 2, "execution": "sequential", "scales": {"scale": 4.0}},
-        "verdict": {"path": "refused", "reason": "no steps", "file": "m/a.py", "line": 7, "confidence": "likely"},
-    }
-    console = page(width)
-    print_table({"upstream": {"registry_keys": 2, "classes": 1}, "pipelines": [row]}, "1.2", console)
-    words = set(console.export_text().replace(",", " ").split())
-    assert {name, "Short", "Denoiser.denoise", "sequential", "a.py:7"} <= words
 
 
 def test_files_of_one_name_are_told_apart() -> None:

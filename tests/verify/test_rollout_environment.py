@@ -191,7 +191,7 @@ def test_command_says_where_the_environment_is_and_how_large(scaffold_cli: Calla
     said = scaffold_cli("env", "train", "--vllm-omni", VERSION).success()
     assert str(cache / f"rollout-{VERSION}") in said
     assert "GB" in said
-    assert "next: omni-scaffold verify PACKAGE --level train" in said
+    assert "next: `omni-scaffold verify PACKAGE --level train" in said
 
 
 def test_override_names_an_environment_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

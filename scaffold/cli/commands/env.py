@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from scaffold.cli.answer import show_json
+from scaffold.cli.options import Format
+
 ORDER = 75
+SCHEMA = 1
 
 
 class Purpose(str, Enum):
@@ -30,24 +34,41 @@ def env(
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="The environment that this checkout needs.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="How to print where it is.")] = Format.text,
 ) -> None:
-    """Build an environment for `verify --level rollout` and `--level train`, in the cache."""
+    """Build an environment for `verify --level rollout` and `--level train`, in the cache.
+
+    Example: omni-scaffold env rollout --vllm-omni 0.30.0
+    """
+    from scaffold.doctor import versions_needed
+    from scaffold.target import Checkout
+
+    checkout = Checkout.open(verl_omni) if verl_omni is not None and vllm_omni is None else None
+    built = build([vllm_omni] if vllm_omni is not None else versions_needed(checkout), force=force)
+    if format is Format.json:
+        show_json({"schema": SCHEMA, "environments": built})
+        return
+    for one in built:
+        took = f", {one['seconds']:.0f} s" if one["seconds"] is not None else ", was there"
+        typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
+    level = f"--level {purpose.value}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
+    typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
+
+
+def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
+    """Build the environments of these versions unless they are there; where each is, its size and what it took."""
     import time
 
     from scaffold.progress import step
-    from scaffold.verify.rollout.environment import build_environment, size
-    from scaffold.verify.rollout.pins import known_versions
+    from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
 
-    versions = known_versions() if vllm_omni is None else [vllm_omni]
-    if verl_omni is not None and vllm_omni is None:
-        from scaffold.target import Checkout
-
-        versions = [Checkout.open(verl_omni).vllm_omni_pin or "none"]
+    found = []
     for version in versions:
+        was_there = isinstance(find_environment(version), Environment) and not force
         started = time.monotonic()
         with step(f"building the environment of vllm-omni {version}, about 3 minutes and 3 GB"):
             built = build_environment(version, force=force)
-        seconds, gigabytes = time.monotonic() - started, size(built.folder) / 1e9
-        typer.echo(f"vllm-omni {version}: {built.folder} ({gigabytes:.1f} GB, {seconds:.0f} s)")
-    if purpose is Purpose.train:
-        typer.echo("next: omni-scaffold verify PACKAGE --level train --verl-omni CHECKOUT")
+        seconds = None if was_there else round(time.monotonic() - started, 1)
+        folder = built.folder
+        found.append({"version": version, "folder": str(folder), "bytes": size(folder), "seconds": seconds})
+    return found

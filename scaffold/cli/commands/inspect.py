@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, ExportSvg, Format, VllmOmni
 from scaffold.errors import ScaffoldError
 
@@ -16,9 +17,7 @@ def inspect(
     pipeline: Annotated[
         str | None, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print the table of all registered pipelines instead.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="The same as `omni-scaffold list`.")] = False,
     checkpoint: Checkpoint = None,
     vllm_omni: VllmOmni = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
@@ -31,10 +30,14 @@ def inspect(
     if everything:
         if pipeline is not None or checkpoint is not None or export_svg is not None:
             raise ScaffoldError("--all takes no PIPELINE, --checkpoint or --export-svg: it looks at every pipeline")
-        _inspect_all(vllm_omni, format)
+        from scaffold.cli.commands.list import list as list_pipelines
+
+        list_pipelines(vllm_omni, format)
         return
     if pipeline is None:
-        raise ScaffoldError("no PIPELINE: give a registry key, a model folder or module:Class, or --all for all")
+        raise ScaffoldError(
+            "no PIPELINE: give a registry key, a model folder or module:Class; `omni-scaffold list` has all"
+        )
     headers = None
     if checkpoint is not None:
         from scaffold.checkpoint import read_checkpoint
@@ -42,29 +45,8 @@ def inspect(
         headers = read_checkpoint(checkpoint)
     report = inspect_pipeline(locate(vllm_omni), pipeline, headers)
     if format is Format.json:
-        import json
-
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        show_json(report.to_json())
         return
     from scaffold.inspect.text import print_report
 
     print_report(report, svg=export_svg)
-
-
-def _inspect_all(vllm_omni: str | None, format: Format) -> None:
-    import gc
-
-    from scaffold.inspect.table import inspect_all
-
-    gc.enable()  # one pipeline after the other: what the last one left goes
-    table = inspect_all(vllm_omni)
-    if format is Format.json:
-        import json
-
-        typer.echo(json.dumps(table, indent=2))
-        return
-    from scaffold.inspect.table_text import print_table
-    from scaffold.upstream import locate
-
-    print_table(table, locate(vllm_omni).label)
-    typer.echo("\nnext: `omni-scaffold inspect PIPELINE` shows the answers for one, with where they stand")

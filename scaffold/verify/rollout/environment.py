@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.progress import step
 from scaffold.reading import read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
@@ -142,10 +143,12 @@ def _install(folder: Path, pins: Pins, run: Runner) -> None:
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(pins.constraints) + "\n", encoding="utf-8")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for step in pins.steps:
-        how = ["--constraint", str(constraints)] if step.dependencies else ["--no-deps"]
-        run([*pip, *how, *step.requirements])
-    run([python, str(BOOT), "--probe", *pins.probe])
+    for number, part in enumerate(pins.steps, 1):
+        how = ["--constraint", str(constraints)] if part.dependencies else ["--no-deps"]
+        with step(f"environment of vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}"):
+            run([*pip, *how, *part.requirements])
+    with step(f"environment of vllm-omni {pins.version}: importing {', '.join(pins.probe)}"):
+        run([python, str(BOOT), "--probe", *pins.probe])
 
 
 def _expected(pins: Pins) -> dict[str, str]:

@@ -48,21 +48,33 @@ def find_sources(package: Package, verl_omni: Path | None) -> Sources:
             hint=f"give --verl-omni CHECKOUT or set {VERL_OMNI} (git clone https://github.com/verl-project/verl-omni)",
         )
     checkout = Checkout.open(named)
+    verl = verl_checkout(checkout)
+    return Sources(checkout, *verl) if verl is not None else Sources(checkout, None, "the environment's")
+
+
+def verl_checkout(checkout: Checkout | None) -> tuple[Path, str] | None:
+    """Return the folder that ``$VERL_SRC`` names and which verl it is beside the checkout's pin; None if not set.
+
+    Raises:
+        ScaffoldError: it holds no verl.
+    """
     verl = os.environ.get(VERL)
     if not verl:
-        return Sources(checkout, None, "the environment's")
+        return None
     folder = Path(verl).expanduser().resolve()
     if not (folder / "verl" / "__init__.py").is_file():
         raise ScaffoldError(f"${VERL} names {verl}, which holds no verl/", hint="name a checkout of verl, or unset it")
-    return Sources(checkout, folder, f"the checkout in ${VERL}, {_commit(folder, checkout)}")
+    return folder, f"the checkout in ${VERL}, {_commit(folder, checkout)}"
 
 
-def _commit(folder: Path, checkout: Checkout) -> str:
+def _commit(folder: Path, checkout: Checkout | None) -> str:
     """Which commit a checkout of verl is at, next to the pin."""
-    pin = (text_of(checkout.root, PIN) or "").strip()
+    pin = (text_of(checkout.root, PIN) or "").strip() if checkout is not None else None
     head = (text_of(folder, ".git/HEAD") or "").strip()
     if head.startswith("ref: "):
         head = (text_of(folder, f".git/{head[5:]}") or "").strip()
     if not head:
         return "of an unknown commit"
+    if pin is None:
+        return f"at {head[:9]}"
     return f"at {head[:9]}, " + ("the pin" if head == pin else f"while verl-omni pins {pin[:9] or 'none'}")

@@ -1,0 +1,54 @@
+"""What of this machine the commands need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scaffold.cli.answer import show_json
+from scaffold.cli.options import Format
+
+ORDER = 5
+
+
+def doctor(
+    checkout: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CHECKOUT]", help="verl-omni whose pins count; by default the one above this folder, if any."
+        ),
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Build the environments that are missing or out of date.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="How to print what was found.")] = Format.text,
+) -> None:
+    """Say what is there of what the commands need, and the one command that mends what is not; exit 1 if it is wrong.
+
+    Example: omni-scaffold doctor ~/verl-omni
+    """
+    import os
+
+    from scaffold.doctor import examine, to_json, versions_needed
+    from scaffold.progress import step
+    from scaffold.target import Checkout
+
+    named = checkout or os.environ.get("VERL_OMNI_SRC")
+    found = Checkout.above(Path.cwd()) if checkout is None else None
+    if found is None and named:
+        found = Checkout.open(named)
+    if fix:
+        from scaffold.cli.commands.env import build
+        from scaffold.verify.rollout.pins import known_versions
+
+        build([version for version in versions_needed(found) if version in known_versions()])
+    with step("looking at this machine"):
+        findings = examine(found)
+    if format is Format.json:
+        show_json(to_json(findings))
+    else:
+        from scaffold.doctor.text import print_findings
+
+        print_findings(findings)
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,34 @@
+"""All pipelines of a version, and what `new` makes of each."""
+
+from __future__ import annotations
+
+import typer
+
+from scaffold.cli.answer import show_json
+from scaffold.cli.options import AnswerFormat, Format, VllmOmni
+
+ORDER = 8
+
+
+def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None:
+    """List all pipelines of a vllm-omni: verdict, grade, modality, prompt, guidance, what is left to write.
+
+    Example: omni-scaffold list --vllm-omni 0.30.0
+    """
+    import gc
+
+    from scaffold.checkpoint.progress import progress_bar
+    from scaffold.grade.overview import overview
+    from scaffold.upstream import locate
+
+    gc.enable()  # one pipeline after the other: what the last one left goes
+    source = locate(vllm_omni)
+    with progress_bar("pipelines") as progress:
+        table = overview(vllm_omni, progress=progress)
+    if format is Format.json:
+        show_json(table)
+        return
+    from scaffold.grade.overview_text import print_overview
+
+    print_overview(table, source.label)
+    typer.echo("\nnext: `omni-scaffold inspect PIPELINE` has the answers for one, `omni-scaffold new` renders it")

@@ -1,0 +1,259 @@
+"""Looks at the machine; nothing that is looked at is imported, and only the Hub is asked over the network."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaffold import child_process
+from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
+
+if TYPE_CHECKING:
+    from scaffold.target import Checkout
+
+SCHEMA = 1
+EXTRA = "verify"
+"""The one list of what running a package needs, and of which releases: the extra of this name in pyproject.toml."""
+HUB = "https://huggingface.co"
+HUB_SECONDS = 5.0
+ENVIRONMENT_BYTES = 4_000_000_000  # 3 GB when built, and what pip unpacks on the way
+CLONE = "git clone https://github.com/verl-project/verl-omni"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_CUDA = re.compile(r"^cuda\b[^=\n]*= (?:None|'([\d.]+)')", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that commands need.
+
+    Attributes:
+        name: what it is, the same in every run.
+        needed_for: which commands want it.
+        found: what is there; None where nothing is.
+        problem: what is wrong with it; None where nothing is.
+        mend: the one command that helps; None where there is none to name.
+    """
+
+    name: str
+    needed_for: str
+    found: str | None = None
+    problem: str | None = None
+    mend: str | None = None
+
+    @property
+    def state(self) -> str:
+        """``ok``, ``absent``, or ``wrong``: there, and not as it has to be."""
+        return "ok" if self.problem is None else "absent" if self.found is None else "wrong"
+
+
+def examine(checkout: Checkout | None) -> list[Finding]:
+    """Look at everything that a command may need.
+
+    Args:
+        checkout: verl-omni whose pins count; None for what holds without one.
+    """
+    from scaffold.upstream.locate import DEFAULT_VERSION
+
+    pin = checkout.vllm_omni_pin if checkout is not None else None
+    return [
+        _python(),
+        *_libraries(checkout),
+        *_vllm_omni(pin, pin or DEFAULT_VERSION),
+        _verl_omni(checkout),
+        _verl(checkout),
+        *(_environment(version) for version in versions_needed(checkout)),
+        _cache(),
+        _hub(),
+        _git(),
+        _browser(),
+    ]
+
+
+def to_json(findings: list[Finding]) -> dict[str, Any]:
+    """Return the stable answer of ``doctor --format json``."""
+    return {"schema": SCHEMA, "findings": [{**asdict(finding), "state": finding.state} for finding in findings]}
+
+
+def versions_needed(checkout: Checkout | None) -> list[str]:
+    """Versions of vllm-omni whose environments are wanted: the checkout's pin, else all that are described."""
+    from scaffold.verify.rollout.pins import known_versions
+
+    pin = checkout.vllm_omni_pin if checkout is not None else None
+    return known_versions() if pin is None else [pin]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python() -> Finding:
+    from packaging.specifiers import SpecifierSet
+
+    version, name, needed = platform.python_version(), "python", "everything"
+    try:
+        wanted = metadata.metadata("omni-scaffold")["Requires-Python"]
+    except metadata.PackageNotFoundError:
+        return Finding(name, needed, version, "omni-scaffold is not installed here, only found", "pip install .")
+    fits = SpecifierSet(wanted).contains(version, prereleases=True)
+    return Finding(name, needed, version, None if fits else f"omni-scaffold is for Python {wanted}")
+
+
+def _libraries(checkout: Checkout | None) -> Iterator[Finding]:
+    """What `EXTRA` asks for, and in a checkout what its trainer takes of it."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    needed = "verify; remap --meta"
+    try:
+        listed = [Requirement(text) for text in metadata.requires("omni-scaffold") or ()]
+    except metadata.PackageNotFoundError:
+        return
+    for wanted in listed:
+        if wanted.marker is None or not wanted.marker.evaluate({"extra": EXTRA}) or wanted.marker.evaluate():
+            continue
+        below = checkout.profile.peft_below if checkout is not None and wanted.name == "peft" else None
+        allowed = wanted.specifier & SpecifierSet(f"<{below}" if below else "")
+        version = _installed(wanted.name)
+        if version is None:
+            yield Finding(wanted.name, needed, None, "is not installed", f"pip install 'omni-scaffold[{EXTRA}]'")
+        elif not allowed.contains(version, prereleases=True):
+            command = f"pip install '{wanted.name}{allowed}'"
+            yield Finding(wanted.name, needed, version, f"has to be {allowed}", command)
+        else:
+            yield Finding(wanted.name, needed, _build(version) if wanted.name == "torch" else version)
+
+
+def _build(version: str) -> str:
+    """A version of torch with what it was built for, as its own text says."""
+    try:
+        text = read_text(Path(str(metadata.distribution("torch").locate_file("torch/version.py"))))
+    except OSError:
+        return version
+    built = _CUDA.search(text)
+    return version if built is None else f"{version}, built for {f'CUDA {built[1]}' if built[1] else 'CPU'}"
+
+
+def _vllm_omni(pin: str | None, read: str) -> Iterator[Finding]:
+    from scaffold.upstream.at_hand import at_hand
+    from scaffold.upstream.versions import is_same
+
+    version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
+    command = f"pip install vllm-omni=={read}"
+    if version is None:
+        yield Finding("vllm-omni", needed, None, "is not installed", command)
+    elif pin is not None and not is_same(version, pin):
+        yield Finding("vllm-omni", needed, version, f"the checkout pins {pin}", command)
+    else:
+        yield Finding("vllm-omni", needed, version)
+    name, needed = "vllm-omni-source", "inspect, new, list and drift, which fetch it once"
+    if at_hand(read) is not None:
+        yield Finding(name, needed, read)
+    else:
+        command = f"omni-scaffold list --vllm-omni {read}"
+        yield Finding(name, needed, None, f"the wheel of {read} is not in the cache", command)
+
+
+def _verl_omni(checkout: Checkout | None) -> Finding:
+    name, needed = "verl-omni", "new --verl-omni, update, verify --level train"
+    if checkout is None:
+        return Finding(name, needed, None, "no checkout is named, nor above this folder, nor in $VERL_OMNI_SRC", CLONE)
+    pin = checkout.vllm_omni_pin
+    return Finding(name, needed, f"{checkout.profile.title}, {f'pins vllm-omni {pin}' if pin else 'without a pin'}")
+
+
+def _verl(checkout: Checkout | None) -> Finding:
+    """verl in ``$VERL_SRC`` beside the pin, else the one that an environment holds."""
+    from scaffold.verify.rollout.environment import environment_folder
+    from scaffold.verify.train.sources import verl_checkout
+
+    name, needed = "verl", "verify --level train"
+    try:
+        source = verl_checkout(checkout)
+    except ScaffoldError as error:
+        return Finding(name, needed, str(os.environ.get("VERL_SRC")), error.message, "unset VERL_SRC")
+    if source is not None:
+        return Finding(name, needed, source[1])
+    for version in versions_needed(checkout):
+        for found in sorted(environment_folder(version).glob("lib/python3.*/site-packages/verl-*.dist-info")):
+            release = found.name.removeprefix("verl-").removesuffix(".dist-info")
+            return Finding(name, needed, f"{release}, in the environment of vllm-omni {version}")
+    return Finding(name, needed, None, "comes with an environment", "omni-scaffold env train")
+
+
+def _environment(version: str) -> Finding:
+    from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
+    from scaffold.verify.rollout.pins import known_versions
+
+    name, needed = f"environment-{version}", "verify --level rollout and --level train"
+    found = find_environment(version)
+    if isinstance(found, Environment):
+        return Finding(name, needed, str(found.folder))
+    folder = environment_folder(version)
+    there = str(folder) if folder.exists() else None
+    problem = found.partition("; run:")[0].partition("; known:")[0]
+    return Finding(name, needed, there, problem, build_command(version) if version in known_versions() else None)
+
+
+def _cache() -> Finding:
+    from scaffold.upstream import cache_root
+
+    folder, name, needed = cache_root(), "cache", "what is fetched and built"
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return Finding(name, needed, str(folder), "cannot be written", "export OMNI_SCAFFOLD_CACHE=DIR")
+    free = shutil.disk_usage(place).free
+    room = f"{folder}, {free / 1e9:.0f} GB free"
+    if free < ENVIRONMENT_BYTES:
+        problem = f"an environment needs {ENVIRONMENT_BYTES / 1e9:.0f} GB"
+        return Finding(name, needed, room, problem, "export OMNI_SCAFFOLD_CACHE=DIR")
+    return Finding(name, needed, room)
+
+
+def _hub() -> Finding:
+    """Whether the Hub answers anything at all; any answer of a server will do."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    address = os.environ.get("HF_ENDPOINT") or HUB
+    name, needed = "hub", "--checkpoint OWNER/NAME"
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return Finding(name, needed, None, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE")
+    if not address.startswith(("https://", "http://")):
+        return Finding(name, needed, address, "HF_ENDPOINT is no address of a server", "unset HF_ENDPOINT")
+    try:
+        urlopen(Request(address, method="HEAD"), timeout=HUB_SECONDS).close()
+    except HTTPError as error:
+        error.close()
+    except (OSError, ValueError):
+        return Finding(name, needed, None, f"{address} does not answer; a folder serves too: --checkpoint DIR")
+    return Finding(name, needed, address)
+
+
+def _git() -> Finding:
+    name, needed = "git", "update, which merges with it; git apply of a patch"
+    try:
+        done = child_process.run_text(["git", "--version"], seconds=10)
+    except (OSError, child_process.TookTooLong):
+        return Finding(name, needed, None, "is not installed", _system("git"))
+    return Finding(name, needed, done.stdout.strip().removeprefix("git version "))
+
+
+def _browser() -> Finding:
+    found = next((path for path in map(child_process.program, _BROWSERS) if path), None)
+    name, needed = "chromium", "the tests of omni-scaffold's own pages, else skipped"
+    return Finding(name, needed, found) if found else Finding(name, needed, None, "is not there", _system("chromium"))
+
+
+def _system(package: str) -> str | None:
+    return f"apt-get install {package}" if child_process.program("apt-get") else None

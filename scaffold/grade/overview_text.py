@@ -1,0 +1,85 @@
+"""The table of all pipelines for a person, by what `new` makes of them; no identifier is broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaffold.console import said
+from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
+from scaffold.grade.models_page import DIFFUSERS
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+MEANS = {
+    COMPLETE: "non_diffusers: rendered whole",
+    UNPROVEN: "non_diffusers: rendered whole, `verify --level rollout` has to show it",
+    PARTIAL: "non_diffusers: rendered with places to write",
+    REFUSED: "not supported here",
+    DIFFUSERS: "diffusers loads the denoiser: take the guide for diffusers models",
+    None: "not established",
+}
+UNKNOWN = "?"
+# From here on there is room for sentences beside the columns; below, their number.
+WIDE = 110
+
+
+def print_overview(table: dict[str, Any], label: str, console: Console | None = None) -> None:
+    """Print the table of ``overview``.
+
+    Args:
+        table: what ``overview`` returned.
+        label: the version as the user named it.
+        console: where to print; standard output by default.
+    """
+    if console is None:
+        from scaffold.inspect.report_console import report_console
+
+        console = report_console()
+    counts = table["upstream"]
+    console.print(said((f"vllm-omni {label}: {counts['registry_keys']} keys, {counts['classes']} classes", "bold")))
+    for grade, meaning in MEANS.items():
+        rows = [found for found in table["pipelines"] if found["grade"] == grade]
+        if rows:
+            console.print()
+            console.print(said((f"{grade or 'unknown'} ({len(rows)})", "bold"), f"  {meaning}"))
+            console.print(_table(rows, wide=console.width >= WIDE))
+
+
+def _table(rows: list[dict[str, Any]], *, wide: bool) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("pipeline", "makes", "prompt", "guidance"):
+        table.add_column(name, no_wrap=name != "prompt", overflow="fold")
+    left = any(found["left"] for found in rows)
+    last = "left to write" if left else "why" if rows[0]["grade"] in (REFUSED, None) else ""
+    if last and (wide or left):
+        table.add_column(last, overflow="fold", justify="left" if wide else "right")
+    for found in rows:
+        cells = [[text] for text in _cells(found)]
+        cells[0] = sorted(found["registry_keys"], key=lambda key: key != found["pipeline"])
+        if last and (wide or left):
+            cells.append(_last(found, wide))
+        table.add_row(*(Text("\n").join(said(line) for line in lines) for lines in cells))
+    return table
+
+
+def _cells(found: dict[str, Any]) -> list[str]:
+    """Pipeline, what it makes of what, the kind of its prompt, guidance; what is not known is a question mark."""
+    cfg = found["cfg"]
+    media = [kind for kind in found["media"] or () if kind]
+    guidance = UNKNOWN
+    if cfg["branches"] is not None:
+        guidance = "none" if cfg["branches"] == 1 else f"{cfg['branches']} {cfg['execution'] or UNKNOWN}"
+    makes = found["modality"] or UNKNOWN
+    prompt = " + ".join([*(found["prompt"]["kind"] or [UNKNOWN]), *media])
+    return [found["pipeline"], makes, prompt, guidance]
+
+
+def _last(found: dict[str, Any], wide: bool) -> list[str]:
+    left = [f"- {entry['what']}" for entry in found["left"]]
+    if not wide:
+        return [str(len(left)) if left else ""]
+    return left or ([found["verdict"]["reason"]] if found["grade"] in (REFUSED, None) else [""])

@@ -1,0 +1,111 @@
+"""`list`: what `new` makes of each pipeline, on any width without a broken name."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scaffold.grade.overview import overview
+from scaffold.grade.overview_text import print_overview
+from scaffold.upstream import locate, read_registry
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "inspect"))
+import synthetic
+from synthetic import look
+
+LONGEST = "HunyuanVideo15ImageToVideoPipeline"  # no key of vllm-omni 0.30.0 is longer
+INIT = "        self.net = Net()\n"
+
+
+def row(name: str, grade: str | None, left: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    return {
+        "pipeline": name,
+        "registry_keys": [name, "ShortName"],
+        "verdict": {"path": "refused", "reason": "no steps of_a_name_that_stays_whole"},
+        "prompt": {"kind": ["text", "embeds", "token_ids"]},
+        "cfg": {"branches": 2, "execution": "sequential"},
+        "modality": "action",
+        "media": ["image", "video"],
+        "grade": grade,
+        "left": [{"what": what, "at": "a.py:1"} for what in left],
+        **more,
+    }
+
+
+def page(width: int, *rows: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    print_overview({"upstream": {"registry_keys": 2, "classes": 1}, "pipelines": list(rows)}, "1.2", console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_and_breaks_no_name(width: int) -> None:
+    wanted = "configuration classes of get_current_vllm_config"
+    rows = [
+        row(LONGEST, grade, (wanted,) * 11 if grade == "partial" else ())
+        for grade in ("complete", "unproven", "partial", "refused", "diffusers", None)
+    ]
+    text = page(width, *rows)
+    assert max(map(len, text.splitlines())) <= width
+    words = text.split()
+    assert words.count(LONGEST) == words.count("ShortName") == len(rows)
+    assert words.count("sequential") == words.count("token_ids") == words.count("action") == len(rows)
+    assert ("get_current_vllm_config" in words) == (width == 120), "below, there is room for their number alone"
+    assert ("11" in words) == (width == 80)
+
+
+def test_reasons_stand_beside_what_is_refused() -> None:
+    assert "of_a_name_that_stays_whole" in page(120, row("SomePipeline", "refused")).split()
+    assert "why" not in page(120, row("SomePipeline", "diffusers")).split()
+
+
+def test_rows_of_a_version(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    loop = """
+    for i, t in enumerate(self.levels):
+        x = x + (sigmas[i + 1] - sigmas[i]) * self.net(x)
+"""
+    look(tmp_path, loop, init=INIT)
+    for command in (("list",), ("inspect", "--all")):
+        answer = json.loads(scaffold_cli(*command, "--vllm-omni", tmp_path, "--format", "json").success())
+        assert answer["schema"] == 1
+        (found,) = answer["pipelines"]
+        assert found["registry_keys"] == ["MadeUpPipeline"]
+        assert found["grade"] in ("partial", "refused", "diffusers")
+        assert {"modality", "media", "left", "prompt", "cfg", "verdict"} <= set(found)
+    assert "MadeUpPipeline" in scaffold_cli("list", "--vllm-omni", tmp_path).success()
+
+
+def test_a_module_that_cannot_be_read_leaves_the_table_standing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        synthetic, "REGISTRY", synthetic.REGISTRY.replace("}", '"Gone": ("gone", "pipeline", "Gone"),}')
+    )
+    look(tmp_path, "", init=INIT)
+    found = {row["pipeline"]: row for row in overview(str(tmp_path), processes=1)["pipelines"]}
+    assert found["Gone"]["grade"] is None
+    assert page(80, found["Gone"]).count("Gone") == 1
+
+
+@pytest.mark.upstream
+@pytest.mark.slow
+def test_grades_are_those_of_the_models_page() -> None:
+    from scaffold.grade.models_page import VERSION
+
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    sections = {part.partition(" ")[0].lower(): part for part in text.split("\n## ")[1:]}
+    found = overview(VERSION)["pipelines"]
+    assert {key for row in found for key in row["registry_keys"]} == set(read_registry(locate(VERSION)))
+    listed = {grade: section.count("\n| `") + section.count("\n| [`") for grade, section in sections.items()}
+    for row in found:
+        if any(f"`{key}`" in text for key in row["registry_keys"]):
+            names = [f"`{key}`" in sections[row["grade"]] for key in row["registry_keys"]]
+            assert any(names), row["registry_keys"]
+    assert sum(listed.values()) >= len(found) - 2
