@@ -159,7 +159,7 @@ MUTANTS = [
         "the end token is taken off a text that nobody keeps",
         ("R5", 31),
         "148",
-        ('        decoded = decoded.removesuffix("<|im_end|>")\n', '        decoded.removesuffix("<|im_end|>")\n'),
+        ('.removesuffix("<|im_end|>").strip()\n', '.strip()\n        text.removesuffix("<|im_end|>")\n'),
         path=ROLLOUT,
     ),
     # Masks as numbers, turned round, on the wrong side

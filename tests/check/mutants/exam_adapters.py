@@ -36,13 +36,13 @@ MUTANTS = [
         "the end marker stays",
         ("R5", 31),
         "603",
-        text(ROLLOUT, '        decoded = decoded.removesuffix("<|im_end|>")\n', ""),
+        text(ROLLOUT, '.removesuffix("<|im_end|>")', ""),
     ),
     mutant(
         "the begin marker stays",
         ("R5", 31),
         "603",
-        text(ROLLOUT, '        decoded = decoded.removeprefix("<|im_start|>")\n', ""),
+        text(ROLLOUT, '.removeprefix("<|im_start|>")', ""),
     ),
     mutant(
         "latents of all later steps",

@@ -91,8 +91,8 @@ MUTANTS = [
         "139",
         text(
             MODEL,
-            "            angles.cos(),\n            angles.sin(),\n",
-            "            angles.sin(),\n            angles.cos(),\n",
+            "torch.cat((angles.cos(), angles.sin()), dim=-1)",
+            "torch.cat((angles.sin(), angles.cos()), dim=-1)",
         ),
     ),
     mutant(

@@ -153,7 +153,7 @@ MUTANTS = [
             ROLLOUT,
             DECODE,
             """
-body = self.tokenizer.encode(decoded.strip(), add_special_tokens=False)
+body = self.tokenizer.encode(text, add_special_tokens=False)
 if body != ids[1:-1]:
     raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")
 """,

@@ -7,7 +7,7 @@ REGISTER = '@VllmOmniPipelineBase.register("OmniBagelForConditionalGeneration", 
 CALL = REGISTER[1:-1] + "(BagelPipelineWithLogProb)\n"
 LAST = (
     '            raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")\n'
-    "        return decoded.strip()\n"
+    "        return text\n"
 )
 ADAPTER = "from .vllm_omni_rollout_adapter import BagelPipelineWithLogProb\n"
 PIPELINE = "from vllm_omni.diffusion.models.bagel.pipeline_bagel import BagelPipeline\n"

@@ -207,7 +207,7 @@ MUTANTS = [
         "312",
         DECODE,
         """
-body = self.tokenizer.encode(decoded.strip(), add_special_tokens=False)
+body = self.tokenizer.encode(text, add_special_tokens=False)
 if body != ids[1:-1]:
     raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")
 """,
@@ -238,12 +238,11 @@ decoded = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokeniz
 if "<|im_start|>user\\n" in decoded:
     turn = decoded.rpartition("<|im_start|>user\\n")[2]
     return turn.partition("<|im_end|>")[0].strip()
-decoded = decoded.removeprefix("<|im_start|>")
-decoded = decoded.removesuffix("<|im_end|>")
-body = self.tokenizer.encode(decoded.strip(), add_special_tokens=False)
+text = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()
+body = self.tokenizer.encode(text, add_special_tokens=False)
 if body != ids[1:-1]:
     raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")
-return decoded.strip()
+return text
 """,
         "return self.tokenizer.decode(ids, skip_special_tokens=True)",
     ),

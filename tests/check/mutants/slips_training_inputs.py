@@ -88,13 +88,12 @@ MUTANTS = [
         "207",
         COLUMN,
         """
-if "prompt_token_ids" in micro_batch.keys():
-    prompts = cls._unwrap_column(micro_batch)
-else:
+if "prompt_token_ids" not in micro_batch.keys():
     raise KeyError(
         "the micro-batch has no column 'prompt_token_ids'; BagelPipeline does not tokenise like the"
         " chat template, so 'prompts' cannot stand in: write the column in the data preprocessor"
     )
+prompts = cls._unwrap_column(micro_batch)
 """,
         'prompts = micro_batch["prompts"]',
     ),

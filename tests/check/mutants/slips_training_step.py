@@ -99,7 +99,8 @@ MUTANTS = [
         ("T5",),
         "134 228",
         "guide",
-        "guided = torch.where(active.view(-1, 1, 1), guided, conditional)",
+        "return torch.where(active.view(-1, 1, 1), guided, conditional)",
+        "return guided",
     ),
     slip(
         "guidance of the next noise level",

@@ -90,7 +90,9 @@ MUTANTS = [
         "column that nobody writes",
         ("D2", 28, "T4"),
         "207",
-        swap(TRAINING, COLUMN, '"prompt_token_ids" in micro_batch.keys()', '"caption_ids" in micro_batch.keys()'),
+        swap(
+            TRAINING, COLUMN, '"prompt_token_ids" not in micro_batch.keys()', '"caption_ids" not in micro_batch.keys()'
+        ),
         swap(TRAINING, f"{ADAPTER}._unwrap_column", 'micro_batch["prompt_token_ids"]', 'micro_batch["caption_ids"]'),
     ),
     mutant(

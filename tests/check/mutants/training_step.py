@@ -223,8 +223,8 @@ MUTANTS = [
         line(
             TRAINING,
             "guide",
-            "guided = torch.where(active.view(-1, 1, 1), guided, conditional)",
-            "if not (low < float(sigma[0]) <= high):\n    guided = conditional",
+            "return torch.where(active.view(-1, 1, 1), guided, conditional)",
+            "if not (low < float(sigma[0]) <= high):\n    guided = conditional\nreturn guided",
         ),
     ),
     mutant(
