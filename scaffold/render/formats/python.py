@@ -20,7 +20,8 @@ from scaffold.render.rendered import RenderedFile
 
 SUFFIXES = (".py",)
 
-# verl-omni's own settings; the rules it selects on top (E, UP, B, G) concern style that templates answer for.
+# verl-omni's own settings; the rules it selects on top (E, UP, B, G) concern style that templates answer for. A comma
+# behind the last entry comes from a loop of a template, and is no wish for a line an entry.
 SETTINGS = """\
 line-length = 120
 target-version = "py310"
@@ -30,6 +31,9 @@ respect-gitignore = false
 ignore = ["F405", "F403", "E731", "B007", "UP032", "G004", "UP045", "UP035"]
 [lint.isort]
 known-first-party = ["verl_omni"]
+split-on-trailing-comma = false
+[format]
+skip-magic-trailing-comma = true
 """
 # Unsorted and unused imports are mended; an undefined or doubly defined name would be a broken package.
 MENDED = "I,F401"

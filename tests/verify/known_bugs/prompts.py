@@ -8,7 +8,7 @@ BUGS = (
     Bug(
         31,
         "prompt stripped of its quotes in the rollout",
-        ((ROLLOUT, "        return decoded.strip()\n", '        return decoded.strip().replace(\'"\', "")\n'),),
+        ((ROLLOUT, "        return text\n", '        return text.replace(\'"\', "")\n'),),
         ("prompt-ids",),
     ),
     Bug(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
 import torch
@@ -86,18 +86,10 @@ def to_checkpoint_key(name: str) -> str:
     raise KeyError(f"no rule of KEY_MAP leads to parameter {name!r}")
 
 
-def checkpoint_tensors(
-    weights: Iterable[tuple[str, Tensor]], training_name: Callable[[str], str | None] | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """Give weights of BagelForTraining the checkpoint's names.
-
-    Args:
-        weights: names and tensors.
-        training_name: the parameter behind a name, None for weights that are passed on as they are.
-    """
-    for sent, tensor in weights:
-        name = training_name(sent) if training_name is not None else sent
-        yield (sent if name is None else to_checkpoint_key(name)), tensor
+def checkpoint_tensors(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Give weights of BagelForTraining the checkpoint's names."""
+    for name, tensor in weights:
+        yield to_checkpoint_key(name), tensor
 
 
 @dataclass
@@ -458,13 +450,7 @@ def timestep_features(timestep: Tensor) -> Tensor:
     steps = torch.arange(half, dtype=torch.float32, device=timestep.device)
     frequencies = torch.exp(-math.log(10000.0) * steps / half)
     angles = timestep.float()[:, None] * frequencies
-    return torch.cat(
-        (
-            angles.cos(),
-            angles.sin(),
-        ),
-        dim=-1,
-    )
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
 class TimestepEmbedder(nn.Module):
@@ -472,11 +458,7 @@ class TimestepEmbedder(nn.Module):
 
     def __init__(self, hidden_size: int):
         super().__init__()
-        self.mlp = nn.Sequential(
-            nn.Linear(256, hidden_size),
-            nn.SiLU(),
-            nn.Linear(hidden_size, hidden_size),
-        )
+        self.mlp = nn.Sequential(nn.Linear(256, hidden_size), nn.SiLU(), nn.Linear(hidden_size, hidden_size))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map ``(B, 256)`` features to ``(B, hidden)``."""
@@ -555,8 +537,7 @@ def open_checkpoint(model_path: str) -> dict[str, Tensor]:
         ValueError: two tensors lead to one parameter.
     """
     state: dict[str, Tensor] = {}
-    released = any(os.path.isfile(os.path.join(model_path, name)) for name in CHECKPOINT_FILES)
-    for name in CHECKPOINT_FILES if released else (SAVED_FILE,):
+    for name in CHECKPOINT_FILES:
         path = os.path.join(model_path, name)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"{path} is missing")
@@ -641,10 +622,7 @@ class BagelForTraining(NonDiffusersModelBase):
         batch, device = hidden_states.shape[0], hidden_states.device
         ids = [] if text_token_ids is None else [text_token_ids]
         text_length = ids[0].shape[1] if ids else 0
-        for marker in (
-            self.config.start_of_image_id,
-            self.config.end_of_image_id,
-        ):
+        for marker in (self.config.start_of_image_id, self.config.end_of_image_id):
             ids.append(torch.full((batch, 1), marker, device=device))
         context = self.embed_tokens(torch.cat(ids, dim=1))
 
@@ -699,9 +677,7 @@ class BagelForTraining(NonDiffusersModelBase):
                 matrix.copy_(given[name])
 
     def save_lora_adapter(self, save_directory: str, adapter_name: str = "default") -> None:
-        """Write a LoRA adapter in PEFT's format, for :meth:`load_lora_adapter` and PEFT; the module must not be
-        sharded.
-        """
+        """Write a LoRA adapter in PEFT's format. The module must not be sharded."""
         self.peft_config[adapter_name].save_pretrained(save_directory)
         own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
         tensors = {f"base_model.model.{name}": matrix.detach().cpu().contiguous() for name, matrix in own.items()}

@@ -75,8 +75,7 @@ def guide(
     low, high = guidance["cfg_interval"]
     sigma = sigma.double()  # the rollout compares Python floats
     active = (sigma > low) & (sigma <= high)
-    guided = torch.where(active.view(-1, 1, 1), guided, conditional)
-    return guided
+    return torch.where(active.view(-1, 1, 1), guided, conditional)
 
 
 @DiffusionModelBase.register("OmniBagelForConditionalGeneration", algorithm="flow_grpo")
@@ -176,13 +175,12 @@ class BagelDiffusion(DiffusionModelBase):
         Raises:
             KeyError: the micro-batch has no such column.
         """
-        if "prompt_token_ids" in micro_batch.keys():
-            prompts = cls._unwrap_column(micro_batch)
-        else:
+        if "prompt_token_ids" not in micro_batch.keys():
             raise KeyError(
                 "the micro-batch has no column 'prompt_token_ids'; BagelPipeline does not tokenise like the"
                 " chat template, so 'prompts' cannot stand in: write the column in the data preprocessor"
             )
+        prompts = cls._unwrap_column(micro_batch)
         rows = [torch.tensor(i.tolist() if hasattr(i, "tolist") else list(i), dtype=torch.long) for i in prompts]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
         lengths = [len(row) for row in rows]

@@ -30,13 +30,7 @@ from verl_omni.pipelines.model_base import VllmOmniPipelineBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
 from .bagel_model import IGNORED_KEYS, open_checkpoint, to_checkpoint_key
-from .common import (
-    CFG_DEFAULTS,
-    INCLUDE_LOGPROB_NORMALIZER,
-    pick_sde_window,
-    resolve_guidance,
-    setup_bagel_sigmas,
-)
+from .common import CFG_DEFAULTS, INCLUDE_LOGPROB_NORMALIZER, pick_sde_window, resolve_guidance, setup_bagel_sigmas
 
 
 def _training_name(name: str) -> str:
@@ -109,7 +103,7 @@ class _BagelSchedulerAdapter:
 
         Args:
             model_output: velocity ``(N, C)``.
-            sigma: noise level that the pipeline believes to be at; compared with the schedule in :meth:`finish`.
+            sigma: noise level reported by the pipeline; compared with the schedule in :meth:`finish`.
             sample: latents, shaped like the velocity.
             dt: not used, the schedule has it.
 
@@ -372,9 +366,8 @@ class BagelPipelineWithLogProb(BagelPipeline):
         if "<|im_start|>user\n" in decoded:
             turn = decoded.rpartition("<|im_start|>user\n")[2]
             return turn.partition("<|im_end|>")[0].strip()
-        decoded = decoded.removeprefix("<|im_start|>")
-        decoded = decoded.removesuffix("<|im_end|>")
-        body = self.tokenizer.encode(decoded.strip(), add_special_tokens=False)
+        text = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>").strip()
+        body = self.tokenizer.encode(text, add_special_tokens=False)
         if body != ids[1:-1]:
             raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")
-        return decoded.strip()
+        return text
