@@ -6,9 +6,12 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from scaffold.check.rule import Rule
+from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 
 
 @lru_cache(maxsize=1)
@@ -21,15 +24,29 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(found, key=lambda rule: rule.id))
 
 
+@lru_cache(maxsize=1)
+def _removed() -> dict[str, str]:
+    text = read_text(Path(__file__).with_name("removed.toml"))
+    return {str(name): str(instead) for name, instead in parse_toml(text).items()}
+
+
+def removed(name: str) -> str | None:
+    """Return what to say of a rule that is gone, None for any other name: ``removed: contract `forward` …``."""
+    instead = _removed().get(name.upper())
+    return None if instead is None else f"{name.upper()} was removed: {instead}"
+
+
 def find_rule(name: str) -> Rule:
     """Return the rule of an identifier or a name.
 
     Raises:
-        ScaffoldError: there is none.
+        ScaffoldError: there is none, or it was removed.
     """
     for rule in all_rules():
         if _is_exact(name, rule):
             return rule
+    if (gone := removed(name)) is not None:
+        raise ScaffoldError(gone)
     raise ScaffoldError(f"there is no rule {name!r}", hint="omni-scaffold check --list-rules shows them")
 
 
@@ -43,6 +60,8 @@ def require_known(selector: str, where: str | None = None) -> None:
     Raises:
         ScaffoldError: it fits none.
     """
+    if (gone := removed(selector)) is not None:
+        raise ScaffoldError(f"{where + ': ' if where else ''}{gone}", hint="leave it out")
     if not any(fits(selector, rule) for rule in all_rules()):
         hint = "use an identifier, a name or a prefix like OSC2; omni-scaffold check --list-rules shows them"
         raise ScaffoldError(f"{where + ': ' if where else ''}no rule fits {selector!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""``_no_split_modules`` names a class that is no layer of the training module.
+"""``_no_split_modules`` is missing, or names a class that is no layer of the training module.
 
 The trainer compares class names. One that no module of the model has wraps nothing, and nobody says so: the model is
 sharded as one unit. One that is only a part of a layer leaves the rest of the layer to the root unit.
@@ -17,22 +17,35 @@ from scaffold.check.example import Example
 from scaffold.check.model.module_paths import module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
-from scaffold.check.rules.osc102_missing_no_split_modules import NO_SPLIT
 
 ID = "OSC103"
 NAME = "unknown-no-split-class"
 SEVERITY = "error"
+NO_SPLIT = "_no_split_modules"
 CHECKLIST = ("M3", "pitfall 32")
 APPLIES = Applies(non_diffusers=True)
+HELP = f'name the class of the layers: {NO_SPLIT} = ["…Layer"]'
 
 
 def check(package: Package) -> Hits:
     """Compare the names with the classes that the module builds."""
     module = package.training_module
-    found = module.attribute(NO_SPLIT) if module is not None else None
-    if module is None or found is None or found.value is None or found.file not in package.files:
+    if module is None or not module.derives_from("NonDiffusersModelBase") or module.instance_attributes(NO_SPLIT):
         return
-    names = found.file.value(found.value)
+    # What the base class says is only a default.
+    own = [
+        c.own_attributes[NO_SPLIT][-1] for c in module.mro if c.file in package.files and NO_SPLIT in c.own_attributes
+    ]
+    if not own:
+        if module.resolved:
+            yield Hit(module.file, module.node, f"{module.name} does not name its layers in {NO_SPLIT}", HELP)
+        return
+    found = own[0]
+    names = found.file.value(found.value) if found.value is not None else None
+    if found.value is None or names is None or isinstance(names, str) or names in ([], ()):
+        what = "is one string, and its letters are the names" if isinstance(names, str) else "names no class"
+        yield Hit(found.file, found.value or found.node, f"{NO_SPLIT} of {module.name} {what}", HELP)
+        return
     if not isinstance(names, (list, tuple, set)) or not module_paths(module).complete:
         return
     built = [
@@ -59,6 +72,8 @@ def _element(value: ast.expr, name: str) -> ast.expr:
 
 
 FAILING = (
+    Example("annotated, not set", model=('_no_split_modules = ["ToyLayer"', "«_no_split_modules»: list[str")),
+    Example("a string", model=('["ToyLayer"]', '«"ToyLayer"»')),
     Example("a class that is not there", model=('"ToyLayer"', '«"ToyDecoderLayer"»')),
     Example("a part of a layer", model=('"ToyLayer"', '«"ToyAttention"»')),
     Example("one of two", model=('ToyLayer"]', 'ToyLayer", «"ToyBlock"»]')),

@@ -27,19 +27,7 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 40",)
 APPLIES = Applies()
 HELP = "use class methods that get everything as arguments"
-_CHANGING = {
-    "append",
-    "extend",
-    "insert",
-    "update",
-    "setdefault",
-    "pop",
-    "popitem",
-    "add",
-    "remove",
-    "clear",
-    "discard",
-}
+_CHANGING = {"append", "extend", "insert", "update", "setdefault", "pop", "add", "remove", "clear"}
 _CONTRACT = {
     "build_module", "configure_trainable_params", "configure_train_mode", "build_scheduler", "set_timesteps", "forward",
     "prepare_model_inputs", "forward_and_sample_previous_step", "prepare_condition", "inject_condition",
@@ -72,22 +60,16 @@ def _of_method(cls: ClassModel, method: FunctionModel) -> Hits:
     for node in file.index.nodes(ast.Attribute, method.node):
         if isinstance(node.ctx, (ast.Store, ast.Del)) and _is(node.value, owners):
             yield Hit(file, node, f"{cls.name}.{node.attr} is kept from one call to the next")
-    for subscript in file.index.nodes(ast.Subscript, method.node):
-        if isinstance(subscript.ctx, (ast.Store, ast.Del)) and _of_class(cls, subscript.value, owners):
-            yield Hit(file, subscript, f"{ast.unparse(subscript.value)} is changed, and kept from one call to the next")
+    changed: list[tuple[ast.AST, ast.expr]] = []
+    for part in file.index.nodes(ast.Subscript, method.node):
+        if isinstance(part.ctx, (ast.Store, ast.Del)):
+            changed.append((part, part.value))
     for call in method.calls:
-        target = call.func
-        if isinstance(target, ast.Attribute) and target.attr in _CHANGING and _of_class(cls, target.value, owners):
-            yield Hit(file, call, f"{ast.unparse(target.value)} is changed, and kept from one call to the next")
-        elif isinstance(target, ast.Name) and target.id == "setattr" and call.args and _is(call.args[0], owners):
-            yield Hit(file, call, f"an attribute of {cls.name} is set, and kept from one call to the next")
-    for subscript in file.index.nodes(ast.Subscript, method.node):
-        if isinstance(subscript.ctx, (ast.Store, ast.Del)) and _of_module(method, subscript.value):
-            yield Hit(file, subscript, f"{ast.unparse(subscript.value)} is changed, and kept from one call to the next")
-    for call in method.calls:
-        target = call.func
-        if isinstance(target, ast.Attribute) and target.attr in _CHANGING and _of_module(method, target.value):
-            yield Hit(file, call, f"{ast.unparse(target.value)} is changed, and kept from one call to the next")
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _CHANGING:
+            changed.append((call, call.func.value))
+    for node, holder in changed:
+        if _of_class(cls, holder, owners) or _of_module(method, holder):
+            yield Hit(file, node, f"{ast.unparse(holder)} is changed, and kept from one call to the next")
     for decorator in method.node.decorator_list:
         made = decorator.func if isinstance(decorator, ast.Call) else decorator
         if file.qualified(made) in ("functools.lru_cache", "functools.cache"):

@@ -40,49 +40,10 @@ def check(package: Package) -> Hits:
                 if isinstance(value, ast.Constant) and value.value is None:
                     where = statement if written is given else written
                     yield Hit(method.file, where, f"{adapter.name}.load_weights() returns None here")
-                elif _made_up(method, value):
-                    text = f"{adapter.name}.load_weights() returns names that do not come from what was loaded"
-                    yield Hit(method.file, written, text)
         if _falls_off(method.node.body):
             yield Hit(
                 method.file, method.node, f"{adapter.name}.load_weights() can end without returning the names it loaded"
             )
-
-
-def _made_up(method: FunctionModel, value: ast.expr) -> bool:
-    """Whether a value is an empty set, or the names of all parameters."""
-    if isinstance(value, ast.Call) and method.file.qualified(value.func) in ("set", "frozenset", "list"):
-        if not value.args:
-            dropped = any(
-                isinstance(method.file.index.parent(c), ast.Expr) and ast.unparse(c.func).endswith("load_weights")
-                for c in method.calls
-            )
-            return dropped and not any(
-                isinstance(call.func, ast.Attribute) and call.func.attr in ("add", "update", "append", "extend")
-                for call in method.calls
-            )
-        return _all_names(value.args[0])
-    if not isinstance(value, (ast.SetComp, ast.ListComp)):
-        return False
-    return _all_names(value.generators[0].iter) or _sent(method, value.generators[0].iter)
-
-
-def _sent(method: FunctionModel, value: ast.expr) -> bool:
-    """Whether names are those that the caller sent, although the engine's own answer is there and dropped."""
-    dropped = any(
-        isinstance(method.file.index.parent(call), ast.Expr) and ast.unparse(call.func) == "super().load_weights"
-        for call in method.calls
-    )
-    return dropped and isinstance(value, ast.Name) and value.id in method.parameters
-
-
-def _all_names(value: ast.expr) -> bool:
-    if isinstance(value, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
-        return not value.generators[0].ifs and _all_names(value.generators[0].iter)
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and value.args:
-        return _all_names(value.args[0])
-    name = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
-    return name in ("named_parameters", "state_dict", "keys") and ast.unparse(value).startswith("self.")
 
 
 def _is_generator(method: FunctionModel) -> bool:
@@ -109,13 +70,6 @@ def _falls_off(body: list[ast.stmt]) -> bool:
 
 
 FAILING = (
-    Example(
-        "an empty set",
-        rollout=(
-            "return super().load_weights(self._checkpoint_names(weights))",
-            "super().load_weights(self._checkpoint_names(weights))\n        return «set()»",
-        ),
-    ),
     Example(
         "one path returns nothing",
         rollout=("> set[str]:\n", "> set[str]:\n        if not weights:\n            «return»\n"),

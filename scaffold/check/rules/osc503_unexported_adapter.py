@@ -125,7 +125,6 @@ def fix(hit: Hit) -> str | None:
 
 
 FAILING = (
-    
     Example("neither in __all__", init=('["ToyDiffusion", "ToyPipelineWithLogProb"]', "«[]»")),
     Example("a string", init=('["ToyDiffusion", "ToyPipelineWithLogProb"]', '«"ToyDiffusion"»')),
 )

@@ -31,8 +31,6 @@ def check(package: Package) -> Hits:
     """Compare options at calls of scripts of the tree with what the parsers of those take."""
     for script in (*package.launch_scripts, *package.e2e_scripts):
         yield from _of_shell(package, script)
-    for file in package.preprocessors:
-        yield from _of_python(package, file)
 
 
 def _options(file: PythonFile) -> tuple[set[str], set[str]] | None:
@@ -86,33 +84,6 @@ def _of_shell(package: Package, script: ShellScript) -> Hits:
                 given |= options[1]
         for flag in sorted(options[1] - given):
             yield Hit(script, word.span, f"{file.name if file else path} needs {flag}", f"add {flag}")
-
-
-def _of_python(package: Package, file: PythonFile) -> Hits:
-    """Look at lists of arguments in a script that runs another one of the tree."""
-    paths = [n.value for n in file.index.nodes(ast.Constant) if isinstance(n.value, str) and n.value.endswith(".py")]
-    others = [other for path in paths if (other := package.project.python(path)) is not None and other is not file]
-    if len(others) != 1:
-        return
-    options = _options(others[0])
-    own = [
-        call.args[0]
-        for call in file.index.nodes(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args
-    ]
-    if options is None:
-        return
-    for node in file.index.nodes(ast.Constant):
-        flag = node.value
-        if (
-            isinstance(flag, str)
-            and flag.startswith("--")
-            and node not in own
-            and isinstance(file.index.parent(node), ast.List)
-        ):
-            if not any(option.startswith(flag) for option in options[0]):
-                near = get_close_matches(flag, list(options[0]), n=1)
-                yield Hit(file, node, f"{others[0].name} takes no {flag}", f"write {near[0]}" if near else None)
 
 
 FAILING = (

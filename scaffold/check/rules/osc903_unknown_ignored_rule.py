@@ -7,7 +7,7 @@ Instead: use an identifier that ``omni-scaffold check --list-rules`` shows.
 
 from __future__ import annotations
 
-from scaffold.check.catalogue import all_rules
+from scaffold.check.catalogue import all_rules, removed
 from scaffold.check.example import Example
 from scaffold.check.rule import Hit, Hits
 from scaffold.check.suppression import Comments
@@ -26,7 +26,7 @@ def check(comments: Comments) -> Hits:
     for ignore in comments.ignores:
         for name, span in ignore.ids:
             if name not in known:
-                yield Hit(ignore.file, span, f"there is no rule {name}")
+                yield Hit(ignore.file, span, removed(name) or f"there is no rule {name}")
 
 
 FAILING = (
@@ -34,5 +34,6 @@ FAILING = (
         "a slip",
         common=("SCHEDULE_SHIFT = 3.0\n", "SCHEDULE_SHIFT = 3.0  # omni-scaffold: ignore[«OSC999»] measured\n"),
     ),
+    Example("a rule that is gone", common=("= 3.0\n", "= 3.0  # omni-scaffold: ignore[«OSC223»] measured\n")),
 )
 PASSING = (Example("no comment"),)
