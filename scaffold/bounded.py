@@ -33,7 +33,7 @@ class TooLargeError(ValueError):
 
 
 class Budget:
-    """Steps that are left for one question.
+    """Steps that one question may take.
 
     Args:
         steps: how many.
@@ -42,14 +42,14 @@ class Budget:
     """
 
     def __init__(self, steps: int, spent: Callable[[], Exception], items: int = ITEMS) -> None:
-        self.left = steps
-        self._spent, self._items = spent, items
+        self.steps, self.spent = steps, 0
+        self._over, self._items = spent, items
 
     def spend(self, steps: int = 1) -> None:
         """Take steps; raise the error where none is left."""
-        self.left -= steps
-        if self.left < 0:
-            raise self._spent()
+        self.spent += steps
+        if self.spent > self.steps:
+            raise self._over()
 
     def hold(self, value: Any) -> Any:
         """Return a value that was made; its size costs steps, for somebody will look at every part of it.

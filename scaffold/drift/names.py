@@ -9,8 +9,8 @@ from functools import cached_property
 from scaffold.drift.uses import Name
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.values import ClassRef, External, Func
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import ClassRef, External, Func
 from scaffold.upstream import UpstreamSource, resolve_pipeline
 
 
@@ -31,14 +31,14 @@ class Names:
     def name(self, name: Name) -> Found | None:
         """Return what an imported name is; None where importing it fails."""
         module, attribute = name
-        info = self._program.graph.find(module)
+        info = self._program.scopes.graph.find(module)
         if info is None:
             return None
         if attribute == "*":
             return Found("module", Evidence(info.file, 1))
-        value = self._program.lookup_global(info, attribute)
+        value = self._program.scopes.lookup(info, attribute)
         if value is None:
-            inner = self._program.graph.find(f"{module}.{attribute}")
+            inner = self._program.scopes.graph.find(f"{module}.{attribute}")
             return Found("module", Evidence(inner.file, 1)) if inner is not None else None
         if isinstance(value, ClassRef):
             return Found("class", self._program.place(value.cls))
@@ -48,8 +48,8 @@ class Names:
 
     def cls(self, name: Name) -> ClassInfo | None:
         """Return a class by name."""
-        info = self._program.graph.find(name[0])
-        value = self._program.lookup_global(info, name[1]) if info is not None else None
+        info = self._program.scopes.graph.find(name[0])
+        value = self._program.scopes.lookup(info, name[1]) if info is not None else None
         return value.cls if isinstance(value, ClassRef) else None
 
     def signature(self, cls: ClassInfo, method: str) -> Found | None:
@@ -62,8 +62,8 @@ class Names:
 
     def call_signature(self, name: Name) -> tuple[ast.arguments, Found] | None:
         """Return the arguments of a function, or of the ``__init__`` of a class, dataclasses included."""
-        info = self._program.graph.find(name[0])
-        value = self._program.lookup_global(info, name[1]) if info is not None else None
+        info = self._program.scopes.graph.find(name[0])
+        value = self._program.scopes.lookup(info, name[1]) if info is not None else None
         if isinstance(value, Func) and isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
             place = Evidence(value.module.file, value.node.lineno)
             return value.node.args, Found(f"{name[1]}({signature(value.node.args)})", place)
@@ -117,16 +117,16 @@ class Names:
     def result_class(self, cls: ClassInfo, method: str) -> ClassInfo | None:
         """Return the class that a method says it returns."""
         found = cls.find_method(method)
-        return self._program.annotated_class(found[1].returns, found[0].module) if found else None
+        return self._program.execution.requests.annotated_class(found[1].returns, found[0].module) if found else None
 
     def type_of(self, cls: ClassInfo, name: str) -> ClassInfo | None:
         """Return the class of an attribute, as far as annotations tell."""
         annotated = cls.find_annotation(name)
         if annotated is not None:
-            return self._program.annotated_class(annotated[1], annotated[0].module)
+            return self._program.execution.requests.annotated_class(annotated[1], annotated[0].module)
         found = cls.find_method(name)
         if found is not None and any(isinstance(d, ast.Name) and "property" in d.id for d in found[1].decorator_list):
-            return self._program.annotated_class(found[1].returns, found[0].module)
+            return self._program.execution.requests.annotated_class(found[1].returns, found[0].module)
         return None
 
     def argument_class(self, cls: ClassInfo, method: str) -> Name | None:
@@ -135,7 +135,11 @@ class Names:
         if found is None:
             return None
         positional = [*found[1].args.posonlyargs, *found[1].args.args][1:]
-        annotated = self._program.annotated_class(positional[0].annotation, found[0].module) if positional else None
+        annotated = (
+            self._program.execution.requests.annotated_class(positional[0].annotation, found[0].module)
+            if positional
+            else None
+        )
         return (annotated.module.name, annotated.name) if annotated is not None else None
 
     def _self_attributes(self, cls: ClassInfo, *, stored: bool) -> dict[str, int]:

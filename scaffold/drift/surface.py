@@ -11,7 +11,7 @@ from scaffold.drift.uses import Name, Use
 
 if TYPE_CHECKING:
     from scaffold.drift.names import Found, Names
-    from scaffold.inspect.program.classes import ClassInfo
+    from scaffold.source.classes import ClassInfo
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from scaffold.errors import RefusedError, ScaffoldError
 
 if TYPE_CHECKING:
-    from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.inspect.report import Report
     from scaffold.port import Port
     from scaffold.port.names import Defined
+    from scaffold.source.modules import ModuleGraph
     from scaffold.spec import IntegrationSpec, SpecRequest
     from scaffold.upstream import UpstreamSource
 
@@ -81,9 +81,9 @@ def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -
 
 def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[str, str] | None]:
     """Return the ported denoiser of a pipeline, and module and class that it comes from."""
-    from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.port import port_denoiser
     from scaffold.port.held import find_denoiser_class, holding_attribute
+    from scaffold.source.modules import ModuleGraph
 
     graph = ModuleGraph(source)
     found = find_denoiser_class(graph, report)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaffold.grade.established import Established
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port import Port
+from scaffold.source.modules import ModuleGraph
 from scaffold.upstream import UpstreamSource
 
 LOADER = "load_weights"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scaffold.grade.established import Established
 
 if TYPE_CHECKING:
-    from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.port.names import Defined
+    from scaffold.source.modules import ModuleGraph
     from scaffold.upstream import UpstreamSource
 
 PIPELINE, MODULE, FUNCTION = "pipeline", "module", "function"
@@ -28,8 +28,8 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
     adapter puts its own while a request runs. None where none of these is established.
     """
     from scaffold.errors import ScaffoldError
-    from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.port.region import port_region
+    from scaffold.source.modules import ModuleGraph
 
     parts, text = facts.value("detail.region.parts"), facts.value("detail.region.method")
     if parts is None or text is None:
@@ -60,8 +60,8 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
 
 def is_own_loop(facts: Established, source: UpstreamSource) -> bool:
     """Whether the denoising loop stands in the pipeline's class, or in one that it inherits from."""
-    from scaffold.inspect.program.modules import ModuleGraph
     from scaffold.port.names import Defined, resolve
+    from scaffold.source.modules import ModuleGraph
 
     file, _, line = str(facts.value("detail.scheduler.loop_location") or "").rpartition(":")
     graph = ModuleGraph(source)

@@ -59,7 +59,7 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
         first = first or program
         if program.denoising is not None:
             # A request that a function on the way always refuses is not what leads to the loop.
-            if not program.broken:
+            if not program.execution.broken:
                 return answer_all(program)
             best = best or program
     assert first is not None

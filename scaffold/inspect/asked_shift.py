@@ -7,7 +7,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Obj, Value
+from scaffold.inspect.program.values import Attr, Call, Obj
+from scaffold.source.values import Value
 
 
 def shift_of(program: Program, made: Value) -> tuple[float | None, Evidence | None]:

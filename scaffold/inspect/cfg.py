@@ -25,7 +25,8 @@ from scaffold.inspect.program.algebra import depends
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Item, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Item, Op, Param, Seq
+from scaffold.source.values import Value
 
 ORDER = 3
 KEYS = (
@@ -99,13 +100,15 @@ def _is_put_over(program: Program, guidance: Guidance) -> bool:
     """Whether the pipeline puts away the request's scale: the field itself, or what tells whether it was given."""
     nodes = behind(guidance.scale)
     if scale_param(guidance.scale) is None and has_number(guidance.scale):
-        return bool(program.overwritten or program.erased)
+        return bool(program.execution.overwritten or program.execution.erased)
     return any(_is_replaced(program, n) for n in nodes)
 
 
 def _is_replaced(program: Program, value: Value) -> bool:
     """Whether a value stands over what a request says, or is a field that is taken out of every request."""
-    return id(value) in program.overwritten or (isinstance(value, Param) and (value.root, value.key) in program.erased)
+    return id(value) in program.execution.overwritten or (
+        isinstance(value, Param) and (value.root, value.key) in program.execution.erased
+    )
 
 
 def _unguided(loop: Denoising, region: list[Value], settled: bool = False) -> dict[str, Fact]:

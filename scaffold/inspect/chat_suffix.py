@@ -8,9 +8,10 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Const, Map, Op, Param, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Map, Op, Param
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import Value
 
 ORDER = 13
 KEYS = ("detail.chat.suffix", "detail.chat.special_tokens", "detail.chat.negative_text", "detail.chat.holder")

@@ -28,9 +28,10 @@ from scaffold.inspect.program.name_tests import (
 )
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Attr, Call, Const, Func, Item, Map, Obj, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
+from scaffold.source.values import Func, Value
 
 ORDER = 7
 KEYS = (
@@ -152,7 +153,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
                         if isinstance(option, Call):
                             _skipped(option, rules)
     if children:
-        program.ensure_ready(obj)
+        program.execution.attributes.ensure_ready(obj)
         for name, held in list(obj.attrs.items()):
             for option in options(held) if filled is None or name in filled else []:
                 if isinstance(option, Obj) and option.root is None and option.cls.is_module:

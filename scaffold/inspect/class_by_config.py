@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.syntax import walk_tree
+from scaffold.source.syntax import walk_tree
 
 ORDER = 16
 KEYS = ("detail.engine.class_by_config",)

@@ -9,7 +9,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_sample
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Call, Op, Value
+from scaffold.inspect.program.values import Attr, Call, Op
+from scaffold.source.values import Value
 
 ORDER = 14
 KEYS = ("detail.prediction.floor", "detail.prediction.toward_clean")

@@ -8,7 +8,8 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import LEAVES
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Conf, Obj, Value
+from scaffold.inspect.program.values import Conf, Obj
+from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.config_files",)

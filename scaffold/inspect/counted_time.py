@@ -13,7 +13,8 @@ from scaffold.inspect.program.algebra import depends, options
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import is_asked_for
 from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, number_of_steps, spread
-from scaffold.inspect.program.values import Carried, Value
+from scaffold.inspect.program.values import Carried
+from scaffold.source.values import Value
 
 ORDER = 8
 KEYS = ("detail.schedule.turn_times",)

@@ -11,7 +11,8 @@ from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_sample, is_turn
-from scaffold.inspect.program.values import Attr, Call, Func, Obj, Slot, Value
+from scaffold.inspect.program.values import Attr, Call, Obj, Slot
+from scaffold.source.values import Func, Value
 
 ORDER = 2
 KEYS = (

@@ -13,11 +13,11 @@ from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.syntax import walk_tree
-from scaffold.inspect.program.values import External
 from scaffold.inspect.weight_sources import component_sources
 from scaffold.reading import read_text
+from scaffold.source.classes import ClassInfo
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import External
 from scaffold.upstream.registry import REGISTRY_FILE
 
 _EXPORTS = Path(__file__).with_name("diffusers_exports.json")
@@ -129,7 +129,7 @@ def handed_over(program: Program) -> Loaded | None:
 
 
 def _is_pipeline_class(program: Program, owner: ClassInfo, name: ast.Name) -> bool:
-    value = program.lookup_global(owner.module, name.id)
+    value = program.scopes.lookup(owner.module, name.id)
     return isinstance(value, External) and _PIPELINE_CLASS.fullmatch(value.path) is not None
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from scaffold.source.values import Evidence
+
+__all__ = ["UNKNOWN", "Confidence", "Evidence", "Fact", "fact"]
 
 Confidence = Literal["certain", "likely", "unknown"]
-
-
-class Evidence(NamedTuple):
-    """A place in the upstream version read; ``file`` is relative to the folder that holds ``vllm_omni/``."""
-
-    file: str
-    line: int
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk, walk_all
 from scaffold.inspect.program.numeric import number
-from scaffold.inspect.program.values import Call, Carried, Op, Seq, Value
+from scaffold.inspect.program.values import Call, Carried, Op, Seq
+from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.rope.grid", "detail.rope.grid_origin")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from scaffold.inspect.program.algebra import is_none, options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import SHAPE_METHODS, reshaped
-from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice
+from scaffold.source.values import Value
 
 ELEMENTWISE = frozenset(
     [

@@ -9,7 +9,8 @@ from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.turns import is_entry, is_turn
-from scaffold.inspect.program.values import Choice, Const, Index, Item, Op, Param, Value
+from scaffold.inspect.program.values import Choice, Const, Index, Item, Op, Param
+from scaffold.source.values import Value
 
 Facts = dict[int, bool]
 """Conditions that hold, or do not, on the way to a value; by ``id``."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaffold.inspect.guidance import Guidance, number_of, region_parts
 from scaffold.inspect.program.algebra import depends, is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.values import Call, Item, Op, Value
+from scaffold.inspect.program.values import Call, Item, Op
+from scaffold.source.values import Value
 
 
 def uncounted(loop: Denoising, region: list[Value], found: list[Guidance]) -> list[Value]:

@@ -11,7 +11,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Call, Const, Item, Op, Slice, Value
+from scaffold.inspect.program.values import Call, Const, Item, Op, Slice
+from scaffold.source.values import Value
 
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 _UNKNOWN = Fact(None, (), "unknown")

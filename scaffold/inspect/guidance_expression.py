@@ -13,7 +13,8 @@ from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, External, Item, Op, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Op, Seq
+from scaffold.source.values import External, Value
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 _CASTS = frozenset(("to", "float", "double", "type_as", "contiguous", "clone", "type"))

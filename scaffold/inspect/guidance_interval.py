@@ -12,7 +12,8 @@ from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_entry, is_turn
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Op, Seq, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Op, Seq, Slice
+from scaffold.source.values import Value
 
 
 def find_interval(program: Program, loop: Denoising, region: list[Value], guided: set[int]) -> dict[str, Fact]:

@@ -11,7 +11,8 @@ from scaffold.inspect.guidance_conditions import COMPARED, Conditions, Facts, Un
 from scaffold.inspect.guidance_scales import effective, named_scales
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.values import Call, Choice, Const, Op, Param, Value
+from scaffold.inspect.program.values import Call, Choice, Const, Op, Param
+from scaffold.source.values import Value
 
 SETTINGS = "guidance"
 ARITHMETIC: dict[str, ast.operator] = {"+": ast.Add(), "-": ast.Sub(), "*": ast.Mult(), "/": ast.Div()}

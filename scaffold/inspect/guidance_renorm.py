@@ -9,7 +9,8 @@ from scaffold.inspect.program.conditions import params_of
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Call, Choice, Const, Op, Param, Value
+from scaffold.inspect.program.values import Call, Choice, Const, Op, Param
+from scaffold.source.values import Value
 
 _NORMS = frozenset(("norm", "vector_norm", "std"))
 _STATISTICS = frozenset((*_NORMS, "var", "mean", "sum", "sqrt", "rsqrt", "amax", "max"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import Guidance, plain_parts, scale_param
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Choice, Op, Param, Value
+from scaffold.inspect.program.values import Choice, Op, Param
+from scaffold.source.values import Value
 
 Scales = dict[str, tuple[object, Evidence | None]]
 """Default and place by name."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from scaffold.inspect.guidance import USER_ROOTS, plain_parts, truth_by_parts
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Choice, Op, Param, Value
+from scaffold.inspect.program.values import Choice, Op, Param
+from scaffold.source.values import Value
 
 Replaced = Callable[[Value], bool]
 """Tells whether a value stands over what a request says."""

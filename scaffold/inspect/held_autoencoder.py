@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, is_none, options
-from scaffold.inspect.program.values import Attr, Call, ClassRef, External, Item, Map, Obj, Slot, Value
+from scaffold.inspect.program.values import Attr, Call, Item, Map, Obj, Slot
+from scaffold.source.values import ClassRef, External, Value
 
 _HELD = re.compile(r"(?:video_|image_)?vae")
 _CLASS = re.compile(r"vae|autoencoder", re.IGNORECASE)
@@ -75,7 +76,7 @@ def _attribute(program: Program, value: Value, name: str) -> Value:
     replaced = isinstance(value, Call) and isinstance(value.func, External) and value.func.path == "dataclasses.replace"
     if isinstance(value, Call) and replaced and value.args:
         return value.kwargs[name] if name in value.kwargs else _attribute(program, value.args[0], name)
-    return program.get_attr(value, name, value.at) if isinstance(value, Obj) else value
+    return program.execution.get_attr(value, name, value.at) if isinstance(value, Obj) else value
 
 
 def _name(value: Value) -> str | None:

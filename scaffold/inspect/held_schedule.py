@@ -11,20 +11,9 @@ from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.default_schedule import constructor_argument
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import vector_of
-from scaffold.inspect.program.syntax import around
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Conf,
-    Const,
-    External,
-    Item,
-    Obj,
-    Param,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
+from scaffold.source.syntax import around
+from scaffold.source.values import External, Value
 
 ORDER = 6
 KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level", "detail.schedule.unit")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.values import Call, Const, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Seq
+from scaffold.source.values import Value
 
 ORDER = 10
 KEYS = ("detail.image.sizes", "detail.image.sizes_constant", "detail.image.sizes_module")
@@ -39,7 +40,7 @@ def _numbers(value: Value) -> list[Const]:
 def _table(program: Program, height: list[Const], width: list[Const]) -> dict[str, Fact] | None:
     module = program.cls.module
     for name, node in module.definitions.items():
-        value = program.lookup_global(module, name)
+        value = program.scopes.lookup(module, name)
         pairs = [_pair(item) for item in value.items] if isinstance(value, Seq) else []
         if len(pairs) < 2 or not all(pairs):
             continue

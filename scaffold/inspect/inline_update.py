@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import Call, Op, Value
+from scaffold.inspect.program.values import Call, Op
+from scaffold.source.syntax import around
+from scaffold.source.values import Value
 
 ORDER = 16
 KEYS = ("detail.update.statement", "detail.update.rank", "detail.update.method")

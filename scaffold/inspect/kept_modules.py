@@ -10,7 +10,8 @@ from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_sample, is_turn, reshaped
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj
+from scaffold.source.values import Value
 
 ORDER = 12
 KEYS = ("detail.modules.input", "detail.modules.time", "detail.modules.output")

@@ -10,23 +10,9 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.name_tests import WEIGHTS, alternatives, from_checkpoint, prefix_of
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord, Conditions, StringEdit
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    Const,
-    Elem,
-    Func,
-    Item,
-    Map,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
 from scaffold.inspect.weight_sources import text_of
+from scaffold.source.values import Func, Value
 
 Rename = tuple[str, str, Evidence | None]
 _PIECES = frozenset(["split", "rsplit", "partition", "rpartition", "findall", "join"])

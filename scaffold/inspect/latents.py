@@ -9,7 +9,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice
+from scaffold.source.values import Value
 
 ORDER = 10
 KEYS = (

@@ -7,7 +7,8 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Attr, Call, Const, External, Func, Item, Obj, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Obj, Seq
+from scaffold.source.values import External, Func, Value
 
 ORDER = 7
 KEYS = (
@@ -79,7 +80,7 @@ def _repeated(program: Program, root: Obj) -> list[tuple[Obj, str]]:
         if obj.json_file is not None and obj.cls.is_module:
             # Its sizes come from a file, what it is made of from its constructor.
             obj = Obj(obj.cls, at=obj.at)
-        program.ensure_ready(obj)
+        program.execution.attributes.ensure_ready(obj)
         for name, held in list(obj.attrs.items()):
             path = f"{prefix}.{name}" if prefix else name
             for option in options(held):
@@ -103,7 +104,7 @@ def _listed(program: Program, value: Value) -> list[Obj]:
     layers: list[Obj] = []
     for argument in value.args:
         if isinstance(argument, Func):
-            made = program.call(argument, [Const("")], {}, value.at)
+            made = program.execution.call(argument, [Const("")], {}, value.at)
             layers.extend(o for o in options(made) if isinstance(o, Obj))
         for given in options(argument):
             if isinstance(given, Seq):
@@ -168,12 +169,12 @@ def parts_of(program: Program, layer: Obj) -> list[Obj]:
         objects.append(inner)
         objects.extend(_modules(program, inner))
     for obj in objects:
-        program.ensure_ready(obj)
+        program.execution.attributes.ensure_ready(obj)
     return objects
 
 
 def _modules(program: Program, obj: Obj) -> list[Obj]:
-    program.ensure_ready(obj)
+    program.execution.attributes.ensure_ready(obj)
     return [o for v in obj.attrs.values() for o in options(v) if isinstance(o, Obj) and o.cls.is_module]
 
 

@@ -10,12 +10,12 @@ from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.values import Obj, Seq
 from scaffold.inspect.request_settings import parameters
 from scaffold.inspect.topology import answers as topology_answers
 from scaffold.inspect.vae import answers as vae_answers
+from scaffold.source.classes import ClassInfo
+from scaffold.source.syntax import walk_tree
 
 ORDER = 17
 KEYS = ("detail.media.kind", "detail.media.inputs", "detail.media.required")
@@ -150,7 +150,7 @@ def _is_pair(program: Program) -> bool:
     for result in options(program.result) if program.result is not None else []:
         if not isinstance(result, Obj):
             continue
-        program.ensure_ready(result)
+        program.execution.attributes.ensure_ready(result)
         held = result.attrs.get("output")
         for output in options(held) if held is not None else []:
             if isinstance(output, Seq) and output.exact and len(output.items) > 1:

@@ -12,9 +12,10 @@ from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Param, Value
+from scaffold.inspect.program.values import Param
 from scaffold.inspect.prompt import encode_calls
 from scaffold.inspect.prompt_template import fixed_words
+from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.negative.kind", "detail.negative.keys", "detail.negative.text")

@@ -6,8 +6,9 @@ from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import as_guidance, region_parts
 from scaffold.inspect.negative_text import Forms
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Choice, Value
+from scaffold.inspect.program.values import Choice
 from scaffold.inspect.spoken_text import Spoken
+from scaffold.source.values import Value
 
 
 def needs_words(program: Program, forms: Forms) -> list[Evidence | None]:

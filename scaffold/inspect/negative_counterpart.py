@@ -12,23 +12,11 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import is_none
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    Elem,
-    External,
-    Item,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Elem, Item, Op, Param, Seq, Slice
 from scaffold.inspect.prompt import is_tokenizer_call
 from scaffold.inspect.spoken_text import Spoken
 from scaffold.inspect.spoken_values import is_negative
+from scaffold.source.values import External, Value
 
 _ZEROS = frozenset(("zeros_like", "zeros", "new_zeros"))
 _MAKERS = frozenset(("empty", "zeros", "ones", "new_empty", "new_zeros"))

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Call, Func, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Call, Op, Param, Seq
 from scaffold.inspect.prompt import is_tokenizer_call
 from scaffold.inspect.spoken_items import chat_words
 from scaffold.inspect.spoken_text import Spoken
 from scaffold.inspect.spoken_values import CHAT, NEGATIVE, PROMPT, is_negative
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import Func, Value
 
 _USER = ("prompt", "extra_args", "sampling_params", "request")
 _KINDS = {"": "empty_string", " ": "space"}

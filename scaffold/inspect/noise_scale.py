@@ -7,7 +7,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import reshaped
-from scaffold.inspect.program.values import Attr, Call, Conf, Op, Param, Value
+from scaffold.inspect.program.values import Attr, Call, Conf, Op, Param
+from scaffold.source.values import Value
 
 ORDER = 11
 KEYS = ("detail.latents.noise_scale",)

@@ -7,9 +7,9 @@ import ast
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.trace import Skip
 from scaffold.inspect.program.values import Obj
+from scaffold.source.syntax import around
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 

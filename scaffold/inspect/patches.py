@@ -8,7 +8,8 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, Const, External, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Seq
+from scaffold.source.values import External, Value
 
 ORDER = 10
 KEYS = ("detail.patches.layout", "detail.patches.side", "detail.patches.channels", "detail.patches.rank")

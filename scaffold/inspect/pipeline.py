@@ -7,8 +7,8 @@ import ast
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.values import Obj
+from scaffold.source.classes import ClassInfo
 
 ORDER = 10
 KEYS = (
@@ -43,7 +43,7 @@ def answers(program: Program) -> dict[str, Fact]:
     init = program.cls.find_method("__init__")
     if init is not None:
         for argument in [*init[1].args.args[1:], *init[1].args.kwonlyargs]:
-            cls = program.annotated_class(argument.annotation, init[0].module)
+            cls = program.execution.requests.annotated_class(argument.annotation, init[0].module)
             if "detail.config.class" not in facts and cls is not None and cls.is_dataclass:
                 # Other arguments are parts that a caller may hand over.
                 facts.update(_named(program, "config", argument.annotation, init[0]))
@@ -55,7 +55,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _named(program: Program, role: str, annotation: ast.expr | None, owner: ClassInfo) -> dict[str, Fact]:
-    cls = program.annotated_class(annotation, owner.module)
+    cls = program.execution.requests.annotated_class(annotation, owner.module)
     if cls is None:
         return {}
     place = program.place(owner, annotation)

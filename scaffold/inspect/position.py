@@ -13,8 +13,9 @@ from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_entry
-from scaffold.inspect.program.values import Attr, Call, Const, Obj, Op, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Obj, Op, Seq
 from scaffold.inspect.prompt import encode_calls
+from scaffold.source.values import Value
 
 ORDER = 14
 KEYS = (
@@ -112,7 +113,7 @@ def _kind(program: Program, table: Obj) -> str | None:
     """Fill a copy of the table again and look at what that calls."""
     before = len(program.trace.calls)
     copy = Obj(table.cls, table.args, table.kwargs, at=table.at)
-    program.ensure_ready(copy)
+    program.execution.attributes.ensure_ready(copy)
     called = {r.method for r in program.trace.calls[before:]}
     held = any(isinstance(o, Call) and o.name == "Parameter" for v in copy.attrs.values() for o in options(v))
     if not held:

@@ -52,7 +52,11 @@ def _executed(program: Program) -> PreProcess:
 
 def _registered(program: Program) -> str | None:
     """The name of the function for the key that the pipeline is looked at under."""
-    keys = [program.model_name] if program.model_name is not None else list(program.target.registry_keys)
+    keys = (
+        [program.execution.model_name]
+        if program.execution.model_name is not None
+        else list(program.target.registry_keys)
+    )
     try:
         tree = program.source.tree(REGISTRY_FILE)
     except ScaffoldError:

@@ -8,7 +8,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Call, Item, Map, Op, Value
+from scaffold.inspect.program.values import Attr, Call, Item, Map, Op
+from scaffold.source.values import Value
 
 ORDER = 13
 KEYS = ("detail.denoiser.predicts_clean",)

@@ -7,9 +7,10 @@ from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Const, External, Op, Param, Seq, Unknown, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
 from scaffold.inspect.read_keys import asked_keys
 from scaffold.inspect.tokens import find_tokens
+from scaffold.source.values import External, Unknown, Value
 
 ORDER = 1
 KEYS = (

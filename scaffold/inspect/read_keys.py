@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.syntax import walk_tree
+from scaffold.source.syntax import walk_tree
 
 EXTRA = "extra_args"
 

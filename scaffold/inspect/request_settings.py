@@ -7,7 +7,8 @@ from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import LEAVES, options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Conf, Const, Param, Value
+from scaffold.inspect.program.values import Conf, Const, Param
+from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.request.settings", "detail.request.default_seed")

@@ -42,6 +42,10 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _is_declared(program: Program, given: Param) -> bool:
     """Whether a setting's default is the one that stands in the class of the sampling parameters."""
-    declared = program.sampling_class.find_assign(given.key) if program.sampling_class is not None else None
+    declared = (
+        program.execution.sampling_class.find_assign(given.key)
+        if program.execution.sampling_class is not None
+        else None
+    )
     place = given.default.at if given.default is not None else None
     return declared is not None and place == Evidence(declared[0].module.file, declared[1].lineno)

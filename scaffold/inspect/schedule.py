@@ -11,18 +11,9 @@ from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.schedule import Linear, base_grid, entry, is_asked_for, turn_count, vector_of
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Conf,
-    Const,
-    External,
-    Item,
-    Obj,
-    Param,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Obj, Param
 from scaffold.inspect.step_arguments import is_difference
+from scaffold.source.values import External, Value
 
 ORDER = 5
 KEYS = (

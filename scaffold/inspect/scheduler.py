@@ -10,18 +10,9 @@ from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.turns import is_sample, reshaped
 from scaffold.inspect.program.updates import STEP_METHOD
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Const,
-    Func,
-    Item,
-    Obj,
-    Op,
-    Slot,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Const, Item, Obj, Op, Slot
 from scaffold.inspect.step_arguments import role
+from scaffold.source.values import Func, Value
 
 ORDER = 4
 KEYS = (

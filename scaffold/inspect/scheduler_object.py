@@ -15,7 +15,8 @@ from scaffold.inspect.program.held_scheduler import LOADERS, HeldScheduler, held
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY, Linear
 from scaffold.inspect.program.spelling import STEPS, spell
-from scaffold.inspect.program.values import Attr, Call, Obj, Param, Value
+from scaffold.inspect.program.values import Attr, Call, Obj, Param
+from scaffold.source.values import Value
 from scaffold.upstream.source import PACKAGE
 
 ORDER = 7

@@ -6,9 +6,10 @@ from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.values import Call, Const, Elem, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Elem, Seq
 from scaffold.inspect.prompt import encode_calls
 from scaffold.inspect.tokens import find_tokens
+from scaffold.source.values import Value
 
 ORDER = 16
 KEYS = ("detail.sequence", "detail.text_attention", "detail.step_execution")
@@ -16,7 +17,7 @@ KEYS = ("detail.sequence", "detail.text_attention", "detail.step_execution")
 
 def answers(program: Program) -> dict[str, Fact]:
     facts = {**_sequence(program), **_text_attention(program)}
-    flag = program.get_attr(program.pipeline, "supports_step_execution")
+    flag = program.execution.get_attr(program.pipeline, "supports_step_execution")
     if isinstance(flag, Const) and isinstance(flag.value, bool):
         facts["detail.step_execution"] = fact(flag.value, [flag.at])
     else:

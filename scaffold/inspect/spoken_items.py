@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from scaffold.inspect.program.numeric import MISSING, fold
-from scaffold.inspect.program.values import Map, Seq, Value
+from scaffold.inspect.program.values import Map, Seq
+from scaffold.source.values import Value
 
 
 class Some(list[Any]):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from scaffold.inspect.program.numeric import MISSING
-from scaffold.inspect.program.values import Call, Choice, Seq, Value
+from scaffold.inspect.program.values import Call, Choice, Seq
 from scaffold.inspect.spoken_items import Some, is_whole, maps_of, texts_of
 from scaffold.inspect.spoken_values import CHAT, SpokenValues
+from scaffold.source.values import Value
 
 _TURNS = 2_000
 

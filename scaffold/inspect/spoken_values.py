@@ -11,23 +11,9 @@ from typing import Any
 
 from scaffold.inspect.program.conditions import none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    Const,
-    Elem,
-    External,
-    Item,
-    Map,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
 from scaffold.inspect.spoken_items import Some, chat_words, is_whole, repeated, same_items, tried
+from scaffold.source.values import External, Value
 
 PROMPT, NEGATIVE = "\ue000", "\ue001"
 """Stand for the user's words; no text of a source holds these characters."""

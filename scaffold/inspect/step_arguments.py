@@ -7,18 +7,8 @@ from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import base_grid, entry, vector_of
 from scaffold.inspect.program.turns import is_sample, is_turn
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Elem,
-    Item,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Elem, Item, Op, Param, Seq, Slice
+from scaffold.source.values import Value
 
 
 def role(program: Program, found: Denoising, value: Value, position: int, keyword: str | None) -> str:

@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.syntax import around
+from scaffold.source.syntax import around
 
 ORDER = 18
 KEYS = ("detail.step.attribute",)

@@ -7,7 +7,7 @@ import json
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.classes import ClassInfo
+from scaffold.source.classes import ClassInfo
 
 ORDER = 18
 KEYS = ("detail.prompt.structured",)

@@ -8,7 +8,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import number
 from scaffold.inspect.program.turns import is_turn, reshaped
-from scaffold.inspect.program.values import Call, Elem, Op, Value
+from scaffold.inspect.program.values import Call, Elem, Op
+from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.time.denoiser", "detail.time.step")

@@ -11,7 +11,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Call, Const, Elem, Item, Obj, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Elem, Item, Obj, Op, Param, Seq
+from scaffold.source.values import Value
 
 ORDER = 13
 KEYS = (
@@ -158,7 +159,7 @@ def _base(value: Value) -> int:
 
 def _embeds(program: Program, module: Obj, named: bool) -> bool:
     """Whether a module has parts or weights to embed with, or makes waves; ``named``: parts that are named for it."""
-    program.ensure_ready(module)
+    program.execution.attributes.ensure_ready(module)
     held = [option for value in module.attrs.values() for option in options(value)]
     names = [name for option in held if (name := class_name(option)) is not None]
     names += [name for name, value in module.attrs.items() if any(isinstance(o, Obj | Call) for o in options(value))]

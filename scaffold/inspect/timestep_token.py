@@ -8,7 +8,8 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, Elem, Func, Obj, Op, Param, Seq, Value
+from scaffold.inspect.program.values import Call, Elem, Obj, Op, Param, Seq
+from scaffold.source.values import Func, Value
 
 ORDER = 14
 KEYS = ("detail.timestep_token.id", "detail.timestep_token.embedder")

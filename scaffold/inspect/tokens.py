@@ -10,8 +10,9 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.syntax import walk_tree
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, External, Map, Obj, Value
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Map, Obj
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import External, Value
 
 ORDER = 8
 KEYS = ("answers.tokens", "detail.tokens.text")

@@ -10,7 +10,7 @@ from scaffold.documents import parse_yaml
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.syntax import walk_tree
+from scaffold.source.syntax import walk_tree
 
 ORDER = 16
 KEYS = ("detail.engine.topologies", "detail.engine.class_option", "detail.engine.deploy_settings")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, is_none, options
-from scaffold.inspect.program.values import Call, Const, Item, Map, Obj, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Item, Map, Obj, Seq
+from scaffold.source.values import Value
 
 ORDER = 6
 KEYS = ("answers.trajectory.recorded", "answers.trajectory.fields")

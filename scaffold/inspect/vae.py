@@ -18,9 +18,10 @@ from scaffold.inspect.latents import (
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, ClassRef, Conf, Const, Param, Seq, Value
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Param, Seq
+from scaffold.source.syntax import around
+from scaffold.source.values import ClassRef, Value
 
 ORDER = 9
 KEYS = (

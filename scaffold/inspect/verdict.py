@@ -6,10 +6,11 @@ from scaffold.inspect.diffusers_path import Loaded, handed_over, lacking, later_
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import ClassRef, Obj
+from scaffold.inspect.program.values import Obj
 from scaffold.inspect.refusals import find_refusal
 from scaffold.inspect.report import IMPOSSIBLE, LATER
 from scaffold.inspect.weight_sources import weight_sources
+from scaffold.source.values import ClassRef
 
 ORDER = 0
 KEYS = ("verdict.path", "verdict.reason", IMPOSSIBLE, LATER)
@@ -78,8 +79,8 @@ def _called_in_a_helper(program: Program) -> Evidence | None:
         loop = program.trace.loops.get(record.loops[-1])
         if loop is None or held is program.pipeline:
             continue
-        module = program.graph.find(loop.at.file.removesuffix(".py").replace("/", "."))
-        owner = program.lookup_global(module, loop.owner) if module is not None and loop.owner is not None else None
+        module = program.scopes.graph.find(loop.at.file.removesuffix(".py").replace("/", "."))
+        owner = program.scopes.lookup(module, loop.owner) if module is not None and loop.owner is not None else None
         if not (isinstance(owner, ClassRef) and owner.cls.is_module):
             return record.at
     return None

@@ -7,8 +7,9 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, External, Obj, Seq
+from scaffold.inspect.program.values import Call, Obj, Seq
 from scaffold.inspect.weight_sources import text_of, texts_of, weight_sources
+from scaffold.source.values import External
 
 _FILE_LOADERS = ("safetensors.torch.load_file", "safetensors.safe_open", "torch.load")
 _WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -71,7 +72,7 @@ def _opened(program: Program) -> dict[str, Evidence | None]:
     files: dict[str, Evidence | None] = {}
     for record in program.trace.calls:
         if isinstance(record.func, External) and record.func.path in _FILE_LOADERS and record.args:
-            name = program.file_name(record.args[0])
+            name = program.execution.library.file_name(record.args[0])
             if name is not None and name.endswith(_WEIGHT_ENDINGS):
                 files.setdefault(name, record.at)
     return files

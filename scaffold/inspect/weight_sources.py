@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.values import Call, Const, Obj, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Obj, Seq
+from scaffold.source.values import Value
 
 
 def weight_sources(program: Program) -> list[tuple[str, Obj | Call]]:

@@ -13,8 +13,9 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.schedule import base_grid
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.turn_time import number_of_steps, spread
-from scaffold.inspect.program.values import Choice, Index, Value
+from scaffold.inspect.program.values import Choice, Index
 from scaffold.inspect.schedule import schedule_vector
+from scaffold.source.values import Value
 
 ORDER = 19
 KEYS = ("detail.schedule.written",)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scaffold.inspect.program.modules import Import, ModuleGraph
 from scaffold.port.files import Files
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
 from scaffold.port.result import Assumption, Gap
 from scaffold.port.supports import support_names
+from scaffold.source.modules import Import, ModuleGraph
 
 # What is followed; all else of the engine's is answered or has no counterpart.
 FOLLOWED = (

@@ -8,7 +8,6 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.building_calls import SOURCES, Maker, Plain, without_fetching
 from scaffold.port.casting import casts_only
 from scaffold.port.flattening import Flattener
@@ -16,6 +15,7 @@ from scaffold.port.lifting import Lifter
 from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by
 from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, methods_named
+from scaffold.source.modules import ModuleGraph
 
 NAME = "build_denoiser"
 # What the function may ask the engine's configuration for: the training module answers these.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.building import Building, building_of
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.engine import LOADER, NEVER, Engine
@@ -18,6 +17,7 @@ from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
+from scaffold.source.modules import ModuleGraph
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource

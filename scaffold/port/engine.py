@@ -7,7 +7,6 @@ import textwrap
 
 import libcst as cst
 
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.blocks import code
 from scaffold.port.classes import ClassEntry
 from scaffold.port.constants import Unknown, value
@@ -20,6 +19,7 @@ from scaffold.port.names import Defined, Scope
 from scaffold.port.one_device import names
 from scaffold.port.stacked import Row
 from scaffold.port.statements import Statements
+from scaffold.source.modules import ModuleGraph
 
 # Methods that anything may call without naming them, and those that no training module calls.
 ALWAYS = frozenset({"__init__", "forward", "__call__", "__post_init__", "forward_native"})

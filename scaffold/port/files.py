@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.program.modules import ModuleGraph, ModuleInfo
+from scaffold.source.modules import ModuleGraph, ModuleInfo
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from scaffold.inspect.program.modules import ModuleGraph, ModuleInfo
 from scaffold.port.names import Defined, Scope, resolve
 from scaffold.port.result import Kept
+from scaffold.source.modules import ModuleGraph, ModuleInfo
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.bindings import Bindings
 from scaffold.port.classes import ClassEntry, HeldLayer, built_from, layer_calls, read_class
 from scaffold.port.files import Definition
@@ -15,6 +14,7 @@ from scaffold.port.layer_dicts import reads_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.result import Fused
 from scaffold.port.stacked import Row, parts_of, rows_of
+from scaffold.source.modules import ModuleGraph
 
 
 class HeldLayers(Bindings):

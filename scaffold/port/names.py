@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from scaffold.inspect.program.modules import Import, ModuleGraph, ModuleInfo
+from scaffold.source.modules import Import, ModuleGraph, ModuleInfo
 
 _DEPTH = 12
 

@@ -12,8 +12,8 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.method import free_names, port_method
+from scaffold.source.modules import ModuleGraph
 
 SCHEDULER, UPDATE = "sde_scheduler", "own_update"
 

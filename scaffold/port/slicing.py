@@ -7,8 +7,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scaffold.inspect.program.modules import ModuleInfo
 from scaffold.port.own_names import assigned_by, assigned_in, name_of, names_read
+from scaffold.source.modules import ModuleInfo
 
 CONFIG = "od_config"
 _DEPTH = 6

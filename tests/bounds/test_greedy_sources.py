@@ -22,7 +22,7 @@ from scaffold.check import check_paths
 from scaffold.errors import ScaffoldError
 from scaffold.remap import KeyMap, Rule
 from scaffold.remap.engine import prove_engine
-from scaffold.remap.parameters.interpreter import parameters_of
+from scaffold.remap.parameters import parameters_of
 
 TESTS = Path(__file__).parents[1]
 

@@ -22,7 +22,7 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.new import refuse, render_package
 from scaffold.remap import KeyMap, Rule
 from scaffold.remap.engine import prove_engine
-from scaffold.remap.parameters.interpreter import parameters_of
+from scaffold.remap.parameters import parameters_of
 from scaffold.render import derive_names
 from scaffold.resources import presets_root
 from scaffold.spec import SpecRequest

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from scaffold.inspect.program.modules import ModuleGraph
 from scaffold.port.held import find_denoiser_class, holding_attribute
+from scaffold.source.modules import ModuleGraph
 from scaffold.upstream.source import FolderSource
 
 MODULE = "vllm_omni.diffusion.models.small.pipeline"

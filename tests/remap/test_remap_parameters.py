@@ -20,7 +20,7 @@ SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "n
 
 HEAD = """
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import torch
 import torch.nn as nn
 from torch.nn import functional as F
@@ -31,6 +31,7 @@ class Config:
     depth: int = 2
     deep: bool = True
     names: tuple = ("a", "b")
+    sizes: list = field(default_factory=lambda: [1, 2])
 
     @property
     def inner(self) -> int:
@@ -77,6 +78,13 @@ BODIES = {
         self.twice.tail = nn.Identity()
         self.helper = make(4)
     """,
+    "names in a format, constants of the file, tables of sizes": """
+        for i, size in enumerate(config.sizes):
+            setattr(self, f"part_{i:02d}", nn.Linear(SIDE, SIDE * size))
+    """,
+    "methods and constants of a base class": """
+        self.deep = Deep(2)
+    """,
 }
 TAIL = """
 class Block(nn.Module):
@@ -92,6 +100,16 @@ class Twice(Block):
 
     def _more(self):
         self.more = nn.Linear(self.size, self.inner.weight.shape[0] + 1)
+
+class Deep(Twice):
+    ROWS = 6
+
+    def __init__(self, size):
+        super().__init__(size)
+        self._more()
+        self.last = nn.Linear(self.ROWS, 1)
+
+SIDE = 3
 
 def make(size):
     if size > 3:
@@ -155,6 +173,10 @@ def test_modules_of_other_files_are_not_guessed() -> None:
         read("import other.place as foreign\n" + source_of(body))
     with pytest.raises(ScaffoldError, match=r"what other\.make returns is not read"):
         read("from other import make as build\n" + source_of("        self.a = build(3)"))
+    with pytest.raises(ScaffoldError, match=r"what other\.make returns is not read"):
+        read("from other import make as build\n" + source_of("        made = build(3)\n        self.a = made"))
+    with pytest.raises(ScaffoldError, match="under a name that is not known"):
+        read(source_of("        setattr(self, unknown(), nn.Linear(1, 1))"))
     with pytest.raises(ScaffoldError, match=r"m\.py has no class Missing"):
         parameters_of(ast.parse(HEAD), "Missing", "Config", {}, "m.py")
 

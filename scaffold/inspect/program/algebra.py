@@ -4,26 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    ClassRef,
-    Const,
-    External,
-    Func,
-    Index,
-    Item,
-    ModuleRef,
-    Obj,
-    Param,
-    Seq,
-    Slot,
-    Super,
-    Unknown,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Obj, Param, Seq, Slot
+from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
 
 LEAVES = frozenset((Const, External, Index, ClassRef, Func, ModuleRef, Slot, Super, Unknown))
 """Values that are made from no others."""

@@ -4,54 +4,41 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, only_member, options, walk
-from scaffold.inspect.program.classes import ClassInfo, Method
-from scaffold.inspect.program.core import Core
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Write
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    ClassRef,
-    Conf,
-    Elem,
-    External,
-    Func,
-    Item,
-    Map,
-    ModuleRef,
-    Obj,
-    Param,
-    Seq,
-    Slot,
-    Super,
-    Unknown,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Elem, Item, Map, Obj, Param, Seq, Slot
+from scaffold.source.classes import ClassInfo, Method
+from scaffold.source.modules import ModuleInfo
+from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
+
 
 PIPELINE_ROOT = "pipeline"
 
 
-class Attributes(Core):
+class Attributes:
     """Reads and writes of attributes and items."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
+        self._defaults: dict[tuple[str, int], Value] = {}
 
     def get_attr(self, base: Value, name: str, at: Evidence | None = None) -> Value:
         if isinstance(base, Obj):
             return self._object_attr(base, name, at)
         if isinstance(base, ModuleRef):
-            value = self.lookup_global(base.module, name)
-            if value is None:
-                child = self.graph.find(f"{base.module.name}.{name}")
-                value = ModuleRef(child) if child is not None else Unknown(f"no {name} in {base.module.name}")
-            return value
+            named: Value = self.run.scopes.member(base.module, name)
+            return named
         if isinstance(base, External):
             return External(f"{base.path}.{name}", at=at)
         if isinstance(base, ClassRef):
             found = self._class_attr(base.cls, name, base, at)
-            return found if found is not None else self.symbol_attr(base, name, at)
+            return found if found is not None else self.run.symbol_attr(base, name, at)
         if isinstance(base, Super):
             return self._super_attr(base, name, at)
         if isinstance(base, Choice):
@@ -60,20 +47,20 @@ class Attributes(Core):
                 return self.get_attr(real[0], name, at)
             if len(real) <= 4 and all(isinstance(o, Obj) for o in real):
                 return join([self.get_attr(o, name, at) for o in real], None, at)
-            return self.symbol_attr(base, name, at)
+            return self.run.symbol_attr(base, name, at)
         if isinstance(base, Item) and (member := only_member(base)) is not None:
             return self._object_attr(member, name, at)
         if isinstance(base, Elem) and isinstance(base.source, Seq) and len(base.source.items) == 1:
             # Every entry of the list was made by one expression.
             made = base.source.items[0]
-            return self.get_attr(made, name, at) if isinstance(made, Obj) else self.symbol_attr(base, name, at)
+            return self.get_attr(made, name, at) if isinstance(made, Obj) else self.run.symbol_attr(base, name, at)
         if isinstance(base, Param) and base.root in ("od_config", "prompt"):
             return Param(base.root, f"{base.key}.{name}" if base.key else name, at=at)
         if isinstance(base, Call):
             # A constructor outside the source keeps what it was given under the names it was given.
             if name in base.kwargs and isinstance(base.func, External) and base.name[:1].isupper():
                 return base.kwargs[name]
-        return self.symbol_attr(base, name, at)
+        return self.run.symbol_attr(base, name, at)
 
     def _object_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
         if obj.root in ("sampling_params", "od_config"):
@@ -93,7 +80,7 @@ class Attributes(Core):
         delegate = obj.cls.delegate
         if delegate is not None and delegate in obj.attrs and name != delegate and not name.startswith("__"):
             return self.get_attr(obj.attrs[delegate], name, at)
-        return self.symbol_attr(obj, name, at)
+        return self.run.symbol_attr(obj, name, at)
 
     def _json_attr(self, obj: Obj, name: str, at: Evidence | None) -> Value:
         """An attribute of a configuration class that was read from a file."""
@@ -108,7 +95,7 @@ class Attributes(Core):
             pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
             for argument, expression in pairs:
                 if argument.arg == name:
-                    default = self.evaluate_global(expression, owner.module)
+                    default = self._global(expression, owner.module)
                     place = Evidence(owner.module.file, argument.lineno)
         for owner, field_name, expression_or_none in obj.cls.all_fields():
             if field_name == name and expression_or_none is not None:
@@ -121,14 +108,14 @@ class Attributes(Core):
         """A field of the request's sampling parameters or of the engine's options."""
         root = obj.root or ""
         if root == "sampling_params" and name != "extra_args":
-            self.trace.reads.setdefault((root, name), at)
+            self.run.trace.reads.setdefault((root, name), at)
         if name in obj.attrs:
             return obj.attrs[name]
         found = obj.cls.find_method(name)
         if found is not None:
             owner, node = found
             func = Func(node, owner.module, owner, obj, at=at)
-            return self.call(func, [], {}, at) if _is_property(node) else func
+            return self.run.call(func, [], {}, at) if _is_property(node) else func
         default: Value | None = None
         assigned = obj.cls.find_assign(name)
         if assigned is not None:
@@ -138,7 +125,7 @@ class Attributes(Core):
         if isinstance(default, Obj):
             obj.attrs[name] = default
             return default
-        if self.with_everything and default is not None and is_none(default):
+        if self.run.with_everything and default is not None and is_none(default):
             default = None
         value = Param(root, name, default, at=at)
         obj.attrs[name] = value
@@ -149,20 +136,24 @@ class Attributes(Core):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("field", "Field"):
             for keyword in node.keywords:
                 if keyword.arg == "default":
-                    return self.evaluate_global(keyword.value, owner.module)
+                    return self._global(keyword.value, owner.module)
                 if keyword.arg == "default_factory":
-                    factory = self.evaluate_global(keyword.value, owner.module)
-                    return self.call(factory, [], {}, Evidence(owner.module.file, node.lineno))
+                    factory = self._global(keyword.value, owner.module)
+                    return self.run.call(factory, [], {}, Evidence(owner.module.file, node.lineno))
             return Unknown("field without a default")
-        key = (f"{owner.module.name}:{owner.name}", str(id(node)))
-        if key not in self._globals:
-            self._globals[key] = self._evaluate_in_class(node, owner)
-        return self._globals[key]
+        key = (f"{owner.module.name}:{owner.name}", id(node))
+        if key not in self._defaults:
+            self._defaults[key] = self._evaluate_in_class(node, owner)
+        return self._defaults[key]
+
+    def _global(self, node: ast.expr, module: ModuleInfo) -> Value:
+        value: Value = self.run.interpreter.evaluate_global(node, module)
+        return value
 
     def _evaluate_in_class(self, node: ast.expr, owner: ClassInfo) -> Value:
         if isinstance(node, ast.Name) and node.id in owner.assigns and owner.assigns[node.id] is not node:
             return self.field_default(owner.assigns[node.id], owner)
-        return self.evaluate_global(node, owner.module)
+        return self._global(node, owner.module)
 
     def _class_attr(self, cls: ClassInfo, name: str, receiver: Value, at: Evidence | None) -> Value | None:
         for owner in cls.mro:
@@ -171,7 +162,7 @@ class Attributes(Core):
             if name in owner.assigns:
                 return self._borrowed(owner.assigns[name], owner, receiver, at)
             if name in owner.nested:
-                return ClassRef(self.classes.get(owner.nested[name], owner.module), at=at)
+                return ClassRef(self.run.scopes.classes.get(owner.nested[name], owner.module), at=at)
         return None
 
     def _borrowed(self, node: ast.expr, owner: ClassInfo, receiver: Value, at: Evidence | None) -> Value:
@@ -186,7 +177,7 @@ class Attributes(Core):
         if not isinstance(receiver, Obj):
             return value
         if not isinstance(value.node, ast.Lambda) and _is_property(value.node):
-            return self.call(replace(value, bound=receiver), [], {}, at)
+            return self.run.call(replace(value, bound=receiver), [], {}, at)
         return replace(value, bound=receiver, at=at)
 
     def _bind(self, owner: ClassInfo, node: Method, receiver: Value, at: Evidence | None) -> Value:
@@ -199,7 +190,7 @@ class Attributes(Core):
             return Func(node, owner.module, owner, bound, at=at)
         if isinstance(receiver, Obj):
             func = Func(node, owner.module, owner, receiver, at=at)
-            return self.call(func, [], {}, at) if _is_property(node) else func
+            return self.run.call(func, [], {}, at) if _is_property(node) else func
         return Func(node, owner.module, owner, at=at)
 
     def _super_attr(self, base: Super, name: str, at: Evidence | None) -> Value:
@@ -219,19 +210,19 @@ class Attributes(Core):
         obj.ready = True
         if obj.json_file is not None:
             return
-        state = (self.depth, self.conditions, self.loop_stack)
-        self.depth, self.conditions, self.loop_stack = obj.depth, [], []
+        state = (self.path.depth, self.path.conditions, self.path.loops)
+        self.path.depth, self.path.conditions, self.path.loops = obj.depth, [], []
         try:
             init = obj.cls.find_method("__init__")
             if init is not None:
-                self.call(Func(init[1], init[0].module, init[0], obj), obj.args, obj.kwargs, obj.at)
+                self.run.call(Func(init[1], init[0].module, init[0], obj), obj.args, obj.kwargs, obj.at)
             elif obj.cls.is_dataclass or any(c.is_dataclass for c in obj.cls.mro):
                 self._init_dataclass(obj)
             else:
                 for name, value in obj.kwargs.items():
                     obj.attrs.setdefault(name, value)
         finally:
-            self.depth, self.conditions, self.loop_stack = state
+            self.path.depth, self.path.conditions, self.path.loops = state
 
     def _init_dataclass(self, obj: Obj) -> None:
         remaining = list(obj.args)
@@ -244,42 +235,42 @@ class Attributes(Core):
                 obj.attrs[name] = self.field_default(default, owner)
         post = obj.cls.find_method("__post_init__")
         if post is not None:
-            self.call(Func(post[1], post[0].module, post[0], obj), [], {}, obj.at)
+            self.run.call(Func(post[1], post[0].module, post[0], obj), [], {}, obj.at)
 
     def set_attr(self, base: Value, name: str, value: Value) -> None:
         for target in options(base)[:4]:
             if not isinstance(target, Obj):
                 if isinstance(target, Attr | Call):
-                    self.trace.writes.append(Write(target, name, value, value.at))
+                    self.run.trace.writes.append(Write(target, name, value, value.at))
                 continue
             if target.root in ("sampling_params", "od_config"):
                 previous = target.attrs.get(name)
-                if previous is None and self.depth > target.depth:
-                    known = (target.root, name) in self.trace.reads
+                if previous is None and self.path.depth > target.depth:
+                    known = (target.root, name) in self.run.trace.reads
                     previous = self._root_attr(target, name, value.at)
                     if not known:
-                        self.trace.reads.pop((target.root, name), None)
+                        self.run.trace.reads.pop((target.root, name), None)
                 asks = target.root == "sampling_params" and not (isinstance(value, Param) and value.key == name)
                 if asks and self._overwrites(target, name, value):
-                    self.overwritten[id(value)] = value
+                    self.run.overwritten[id(value)] = value
                 elif asks:
                     value = Param(target.root, name, value, at=value.at)
-                if self.depth > target.depth and previous is not None:
-                    cond, truth = self.conditions[-1] if self.conditions else (None, True)
+                if self.path.depth > target.depth and previous is not None:
+                    cond, truth = self.path.conditions[-1] if self.path.conditions else (None, True)
                     value = join([value, previous] if truth else [previous, value], cond)
                 target.attrs[name] = value
                 continue
             self.ensure_ready(target)
             old = target.attrs.get(name)
-            weak = self.depth > target.depth or isinstance(base, Choice)
+            weak = self.path.depth > target.depth or isinstance(base, Choice)
             if weak and old is not None:
                 value = join([value, old]) if isinstance(base, Choice) else self._in_branch(target, value, old)
             target.attrs[name] = value
 
     def _in_branch(self, target: Obj, value: Value, old: Value) -> Value:
         """What an attribute holds that a constructor sets in one branch; a second branch completes the first."""
-        depth, cond, truth = self.branches[-1] if self.branches else (0, None, True)
-        if not self.constructing or cond is None or depth != self.depth or depth != target.depth + 1:
+        depth, cond, truth = self.path.branches[-1] if self.path.branches else (0, None, True)
+        if not self.run.constructing or cond is None or depth != self.path.depth or depth != target.depth + 1:
             return join([value, old])
         other = old
         if isinstance(old, Choice) and old.cond is cond and len(old.options) == 2:
@@ -288,7 +279,7 @@ class Attributes(Core):
 
     def _overwrites(self, target: Obj, name: str, value: Value) -> bool:
         """Whether a field of the request gets what has nothing to do with any request, set or not."""
-        if self.depth > target.depth or name in self.filling or default_of(value) is None:
+        if self.path.depth > target.depth or name in self.run.filling or default_of(value) is None:
             return False
         return not any(
             isinstance(n, Param) and n.root in ("sampling_params", "extra_args", "prompt") for n in walk(value)

@@ -3,84 +3,89 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from scaffold.inspect.program.algebra import join
-from scaffold.inspect.program.comprehensions import Comprehensions
+from scaffold.inspect.program.algebra import join, same
 from scaffold.inspect.program.conditions import absent_param, rests_on_options, tested_param
-from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.demands import demanded_by
 from scaffold.inspect.program.lazy_fills import LazyFills
-from scaffold.inspect.program.values import Param, Value
+from scaffold.inspect.program.trace import Skip, Test
+from scaffold.inspect.program.values import Const, Param
+from scaffold.source.frame import Env, Frame, replace_env
+from scaffold.source.values import Value
 
-Env = dict[str, Value]
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
 
 
-class Branches(LazyFills, Comprehensions):
+class Branches:
     """Execution of ``if``; it tells whether execution goes on behind it."""
 
-    def _run_If(self, node: ast.If, frame: Frame) -> bool:
-        cond = self.evaluate(node.test, frame)
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path, self.fills = run, run.path, LazyFills(run)
+
+    def branch(self, node: ast.If, cond: Value, frame: Frame) -> bool:
         tested = tested_param(cond)
         if tested is not None and any(_erases(statement, tested.key) for statement in (*node.body, *node.orelse)):
-            self.erased.add((tested.root, tested.key))
+            self.run.erased.add((tested.root, tested.key))
         self._note_demands(node, cond, frame)
-        truth = self.decide(cond)
+        truth = self.run.decide(cond)
         if truth is not None and _raises(node.body if truth else node.orelse):
-            if self.constructing or rests_on_options(cond) or self.demands(cond):
+            if self.run.constructing or rests_on_options(cond) or self.run.items.demands(cond):
                 # No engine runs with options, files and inputs that its pipeline refuses.
                 truth = not truth
-        elif truth is None and self.constructing and _raises(node.body) is not _raises(node.orelse):
+        elif truth is None and self.run.constructing and _raises(node.body) is not _raises(node.orelse):
             truth = not _raises(node.body)
         if truth is not None:
-            before, left = dict(frame.env) if self.with_media else {}, _left(frame)
+            before, left = dict(frame.env) if self.run.with_media else {}, _left(frame)
             alive = self._decided(node, cond, truth, frame)
-            if not alive and _left(frame) == left and self.demands(cond):
+            if not alive and _left(frame) == left and self.run.items.demands(cond):
                 # Whatever way there is on this side, it ends in a refusal.
                 replace_env(frame.env, before)
                 alive = self._decided(node, cond, not truth, frame)
             elif truth:
-                self.note_fill(node, frame)
+                self.fills.note_fill(node, frame)
             return alive
-        self.note_test(cond, node, frame)
-        if self.is_filled(node, frame):
+        self._note_test(cond, node, frame)
+        if self.fills.is_filled(node, frame):
             return True
         before = dict(frame.env)
         exits = _exits(frame)
         at_first = _left(frame)
-        alive_then = self._branch(node.body, cond, True, frame)
+        alive_then = self._side(node.body, cond, True, frame)
         after_then = dict(frame.env)
         after_body = _left(frame)
         replace_env(frame.env, before)
-        alive_else = self._branch(node.orelse, cond, False, frame)
+        alive_else = self._side(node.orelse, cond, False, frame)
         at_last = _left(frame)
         if alive_then and alive_else:
-            replace_env(frame.env, self._merge([after_then, frame.env], cond))
+            replace_env(frame.env, self.merge([after_then, frame.env], cond))
         elif alive_then:
             replace_env(frame.env, after_then)
         if alive_then is not alive_else:
             # What follows in this block runs only where the branch that left was not taken.
-            self.conditions.append((cond, alive_then))
+            self.path.conditions.append((cond, alive_then))
             refused = after_body == at_last if alive_then else at_first == after_body
             if refused:
-                self.imposed[id(cond)] = cond
+                self.run.imposed[id(cond)] = cond
             if _exits(frame) > exits:
                 # The turn may be over: what it puts into a list from here on may not be there.
-                self.depth += 1
-        self.note_fill(node, frame)
+                self.path.depth += 1
+        self.fills.note_fill(node, frame)
         return alive_then or alive_else
 
     def _note_demands(self, node: ast.If, cond: Value, frame: Frame) -> None:
         """Remember what a refusal asks for that stands under no condition but other refusals."""
-        if _raises(node.body) and all(id(before) in self.imposed for before, _ in self.conditions):
+        if _raises(node.body) and all(id(before) in self.run.imposed for before, _ in self.path.conditions):
             for group in demanded_by(cond):
-                self.trace.demands.setdefault(group, self.at(node, frame))
+                self.run.trace.demands.setdefault(group, self.run.place(node, frame))
 
     def _decided(self, node: ast.If, cond: Value, truth: bool, frame: Frame) -> bool:
         param = absent_param(cond)
         kept = [n for n, v in frame.env.items() if v is param] if param is not None else []
         taken, skipped = (node.body, node.orelse) if truth else (node.orelse, node.body)
         returned = len(frame.returns)
-        alive = self.run_filling(param, taken, frame)
+        alive = self._filling(param, taken, frame)
         if param is not None and alive:
             self._offer(param, skipped, frame)
         elif param is not None and len(frame.returns) == returned + 1:
@@ -109,34 +114,86 @@ class Branches(LazyFills, Comprehensions):
         if isinstance(last, ast.Return) and last.value is not None and self._means(last.value, param, frame):
             frame.returns[-1] = Param(param.root, param.key, value, at=param.at), path
 
-    def _branch(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
-        self.conditions.append((cond, polarity))
-        self.branch_marks.append(len(self.trace.calls))
-        self.depth += 1
-        self.branches.append((self.depth, cond, polarity))
+    def _side(self, body: list[ast.stmt], cond: Value, polarity: bool, frame: Frame) -> bool:
+        self.path.conditions.append((cond, polarity))
+        self.path.marks.append(len(self.run.trace.calls))
+        self.path.depth += 1
+        self.path.branches.append((self.path.depth, cond, polarity))
         try:
-            return self.run_block(body, frame)
+            return self.run.interpreter.block(body, frame)
         finally:
-            self.branches.pop()
-            self.depth -= 1
-            self.branch_marks.pop()
-            self.conditions.pop()
+            self.path.branches.pop()
+            self.path.depth -= 1
+            self.path.marks.pop()
+            self.path.conditions.pop()
+
+    def run_match(self, node: ast.Match, frame: Frame) -> bool:
+        self.run.interpreter.evaluate(node.subject, frame)
+        before = dict(frame.env)
+        envs: list[Env] = [dict(before)]
+        for case in node.cases:
+            replace_env(frame.env, before)
+            if self._side(case.body, Const("case"), True, frame):
+                envs.append(dict(frame.env))
+        replace_env(frame.env, self.merge(envs))
+        return True
+
+    def choose(self, node: ast.IfExp, cond: Value, frame: Frame) -> Value:
+        evaluate = self.run.interpreter.evaluate
+        truth = self.run.decide(cond)
+        if truth is not None:
+            value: Value = evaluate(node.body if truth else node.orelse, frame)
+            param = absent_param(cond)
+            if param is not None and self._means(node.orelse if truth else node.body, param, frame):
+                return Param(param.root, param.key, value, at=value.at or param.at)
+            return value
+        self._note_test(cond, node, frame)
+        results = []
+        for branch, polarity in ((node.body, True), (node.orelse, False)):
+            self.path.conditions.append((cond, polarity))
+            self.path.depth += 1
+            results.append(evaluate(branch, frame))
+            self.path.depth -= 1
+            self.path.conditions.pop()
+        return join(results, cond, self.run.place(node, frame))
+
+    def _means(self, node: ast.expr, param: Param, frame: Frame) -> bool:
+        """Whether an expression is the parameter itself, converted at most."""
+        while isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.func, ast.Name):
+            node = node.args[0]
+        reads = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+        if reads or isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return same(self.run.interpreter.evaluate(node, frame), param)
+        return False
+
+    def _note_test(self, cond: Value, node: ast.AST, frame: Frame) -> None:
+        path = self.path
+        self.run.trace.tests.append(
+            Test(cond, self.run.place(node, frame), tuple(path.loops), tuple(path.conditions), frame.name)
+        )
+
+    def leaves(self, node: ast.Return | ast.Continue, value: Value | None, frame: Frame) -> None:
+        """Remember a turn that is left, or a function whose result says nothing, under a condition."""
+        says_nothing = value is None or (isinstance(value, Const) and not isinstance(value.value, str))
+        if says_nothing and self.path.conditions:
+            calls = len(self.run.trace.calls) - (self.path.marks[-1] if self.path.marks else 0)
+            self.run.trace.skips.append(Skip(tuple(self.path.conditions), self.run.place(node, frame), calls))
+
+    def _filling(self, param: Param | None, body: list[ast.stmt], frame: Frame) -> bool:
+        """Execute statements that stand behind a test for the absence of a request's field, where it is one."""
+        self.run.filling.append(param.key if param is not None else "")
+        try:
+            return self.run.interpreter.block(body, frame)
+        finally:
+            self.run.filling.pop()
 
     @staticmethod
-    def _merge(envs: list[Env], cond: Value | None = None) -> Env:
+    def merge(envs: list[Env], cond: Value | None = None) -> Env:
         merged: Env = {}
         for name in dict.fromkeys(n for env in envs for n in env):
             values = [env[name] for env in envs if name in env]
             merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
         return merged
-
-
-def replace_env(env: Env, other: Env) -> None:
-    """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
-    if env is not other:
-        values = dict(other)
-        env.clear()
-        env.update(values)
 
 
 def _exits(frame: Frame) -> int:

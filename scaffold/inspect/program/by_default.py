@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.conditions import decide, none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
-from scaffold.inspect.program.values import Choice, Map, Op, Value
+from scaffold.inspect.program.values import Choice, Map, Op
+from scaffold.source.values import Value
 
 _COMPARISONS = frozenset((">", "<", ">=", "<=", "==", "!="))
 

@@ -11,25 +11,8 @@ from typing import Any
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
 from scaffold.inspect.program.signatures import parameters_of
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    ClassRef,
-    Conf,
-    Const,
-    External,
-    Func,
-    Item,
-    Map,
-    ModuleRef,
-    Obj,
-    Op,
-    Param,
-    Seq,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Conf, Const, Item, Map, Obj, Op, Param, Seq
+from scaffold.source.values import ClassRef, External, Func, ModuleRef, Value
 
 MEDIA_KEY = "multi_modal_data"
 MODEL_OPTION = "model"

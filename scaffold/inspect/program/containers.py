@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from scaffold.bounded import method
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, join, options
-from scaffold.inspect.program.loops import Loops
 from scaffold.inspect.program.trace import StringEdit
-from scaffold.inspect.program.values import (
-    NONE,
-    Choice,
-    ClassRef,
-    Conf,
-    Const,
-    External,
-    Func,
-    Map,
-    Obj,
-    Param,
-    Seq,
-    Super,
-    Value,
-)
+from scaffold.inspect.program.values import NONE, Choice, Conf, Const, Elem, Map, Obj, Param, Seq, Slice
+from scaffold.source.frame import Frame
+from scaffold.source.values import ClassRef, Evidence, External, Func, Super, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
+
 
 IDENTITY_METHODS = frozenset(
     [
@@ -59,8 +51,90 @@ _STRING_EDITS = frozenset(
 )
 
 
-class Containers(Loops):
+class Containers:
     """Results of methods of plain values, where they are known."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
+
+    def sequence(self, kind: str, items: list[Value], exact: bool, at: Evidence | None) -> Seq:
+        return Seq("list" if kind == "generator" else kind, items, exact, self.path.depth, at=at)
+
+    def table(self, pairs: list[tuple[Value | None, Value]], at: Evidence | None) -> Map:
+        """A dictionary as it is written; without a key, another one is spread in it."""
+        result = Map({}, depth=self.path.depth, at=at)
+        for key, value in pairs:
+            if isinstance(key, Const) and key.value.__hash__ is not None:
+                result.items[key.value] = value
+            elif key is not None:
+                result.exact = False
+                result.unkeyed.append(value)
+            elif isinstance(value, Map):
+                result.items.update(value.items)
+                result.exact = result.exact and value.exact
+            else:
+                result.exact = False
+                result.items.setdefault("**", value)
+        return result
+
+    def mapping(self, rows: list[list[Value]], exact: bool, at: Evidence | None) -> Map:
+        """A dictionary of keys and values that were worked out."""
+        result = Map({}, exact, self.path.depth, at=at)
+        for key, value in rows:
+            if isinstance(key, Const) and key.value.__hash__ is not None:
+                result.items[key.value] = value
+            else:
+                result.exact = False
+                result.items.setdefault("*", value)
+        return result
+
+    @staticmethod
+    def slice(parts: list[Value | None], at: Evidence | None) -> Slice:
+        return Slice(*parts, at=at)
+
+    @staticmethod
+    def open_items(value: Value, at: Evidence | None) -> list[Value]:
+        """What stands for the items of a value whose items are not known."""
+        return [Elem(value, -1, at=at)]
+
+    def grow(self, kind: type[ast.operator], old: Value, value: Value) -> bool:
+        """``old += value`` in place, where it is that."""
+        if kind is not ast.Add or not isinstance(old, Seq):
+            return False
+        self.extend(old, value)
+        return True
+
+    def extend(self, seq: Seq, added: Value) -> None:
+        known = self.iterate(added)
+        items = known if known is not None else self.open_items(added, added.at)
+        for item in items:
+            self.append(seq, item)
+        if known is None or len(seq.items) < len(items):
+            seq.exact = False
+
+    def append(self, seq: Seq, item: Value) -> None:
+        if self.path.loops:
+            seq.appends.append((item, self.path.loops[-1]))
+        if self.path.depth > seq.depth:
+            seq.exact = False
+        if len(seq.items) < 256:
+            seq.items.append(item)
+
+    def unpack(self, targets: list[ast.expr], value: Value, frame: Frame) -> None:
+        """Assign the items of a value to several names."""
+        assign = self.run.interpreter.assign
+        star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
+        known = self.iterate(value)
+        if known is not None and star is None and len(known) == len(targets):
+            for target, item in zip(targets, known, strict=True):
+                assign(target, item, frame)
+            return
+        for position, target in enumerate(targets):
+            if star is not None and position == star:
+                assign(target, Elem(value, -1, at=value.at), frame)
+            else:
+                index = position if star is None or position < star else position - len(targets)
+                assign(target, self.run.get_item(value, Const(index), self.run.place(target, frame)), frame)
 
     def iterate(self, value: Value) -> list[Value] | None:
         """The items of a value whose items are all known."""
@@ -89,7 +163,7 @@ class Containers(Loops):
         if isinstance(receiver, Const) and isinstance(receiver.value, str):
             return self._string_method(receiver.value, name, args, at)
         if name == "setdefault" and len(args) == 2 and isinstance(receiver, Param):
-            self.put_param(receiver, args[0], args[1])
+            self.run.items.put_param(receiver, args[0], args[1])
             return self._get(receiver, args, at)
         if name == "get" and args and isinstance(receiver, Param | Conf | Choice):
             found = self._get(receiver, args, at)
@@ -107,9 +181,9 @@ class Containers(Loops):
         if name in IDENTITY_METHODS:
             return receiver
         if name in _STRING_EDITS:
-            result = self.opaque(self.symbol_attr(receiver, name, at), args, kwargs, at)
-            row = self.rows[-1] if self.rows else None
-            self.trace.edits.append(StringEdit(result, tuple(self.conditions), row))
+            result = self.run.opaque(self.run.symbol_attr(receiver, name, at), args, kwargs, at)
+            row = self.path.rows[-1] if self.path.rows else None
+            self.run.trace.edits.append(StringEdit(result, tuple(self.path.conditions), row))
             return result
         return None
 
@@ -119,10 +193,10 @@ class Containers(Loops):
         if not isinstance(key, Const) or not isinstance(key.value, str):
             return None
         if isinstance(receiver, Param):
-            result = self.param_item(receiver, key.value, default, at)
+            result = self.run.items.param_item(receiver, key.value, default, at)
             return result if isinstance(result, Param) else None
         if isinstance(receiver, Conf):
-            return self.conf_item(receiver, key.value, default, at)
+            return self.run.items.conf_item(receiver, key.value, default, at)
         if not isinstance(receiver, Choice):
             return None
         held = [o for o in options(receiver) if not is_none(o)]
@@ -133,7 +207,7 @@ class Containers(Loops):
         if len(held) > 4 or not any(f is not None for f in found):
             return None
         # What one of them holds is not known, and so not left out.
-        known = [self.symbol_item(o, key, at) if f is None else f for o, f in zip(held, found, strict=True)]
+        known = [self.run.symbol_item(o, key, at) if f is None else f for o, f in zip(held, found, strict=True)]
         return join(known, receiver.cond if len(receiver.options) == len(held) == 2 else None, at)
 
     def _list_method(self, seq: Seq, name: str, args: list[Value], at: Evidence | None) -> Value | None:
@@ -154,7 +228,7 @@ class Containers(Loops):
             seq.exact = seq.exact and isinstance(args[0], Const) and args[0].value == 0
             return NONE
         if name == "copy":
-            return Seq(seq.kind, list(seq.items), seq.exact, self.depth, at=at)
+            return Seq(seq.kind, list(seq.items), seq.exact, self.path.depth, at=at)
         if name == "pop" and seq.exact and seq.items:
             return seq.items[-1]
         if name in ("clear", "sort", "remove", "reverse", "discard"):
@@ -172,7 +246,7 @@ class Containers(Loops):
                 if key.value in table.items:
                     return table.items[key.value]
                 if name == "setdefault":
-                    self.set_item(table, key, default)
+                    self.run.set_item(table, key, default)
                     return default
                 if table.exact:
                     return default
@@ -188,18 +262,18 @@ class Containers(Loops):
         if name == "keys" and table.exact:
             return Seq("list", [Const(k) for k in table.items], at=at)
         if name == "values":
-            return Seq("list", list(table.items.values()), table.exact, self.depth, at=at)
+            return Seq("list", list(table.items.values()), table.exact, self.path.depth, at=at)
         if name == "update":
             for source in [*args, Map(dict(kwargs))]:
                 if isinstance(source, Map):
                     for key_name, value in source.items.items():
-                        self.set_item(table, Const(key_name), value)
+                        self.run.set_item(table, Const(key_name), value)
                     table.exact = table.exact and source.exact
                 else:
                     table.exact = False
             return NONE
         if name == "copy":
-            return Map(dict(table.items), table.exact, self.depth, at=at)
+            return Map(dict(table.items), table.exact, self.path.depth, at=at)
         return None
 
     @staticmethod

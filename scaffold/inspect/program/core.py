@@ -1,91 +1,69 @@
-"""State of one abstract execution: frames, guards, the trace, and names of the global scope."""
+"""One abstract execution: the domain of symbolic values that the interpreter works on, put together from its parts."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.classes import Classes, ClassInfo
-from scaffold.inspect.program.modules import Import, ModuleGraph, ModuleInfo
-from scaffold.inspect.program.trace import Conditions, Trace
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    ClassRef,
-    Const,
-    External,
-    Func,
-    Item,
-    ModuleRef,
-    Param,
-    Unknown,
-    Value,
-)
-from scaffold.upstream.source import PACKAGE, UpstreamSource
+from scaffold.bounded import Budget
+from scaffold.inspect.program import conditions
+from scaffold.inspect.program.attributes import Attributes
+from scaffold.inspect.program.branches import Branches
+from scaffold.inspect.program.calls import Calls
+from scaffold.inspect.program.containers import Containers
+from scaffold.inspect.program.items import Items
+from scaffold.inspect.program.library import Library
+from scaffold.inspect.program.loops import Loops
+from scaffold.inspect.program.operations import Operations
+from scaffold.inspect.program.request import Requests
+from scaffold.inspect.program.trace import Trace
+from scaffold.inspect.program.values import MOST_ITEMS, Attr, Call, Conf, Const, Item, Param
+from scaffold.patience import OutOfPatienceError
+from scaffold.source.classes import ClassInfo
+from scaffold.source.frame import Frame, Path
+from scaffold.source.interpreter import Handler, Interpreter
+from scaffold.source.modules import ModuleGraph
+from scaffold.source.scopes import Scopes
+from scaffold.source.values import Evidence, External, Unknown, Value
+from scaffold.upstream.source import UpstreamSource
 
-INLINE_BUDGET = 60_000
+INLINE_STEPS = 60_000
 """Nodes evaluated before calls are no longer followed."""
+LOOP_STEPS = 10 * INLINE_STEPS
+"""Nodes evaluated before loops are no longer followed turn by turn."""
+STEPS = 1000 * INLINE_STEPS
 MAX_DEPTH = 16
 
 
-@dataclass(eq=False)
-class LoopContext:
-    """The exits of the loop being executed."""
+class Execution:
+    """Symbolic values, where both ways of an undecided condition are followed.
 
-    breaks: list[dict[str, Value]] = field(default_factory=list)
-    continues: list[dict[str, Value]] = field(default_factory=list)
+    Args:
+        source: the version that is read.
+        with_media: whether the request brings images or videos.
+        with_everything: whether it sets all that it may.
+        model_name: what the index beside the weights says that the pipeline is: the registry's key that leads to it.
+    """
 
+    measured = False
+    most_rows = MOST_ITEMS
 
-@dataclass(eq=False)
-class Frame:
-    """One activation of a function, a module or a class body."""
-
-    module: ModuleInfo
-    node: ast.AST | None = None
-    owner: ClassInfo | None = None
-    bound: Value | None = None
-    env: dict[str, Value] = field(default_factory=dict)
-    closure: dict[str, Value] | None = None
-    returns: list[tuple[Value, Conditions]] = field(default_factory=list)
-    """What was returned, and under which conditions of this activation."""
-    outside: int = 0
-    """How many conditions held when this activation began."""
-    yields: list[Value] = field(default_factory=list)
-    loops: list[LoopContext] = field(default_factory=list)
-    callers: tuple[str, ...] = ()
-    """Names of the functions around, this one's the last."""
-
-
-class Core:
-    """What every part of the interpreter shares."""
-
-    def __init__(self, source: UpstreamSource) -> None:
-        self.source = source
-        self.graph = ModuleGraph(source)
-        self.with_media = False
-        self.with_everything = False
-        self.model_name: str | None = None
-        """What the index beside the weights says that the pipeline is: the registry's key that leads to it."""
+    def __init__(
+        self,
+        source: UpstreamSource,
+        *,
+        with_media: bool = False,
+        with_everything: bool = False,
+        model_name: str | None = None,
+    ) -> None:
+        self.with_media, self.with_everything, self.model_name = with_media, with_everything, model_name
         self.demanded: set[str] = set()
         """Keys of the prompt without which the pipeline refuses a request."""
         self.constructing = False
         self.broken = 0
         """How many functions that the entry calls itself always raise."""
-        self.classes = Classes(self)
         self.trace = Trace()
-        self.steps = 0
-        self.depth = 0
-        self.conditions: list[tuple[Value, bool]] = []
-        self.loop_stack: list[int] = []
-        self.rows: list[Value] = []
-        self.branch_marks: list[int] = []
-        self.branches: list[tuple[int, Value, bool]] = []
-        """The branches of undecided conditions around: how deep they stand, the condition, and its truth there."""
         self.filling: list[str] = []
         """The request's fields for whose absence the statements around were tested."""
-        self.stack: list[Frame] = []
         self.failures: list[Exception] = []
         self.put_in: dict[tuple[str, str], Value] = {}
         self.overwritten: dict[int, Value] = {}
@@ -94,53 +72,83 @@ class Core:
         """Conditions on one side of which a request is refused, whatever it says; by ``id``."""
         self.erased: set[tuple[str, str]] = set()
         """Roots and keys of the request's fields that are taken out again where a request sets them."""
-        self._filled: dict[int, tuple[Value, list[Value], Value]] = {}
-        """What statements have put into attributes that were empty; by ``id`` of the statement."""
-        self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {}
-        self._globals: dict[tuple[str, str], Value] = {}
+        self.sampling_class: ClassInfo | None = None
+        """The class of the request's sampling parameters."""
+        self.budget = Budget(STEPS, lambda: OutOfPatienceError("the source takes too many steps to follow"))
+        self.handlers: dict[type[ast.AST], Handler] = {
+            ast.Match: lambda _, node, frame: self.branches.run_match(node, frame)
+        }
+        self.interpreter = Interpreter(self, ModuleGraph(source), self.budget)
+        self.scopes: Scopes = self.interpreter.scopes
+        self.path: Path = self.interpreter.path
         self._attrs: dict[tuple[int, str], Attr] = {}
         self._items: dict[tuple[int, object], Item] = {}
         self._alive: list[Value] = []
-
-    # Defined by the other parts.
-    def evaluate(self, node: ast.expr, frame: Frame) -> Value:
-        raise NotImplementedError
-
-    def get_attr(self, base: Value, name: str, at: Evidence | None = None) -> Value:
-        raise NotImplementedError
-
-    def call(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
-        raise NotImplementedError
-
-    def call_method(
-        self, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
-    ) -> Value:
-        raise NotImplementedError
-
-    def run_block(self, body: list[ast.stmt], frame: Frame) -> bool:
-        raise NotImplementedError
-
-    def decide(self, value: Value) -> bool | None:
-        raise NotImplementedError
-
-    def iterate(self, value: Value) -> list[Value] | None:
-        raise NotImplementedError
-
-    def run_filling(self, param: Param | None, body: list[ast.stmt], frame: Frame) -> bool:
-        """Execute statements that stand behind a test for the absence of a request's field, where it is one."""
-        self.filling.append(param.key if param is not None else "")
-        try:
-            return self.run_block(body, frame)
-        finally:
-            self.filling.pop()
+        self.attributes: Attributes = Attributes(self)
+        self.items: Items = Items(self)
+        self.operations: Operations = Operations(self)
+        self.branches: Branches = Branches(self)
+        self.loops: Loops = Loops(self)
+        self.containers: Containers = Containers(self)
+        self.library: Library = Library(self)
+        self.calls: Calls = Calls(self)
+        self.requests: Requests = Requests(self)
+        # What the interpreter asks of a domain, and the parts of each other.
+        self.get_attr, self.set_attr = self.attributes.get_attr, self.attributes.set_attr
+        self.get_item, self.set_item = self.items.get_item, self.items.set_item
+        self.subscript, self.put = self.items.subscript, self.items.put
+        self.operate, self.compare = self.operations.operate, self.operations.compare
+        self.one_of, self.text = self.operations.one_of, self.operations.text
+        self.open_loop, self.turns, self.rows = self.loops.open_loop, self.loops.turns, self.loops.rows
+        self.branch, self.choose = self.branches.branch, self.branches.choose
+        self.merge, self.leaves = self.branches.merge, self.branches.leaves
+        self.sequence, self.table = self.containers.sequence, self.containers.table
+        self.mapping, self.slice = self.containers.mapping, self.containers.slice
+        self.iterate, self.open_items = self.containers.iterate, self.containers.open_items
+        self.grow, self.unpack = self.containers.grow, self.containers.unpack
+        self.call, self.call_method = self.calls.call, self.calls.call_method
+        self.keywords, self.result = self.calls.keywords, self.calls.result
 
     @property
     def may_inline(self) -> bool:
-        return self.steps < INLINE_BUDGET and len(self.stack) < MAX_DEPTH
+        """Whether another call is followed."""
+        return self.budget.spent < INLINE_STEPS and len(self.interpreter.stack) < MAX_DEPTH
+
+    @property
+    def may_unroll(self) -> bool:
+        """Whether another loop is followed turn by turn."""
+        return self.budget.spent < LOOP_STEPS
 
     @staticmethod
-    def at(node: ast.AST, frame: Frame) -> Evidence:
+    def place(node: ast.AST, frame: Frame) -> Evidence:
         return Evidence(frame.module.file, getattr(node, "lineno", 1))
+
+    @staticmethod
+    def constant(value: object, at: Evidence | None) -> Const:
+        return Const(value, at=at)
+
+    @staticmethod
+    def builtin(name: str, at: Evidence | None) -> External:
+        return External("super" if name == "super" else f"builtins.{name}", at=at)
+
+    @staticmethod
+    def argument(name: str) -> Param:
+        return Param("argument", name)
+
+    @staticmethod
+    def decide(value: Value) -> bool | None:
+        return conditions.decide(value)
+
+    @staticmethod
+    def is_fixed(value: Value) -> bool:
+        """Whether a value is more than what a condition on it takes it for by default."""
+        return not isinstance(value, Param | Conf)
+
+    def raises(self, node: ast.Raise, frame: Frame) -> None:
+        self.trace.raises += 1
+
+    def other(self, node: ast.AST, frame: Frame) -> Value:
+        return Unknown(type(node).__name__, at=self.place(node, frame))
 
     def symbol_attr(self, base: Value, name: str, at: Evidence | None) -> Attr:
         """An attribute that is not known better; the same one each time."""
@@ -162,63 +170,6 @@ class Core:
             self._alive.append(base)
         return found
 
-    def lookup_global(self, module: ModuleInfo, name: str) -> Value | None:
-        """Find a name in a module's global scope, following imports; None where it has none."""
-        key = (module.name, name)
-        if key in self._globals:
-            return self._globals[key]
-        self._globals[key] = Unknown("recursive definition")
-        value = self._find_global(module, name)
-        if value is None:
-            del self._globals[key]
-        else:
-            self._globals[key] = value
-        return value
-
-    def _find_global(self, module: ModuleInfo, name: str) -> Value | None:
-        node = module.definitions.get(name)
-        if node is not None:
-            at = Evidence(module.file, node.lineno)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                return Func(node, module, at=at)
-            if isinstance(node, ast.ClassDef):
-                return ClassRef(self.classes.get(node, module), at=at)
-            return self.evaluate_global(node, module)
-        bound = module.imports.get(name)
-        if bound is not None:
-            return self.resolve_import(bound)
-        for star in module.stars:
-            target = self.graph.find(star)
-            if target is not None and not name.startswith("_"):
-                value = self.lookup_global(target, name)
-                if value is not None:
-                    return value
-        return None
-
-    def resolve_import(self, bound: Import) -> Value:
-        """The value of a name bound by an import."""
-        target = self.graph.find(bound.module)
-        if bound.name is None:
-            return ModuleRef(target) if target is not None else External(bound.module)
-        if target is not None:
-            value = self.lookup_global(target, bound.name)
-            if value is not None:
-                return value
-        if bound.module == PACKAGE or bound.module.startswith(PACKAGE + "."):
-            submodule = self.graph.find(f"{bound.module}.{bound.name}")
-            if submodule is not None:
-                return ModuleRef(submodule)
-        return External(f"{bound.module}.{bound.name}")
-
-    def evaluate_global(self, node: ast.expr, module: ModuleInfo) -> Value:
-        """Evaluate an expression in a module's global scope, undisturbed by what is being executed."""
-        depth, self.depth = self.depth, 0
-        conditions, self.conditions = self.conditions, []
-        loops, self.loop_stack = self.loop_stack, []
-        try:
-            return self.evaluate(node, Frame(module))
-        finally:
-            self.depth, self.conditions, self.loop_stack = depth, conditions, loops
-
     def opaque(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Call:
-        return Call(func, args, kwargs, tuple(self.loop_stack), at=at)
+        """A call that is not followed."""
+        return Call(func, args, kwargs, tuple(self.path.loops), at=at)

@@ -11,7 +11,8 @@ from scaffold.inspect.program.numeric import MISSING, default_of, number, plain
 from scaffold.inspect.program.program import Program
 from scaffold.inspect.program.schedule import STEPS_KEY
 from scaffold.inspect.program.spelling import SIZE, spell
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, External, Item, Obj, Param, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Obj, Param, Slice
+from scaffold.source.values import External, Value
 
 _DEEP = 10**6
 """Deeper than any execution: what is assigned to an object of this depth replaces what it held."""
@@ -136,7 +137,11 @@ def constructor_argument(program: Program, scheduler: Obj, name: str) -> Value |
     if place < len(scheduler.args):
         return scheduler.args[place]
     default = place - (len(names) - len(node.args.defaults))
-    return program.evaluate_global(node.args.defaults[default], owner.module) if default >= 0 else None
+    return (
+        program.execution.interpreter.evaluate_global(node.args.defaults[default], owner.module)
+        if default >= 0
+        else None
+    )
 
 
 def walk_decided(value: Value, known: dict[int, object]) -> Iterator[Value]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaffold.inspect.program.algebra import is_none
 from scaffold.inspect.program.conditions import params_of
-from scaffold.inspect.program.values import Op, Param, Value
+from scaffold.inspect.program.values import Op, Param
+from scaffold.source.values import Value
 
 ROOTS = frozenset({"prompt", "media", "extra_args"})
 # The text itself, which every request has.

@@ -17,7 +17,8 @@ from scaffold.inspect.program.updates import (
     unwrap,
     walks_a_schedule,
 )
-from scaffold.inspect.program.values import Call, Carried, Const, Op, Value
+from scaffold.inspect.program.values import Call, Carried, Const, Op
+from scaffold.source.values import Value
 
 
 @dataclass(eq=False)

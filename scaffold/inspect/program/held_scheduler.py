@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from scaffold.inspect.known_schedulers import KnownScheduler, find
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.by_default import by_default, taken_by_default
-from scaffold.inspect.program.classes import ClassInfo
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.program import Program
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, External, Func, Obj, Op, Param, Slot, Value
+from scaffold.inspect.program.values import Attr, Call, Obj, Op, Param, Slot
+from scaffold.source.classes import ClassInfo
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import External, Func, Value
 
 LOADERS = ("from_pretrained", "from_config")
 REGISTERS = "register_modules"
@@ -212,7 +213,7 @@ def _default_path(program: Program, record: CallRecord, loop: tuple[tuple[Value,
     for cond, truth in record.conditions:
         if sides.get(id(cond), truth) is not truth:
             return False
-        if id(cond) in program.imposed:
+        if id(cond) in program.execution.imposed:
             continue
         known = default_of(cond)
         if known is MISSING:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence
+import ast
+from typing import TYPE_CHECKING
+
 from scaffold.inspect.program.algebra import is_none, join, options
-from scaffold.inspect.program.attributes import Attributes
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.conditions import MEDIA_KEY, params_of
 from scaffold.inspect.program.trace import Write
+from scaffold.inspect.program.updates import WRITTEN
 from scaffold.inspect.program.values import (
     NONE,
     Attr,
     Call,
+    Carried,
     Choice,
     Conf,
     Const,
     Elem,
-    Func,
     Index,
     Map,
     Obj,
     Param,
     Seq,
     Slice,
-    Unknown,
-    Value,
 )
+from scaffold.source.frame import Frame
+from scaffold.source.values import Evidence, External, Func, Unknown, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
+
 
 MODEL_INDEX = "model_index.json"
 """The file beside the weights that says which pipeline they are for."""
@@ -35,8 +41,11 @@ def _hashable(value: object) -> bool:
     return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
 
 
-class Items(Attributes):
+class Items:
     """Reads and writes of items."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
 
     def get_item(self, base: Value, key: Value, at: Evidence | None) -> Value:
         if isinstance(base, Seq):
@@ -57,13 +66,25 @@ class Items(Attributes):
         if isinstance(base, Obj):
             found = base.cls.find_method("__getitem__")
             if found is not None:
-                return self.call(Func(found[1], found[0].module, found[0], base), [key], {}, at)
+                return self.run.call(Func(found[1], found[0].module, found[0], base), [key], {}, at)
         if isinstance(base, Const) and isinstance(base.value, str | tuple | list) and isinstance(key, Const):
             try:
                 return Const(base.value[key.value], at=at)
             except (TypeError, IndexError, KeyError):
                 return Unknown("index out of range")
-        return self.symbol_item(base, key, at)
+        return self.run.symbol_item(base, key, at)
+
+    def subscript(self, base: Value, key: Value, node: ast.Subscript, frame: Frame) -> Value:
+        value = self.get_item(base, key, self.run.place(node, frame))
+        if isinstance(key, Slice):
+            self.run.operations.note_edit(value)
+        return value
+
+    def put(self, base: Value, key: Value, value: Value, target: ast.Subscript, frame: Frame) -> None:
+        self.set_item(base, key, value)
+        if isinstance(target.value, ast.Name) and _is_carried(base):
+            written = self.run.opaque(External(f"torch.{WRITTEN}"), [base, value], {}, self.run.place(target, frame))
+            frame.env[target.value.id] = written
 
     def _seq_item(self, base: Seq, key: Value, at: Evidence | None) -> Value:
         if isinstance(key, Const) and isinstance(key.value, int) and base.exact:
@@ -75,46 +96,46 @@ class Items(Attributes):
             bounds = [b.value if isinstance(b, Const) else None for b in (key.lower, key.upper, key.step)]
             if all(b is None or isinstance(b, Const) for b in (key.lower, key.upper, key.step)):
                 try:
-                    return Seq(base.kind, base.items[slice(*bounds)], depth=self.depth, at=at)
+                    return Seq(base.kind, base.items[slice(*bounds)], depth=self.path.depth, at=at)
                 except (TypeError, ValueError):
                     return Unknown("bad slice")
-        return self.symbol_item(base, key, at)
+        return self.run.symbol_item(base, key, at)
 
     def param_item(self, base: Param, key: str, default: Value | None, at: Evidence | None) -> Value:
         """What the user gave under a key of the prompt or of the extra arguments."""
         if base.root == "sampling_params" and base.key == "extra_args":
             root, name = "extra_args", key
         elif base.root == "media":
-            self.trace.reads.setdefault(("media", key), at)
+            self.run.trace.reads.setdefault(("media", key), at)
             return Param("media", f"{base.key}.{key}", at=at)
         elif base.root in ("extra_args", "prompt"):
             root, name = base.root, f"{base.key}.{key}" if base.key else key
-            if root == "prompt" and name == MEDIA_KEY and self.with_media:
-                self.trace.reads.setdefault((root, name), at)
+            if root == "prompt" and name == MEDIA_KEY and self.run.with_media:
+                self.run.trace.reads.setdefault((root, name), at)
                 return Param("media", name, at=at)
         elif base.root == "request":
             root, name = "request", f"{base.key}.{key}"
         else:
-            return self.symbol_item(base, Const(key), at)
-        self.trace.reads.setdefault((root, name), at)
-        default = self.put_in.get((root, name), default)
-        given = root == "prompt" and any(name == key or name.startswith(f"{key}.") for key in self.demanded)
-        if given or (self.with_everything and (default is None or is_none(default))):
+            return self.run.symbol_item(base, Const(key), at)
+        self.run.trace.reads.setdefault((root, name), at)
+        default = self.run.put_in.get((root, name), default)
+        given = root == "prompt" and any(name == key or name.startswith(f"{key}.") for key in self.run.demanded)
+        if given or (self.run.with_everything and (default is None or is_none(default))):
             return Param(root, name, at=at)
         return Param(root, name, default if default is not None else NONE, at=at)
 
     def conf_item(self, base: Conf, key: str, default: Value | None, at: Evidence | None) -> Value:
         """A value of a JSON file; the pipeline's own name is what its class is registered under."""
-        if (base.file, base.path, key) == (MODEL_INDEX, (), "_class_name") and self.model_name is not None:
-            return Const(self.model_name, at=at)
+        if (base.file, base.path, key) == (MODEL_INDEX, (), "_class_name") and self.run.model_name is not None:
+            return Const(self.run.model_name, at=at)
         return Conf(base.file, (*base.path, key), default, at=at)
 
     def demands(self, cond: Value) -> bool:
         """Whether a condition that leads to a refusal asks for what a prompt brings; it is there from now on."""
         wanted = {p.key for p in params_of(cond) if p.root == "prompt" and p.key not in ("", "prompt")}
-        if self.with_media:
-            self.demanded |= wanted
-        return self.with_media and bool(wanted)
+        if self.run.with_media:
+            self.run.demanded |= wanted
+        return self.run.with_media and bool(wanted)
 
     def put_param(self, base: Param, key: Value, value: Value) -> None:
         """Remember what the pipeline itself puts under a key of the extra arguments, as that key's default."""
@@ -122,26 +143,26 @@ class Items(Attributes):
         if root not in ("extra_args", "prompt") or not (isinstance(key, Const) and isinstance(key.value, str)):
             return
         name = f"{base.key}.{key.value}" if base.key and base.root == root else key.value
-        if not self.depth and (root, name) not in self.trace.reads:
-            self.trace.own.add((root, name))
+        if not self.path.depth and (root, name) not in self.run.trace.reads:
+            self.run.trace.own.add((root, name))
         if root == "extra_args":
-            self.put_in[(root, name)] = value
+            self.run.put_in[(root, name)] = value
 
     def set_item(self, base: Value, key: Value, value: Value) -> None:
         for target in options(base)[:4]:
             if isinstance(target, Param):
                 self.put_param(target, key, value)
-            weak = self.depth > getattr(target, "depth", 0) or isinstance(base, Choice)
+            weak = self.path.depth > getattr(target, "depth", 0) or isinstance(base, Choice)
             if isinstance(target, Map):
                 if isinstance(key, Const) and _hashable(key.value):
                     old = target.items.get(key.value)
                     if weak and old is None:
                         target.maybe.add(key.value)
-                        if any(by_default(cond) is (not truth) for cond, truth in self.conditions):
+                        if any(by_default(cond) is (not truth) for cond, truth in self.path.conditions):
                             target.unasked.add(key.value)
                     elif not weak:
                         target.maybe.discard(key.value)
-                    elif not any(by_default(cond) is (not truth) for cond, truth in self.conditions):
+                    elif not any(by_default(cond) is (not truth) for cond, truth in self.path.conditions):
                         target.unasked.discard(key.value)
                     target.items[key.value] = join([value, old]) if weak and old is not None else value
                 else:
@@ -155,7 +176,14 @@ class Items(Attributes):
                     target.exact = False
                     target.items.append(value)
             elif isinstance(target, Attr) and isinstance(key, Const) and isinstance(key.value, str):
-                self.trace.writes.append(Write(target, key.value, value, value.at, item=True))
+                self.run.trace.writes.append(Write(target, key.value, value, value.at, item=True))
             elif isinstance(target, Call) and target is not value:
                 # A tensor written in place is made of what is written, too.
                 target.writes.append(value)
+
+
+def _is_carried(value: Value) -> bool:
+    """Whether a value is what a loop carries on, entries of it written at the most."""
+    while isinstance(value, Call) and value.name == WRITTEN:
+        value = value.args[0]
+    return isinstance(value, Carried)

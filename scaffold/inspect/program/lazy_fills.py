@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import options, same
-from scaffold.inspect.program.core import Core, Frame
-from scaffold.inspect.program.values import Conf, Const, Obj, Param, Value
+from scaffold.inspect.program.values import Conf, Const, Obj, Param
+from scaffold.source.frame import Frame
+from scaffold.source.values import Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
 
 
-class LazyFills(Core):
+class LazyFills:
     """``if self.part is None: self.part = make(...)``, in whichever method that stands."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run = run
+        self._filled: dict[int, tuple[Value, list[Value], Value]] = {}
+        """What statements have put into attributes that were empty; by ``id`` of the statement."""
 
     def is_filled(self, node: ast.If, frame: Frame) -> bool:
         """Whether this statement has filled the attribute before, from the same arguments, and it still holds that."""
@@ -59,7 +69,7 @@ class LazyFills(Core):
         expressions = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not all(_root(expression) for expression in expressions) or isinstance(frame.env.get(_root(call.func)), Obj):
             return None
-        values = [self.evaluate(expression, frame) for expression in expressions]
+        values = [self.run.interpreter.evaluate(expression, frame) for expression in expressions]
         return values if all(_is_fixed(value) for value in values) else None
 
 

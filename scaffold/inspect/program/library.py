@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import join
-from scaffold.inspect.program.containers import Containers
-from scaffold.inspect.program.core import Frame
 from scaffold.inspect.program.items import MODEL_INDEX
 from scaffold.inspect.program.retrieval import is_retrieval, retrieve_timesteps
-from scaffold.inspect.program.values import (
-    NONE,
-    Attr,
-    Call,
-    Choice,
-    ClassRef,
-    Conf,
-    Const,
-    External,
-    Func,
-    Map,
-    Obj,
-    Op,
-    Param,
-    Seq,
-    Unknown,
-    Value,
-)
+from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Conf, Const, Map, Obj, Op, Param, Seq
+from scaffold.source.values import ClassRef, Evidence, External, Func, Unknown, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
+
 
 """Methods of tensors that leave the numbers as they are."""
 _CASTS = frozenset(("int", "float", "str", "bool"))
@@ -38,8 +23,11 @@ _WORLD = re.compile(r"get_\w*(world_size|_size)$")
 _RANK = re.compile(r"get_\w*rank$")
 
 
-class Library(Containers):
+class Library:
     """Builtins, containers, strings, casts, configuration files."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
 
     def file_name(self, value: Value | None) -> str | None:
         """The last part of a path expression, as text."""
@@ -57,9 +45,7 @@ class Library(Containers):
             return self.file_name(value.args[-1])
         return None
 
-    def call_library(
-        self, path: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None, frame: Frame | None
-    ) -> Value | None:
+    def call_library(self, path: str, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         """The result of a call outside the source, where it is known."""
         if path in _COPIES and args:
             return self._copy(args[0], path == "copy.deepcopy", {})
@@ -73,11 +59,11 @@ class Library(Containers):
             return Conf(name, (), at=at) if name else None
         if path in ("dataclasses.asdict", "vars") and args:
             return None
-        if path == "os.path.exists" and args and self.model_name is not None:
+        if path == "os.path.exists" and args and self.run.model_name is not None:
             # Where one class has several names, the index tells them apart: it is there.
             return Const(True, at=at) if self.file_name(args[0]) == MODEL_INDEX else None
         if is_retrieval(path):
-            return retrieve_timesteps(self, args, kwargs, at)
+            return retrieve_timesteps(self.run, args, kwargs, at)
         if not path.startswith("builtins."):
             return None
         handler = getattr(self, "_builtin_" + path.removeprefix("builtins."), None)
@@ -101,28 +87,28 @@ class Library(Containers):
         if id(value) in done:
             return done[id(value)]
         if isinstance(value, Map):
-            result = done[id(value)] = Map({}, value.exact, self.depth, at=value.at)
+            result = done[id(value)] = Map({}, value.exact, self.path.depth, at=value.at)
             for key, item in value.items.items():
                 result.items[key] = self._copy(item, deep, done) if deep else item
             return result
         if isinstance(value, Seq):
-            copied = done[id(value)] = Seq(value.kind, [], value.exact, self.depth, at=value.at)
+            copied = done[id(value)] = Seq(value.kind, [], value.exact, self.path.depth, at=value.at)
             copied.items.extend(self._copy(i, deep, done) if deep else i for i in value.items)
             return copied
         return value
 
     def _replaced(self, obj: Obj, changes: dict[str, Value]) -> Obj:
         """A copy of a dataclass's object with other values; what it was given for an option is its new default."""
-        self.ensure_ready(obj)
+        self.run.attributes.ensure_ready(obj)
         rooted = obj.root is not None
         given = {k: Param(obj.root or "", k, v, at=v.at) if rooted else v for k, v in changes.items()}
-        return replace(obj, attrs={**obj.attrs, **given}, ready=True, depth=self.depth)
+        return replace(obj, attrs={**obj.attrs, **given}, ready=True, depth=self.path.depth)
 
     def _builtin_getattr(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         if len(args) < 2 or not isinstance(args[1], Const) or not isinstance(args[1].value, str):
             return None
         base, name = args[0], args[1].value
-        value = self.get_attr(base, name, at)
+        value = self.run.get_attr(base, name, at)
         if len(args) == 2:
             return value
         default = args[2]
@@ -138,7 +124,7 @@ class Library(Containers):
 
     def _builtin_hasattr(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         if len(args) == 2 and isinstance(args[0], Obj) and isinstance(args[1], Const):
-            value = self.get_attr(args[0], str(args[1].value), at)
+            value = self.run.get_attr(args[0], str(args[1].value), at)
             if not isinstance(value, Attr):
                 return Const(True, at=at)
             if not any(c.external_bases for c in args[0].cls.mro):
@@ -147,7 +133,7 @@ class Library(Containers):
 
     def _builtin_setattr(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         if len(args) == 3 and isinstance(args[1], Const):
-            self.set_attr(args[0], str(args[1].value), args[2])
+            self.run.set_attr(args[0], str(args[1].value), args[2])
             return NONE
         return None
 
@@ -187,13 +173,13 @@ class Library(Containers):
         return None
 
     def _builtin_dict(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        result = Map({}, depth=self.depth, at=at)
+        result = Map({}, depth=self.path.depth, at=at)
         if args:
             if isinstance(args[0], Map):
                 result.items.update(args[0].items)
                 result.exact = args[0].exact
             elif isinstance(args[0], Param | Conf | Choice):
-                return args[0] if not kwargs else Map({**kwargs, "**": args[0]}, False, self.depth, at=at)
+                return args[0] if not kwargs else Map({**kwargs, "**": args[0]}, False, self.path.depth, at=at)
             else:
                 result.exact = False
         for key, value in kwargs.items():
@@ -213,21 +199,21 @@ class Library(Containers):
 
     def _to_sequence(self, kind: str, args: list[Value], at: Evidence | None) -> Value:
         if not args:
-            return Seq(kind, [], depth=self.depth, at=at)
-        known = self.iterate(args[0])
+            return Seq(kind, [], depth=self.path.depth, at=at)
+        known = self.run.iterate(args[0])
         if known is not None:
-            return Seq(kind, known, depth=self.depth, at=at)
+            return Seq(kind, known, depth=self.path.depth, at=at)
         return args[0]
 
     def _builtin_zip(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        columns = [self.iterate(a) for a in args]
+        columns = [self.run.iterate(a) for a in args]
         if args and all(c is not None for c in columns):
             rows = zip(*[c for c in columns if c is not None], strict=False)
             return Seq("list", [Seq("tuple", list(row)) for row in rows], at=at)
         return None
 
     def _builtin_enumerate(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        known = self.iterate(args[0]) if args else None
+        known = self.run.iterate(args[0]) if args else None
         if known is not None and len(args) == 1 and not kwargs:
             return Seq("list", [Seq("tuple", [Const(i), v]) for i, v in enumerate(known)], at=at)
         return None
@@ -249,7 +235,7 @@ class Library(Containers):
         return None
 
     def _builtin_reversed(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        known = self.iterate(args[0]) if args else None
+        known = self.run.iterate(args[0]) if args else None
         return Seq("list", known[::-1], at=at) if known is not None else None
 
 

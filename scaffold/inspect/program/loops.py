@@ -1,31 +1,22 @@
-"""Execution of loops."""
+"""Loops whose turns are not known: the body is executed once, with all that it updates unknown."""
 
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from scaffold.inspect.program.branches import replace_env
-from scaffold.inspect.program.core import INLINE_BUDGET, Frame, LoopContext
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.statements import Statements
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import LoopRecord
-from scaffold.inspect.program.values import (
-    Call,
-    Carried,
-    Elem,
-    External,
-    Func,
-    Index,
-    Map,
-    Op,
-    Param,
-    Seq,
-    Value,
-)
+from scaffold.inspect.program.values import Call, Carried, Elem, Index, Map, Op, Param, Seq
+from scaffold.source.frame import Frame, replace_env
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import Evidence, External, Func, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
 
 MAX_UNROLL = 64
-UNROLL_BUDGET = 10 * INLINE_BUDGET
+MAX_ROWS = 32
 
 
 def _assigned(body: list[ast.stmt]) -> list[str]:
@@ -37,7 +28,7 @@ def _assigned(body: list[ast.stmt]) -> list[str]:
     return list(names)
 
 
-def _takes_first_given(node: ast.For) -> bool:
+def _takes_first_given(node: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop ends with its first item that is not None, and does nothing with the others."""
     if len(node.body) != 1 or node.orelse or not isinstance(node.target, ast.Name):
         return False
@@ -64,99 +55,65 @@ def _first_given(items: list[Value]) -> Value:
     return found
 
 
-class Loops(Statements):
-    """Loops: over known items turn by turn, else once with all they update unknown."""
+class Loops:
+    """What loops run over, and those that are not followed turn by turn."""
 
-    def _run_For(self, node: ast.For, frame: Frame) -> bool:
-        source = self.evaluate(node.iter, frame)
-        known = self.iterate(source)
-        if known is not None and len(known) <= MAX_UNROLL and self.steps < UNROLL_BUDGET:
-            return self._unroll(node, [_first_given(known)] if known and _takes_first_given(node) else known, frame)
-        self._abstract_loop(node, source, frame)
-        return True
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
 
-    _run_AsyncFor = _run_For
+    def turns(self, node: ast.For | ast.AsyncFor, source: Value) -> list[Value] | None:
+        """The items of a loop that is followed turn by turn."""
+        known = self.run.iterate(source)
+        if known is None or len(known) > MAX_UNROLL or not self.run.may_unroll:
+            return None
+        takes_first = isinstance(node, ast.For) and known and _takes_first_given(node)
+        return [_first_given(known)] if takes_first else known
 
-    def _unroll(self, node: ast.For, turns: list[Value], frame: Frame) -> bool:
-        context = LoopContext()
-        frame.loops.append(context)
-        alive = True
-        pushed = len(self.conditions)
-        depth = self.depth
-        for turn in turns:
-            self.assign(node.target, turn, frame)
-            self.rows.append(turn)
-            context.continues = []
-            falls = self.run_block(node.body, frame)
-            self.rows.pop()
-            ends = ([dict(frame.env)] if falls else []) + context.continues
-            if not ends:
-                alive = False
-                break
-            replace_env(frame.env, self._merge(ends))
-            if context.breaks:
-                self.depth = depth + 1
-        del self.conditions[pushed:]
-        self.depth = depth
-        frame.loops.pop()
-        if alive:
-            alive = self.run_block(node.orelse, frame) or bool(context.breaks)
-        elif context.breaks:
-            alive = True
-            frame.env.clear()
-        if context.breaks:
-            replace_env(frame.env, self._merge([frame.env, *context.breaks] if frame.env else context.breaks))
-        return alive
+    def rows(self, source: Value, at: Evidence | None) -> tuple[list[Value], bool]:
+        """What a comprehension runs over, and whether that is all of it."""
+        known = self.run.iterate(source)
+        if known is not None and len(known) <= MAX_ROWS and self.run.may_unroll:
+            return known, True
+        return known[:1] if known else [Elem(source, -1, at=at)], False
 
-    def _run_While(self, node: ast.While, frame: Frame) -> bool:
-        cond = self.evaluate(node.test, frame)
-        if self.decide(cond) is False:
-            return self.run_block(node.orelse, frame)
-        self._abstract_loop(node, None, frame)
-        return True
-
-    def _abstract_loop(self, node: ast.For | ast.AsyncFor | ast.While, source: Value | None, frame: Frame) -> None:
+    def open_loop(self, node: ast.For | ast.AsyncFor | ast.While, source: Value, frame: Frame) -> bool:
         """Run the body once, with everything it updates unknown at the start of the turn."""
-        number = len(self.trace.loops) + 1
-        at = self.at(node, frame)
+        number = len(self.run.trace.loops) + 1
+        at = self.run.place(node, frame)
         carried: dict[str, Carried] = {}
         for name in _assigned(node.body):
             if name in frame.env and not isinstance(frame.env[name], Map | Seq | Func):
                 carried[name] = Carried(name, number, frame.env[name], at=at)
                 frame.env[name] = carried[name]
         record = LoopRecord(
-            number, node, at, source, carried, tuple(self.conditions), self.function_name(frame),
-            frame.owner.name if frame.owner else None, tuple(self.loop_stack),
+            number, node, at, None, carried, tuple(self.path.conditions), frame.name,
+            frame.owner.name if frame.owner else None, tuple(self.path.loops),
         )  # fmt: skip
-        self.trace.loops[number] = record
-        context = LoopContext()
-        frame.loops.append(context)
-        self.loop_stack.append(number)
-        self.depth += 1
+        self.run.trace.loops[number] = record
+        context = self.run.interpreter.open_context(frame)
+        self.path.loops.append(number)
+        self.path.depth += 1
         if isinstance(node, ast.While):
-            record.source = self.evaluate(node.test, frame)
+            record.source = self.run.interpreter.evaluate(node.test, frame)
         else:
-            self._bind_turn(node, source, number, frame)
-        falls = self.run_block(node.body, frame)
+            record.source = source
+            self.run.interpreter.assign(node.target, self.turn(source, number), frame)
+        falls = self.run.interpreter.block(node.body, frame)
         ends = ([dict(frame.env)] if falls else []) + context.continues + context.breaks
-        self.depth -= 1
-        self.loop_stack.pop()
+        self.path.depth -= 1
+        self.path.loops.pop()
         frame.loops.pop()
-        merged = self._merge(ends) if ends else dict(frame.env)
+        merged = self.run.merge(ends) if ends else dict(frame.env)
         for name, variable in carried.items():
             final = merged.get(name)
             if final is not None and final is not variable:
                 variable.final = final
                 merged[name] = variable
         replace_env(frame.env, merged)
-        self.run_block(node.orelse, frame)
+        self.run.interpreter.block(node.orelse, frame)
+        return True
 
-    def _bind_turn(self, node: ast.For | ast.AsyncFor, source: Value | None, number: int, frame: Frame) -> None:
-        assert source is not None
-        at = self.at(node, frame)
-        self.assign(node.target, self.turn(source, number, at), frame)
-
-    def turn(self, source: Value, number: int, at: object) -> Value:
+    def turn(self, source: Value, number: int) -> Value:
         """The item of one turn of a loop over ``source``."""
         index = Index(number)
         if isinstance(source, Call) and isinstance(source.func, External):
@@ -164,13 +121,13 @@ class Loops(Statements):
             if name == "enumerate" and source.args:
                 start = source.argument(1, "start")
                 first: Value = index if start is None else Op("+", [index, start])
-                return Seq("tuple", [first, self.turn(source.args[0], number, at)])
+                return Seq("tuple", [first, self.turn(source.args[0], number)])
             if name == "zip" and source.args:
-                return Seq("tuple", [self.turn(a, number, at) for a in source.args])
+                return Seq("tuple", [self.turn(a, number) for a in source.args])
             if name in ("range", "reversed", "tqdm", "trange"):
                 if name == "range":
                     start = source.args[0] if len(source.args) > 1 else None
                     return index if start is None else Op("+", [index, start])
                 if name == "tqdm" and source.args:
-                    return self.turn(source.args[0], number, at)
+                    return self.turn(source.args[0], number)
         return Elem(source, number, at=source.at)

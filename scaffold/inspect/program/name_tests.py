@@ -6,10 +6,11 @@ import ast
 
 from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.program import Program
-from scaffold.inspect.program.syntax import around
 from scaffold.inspect.program.trace import Skip
-from scaffold.inspect.program.values import Call, Elem, External, Item, Map, Op, Param, Seq, Slice, Value
+from scaffold.inspect.program.values import Call, Elem, Item, Map, Op, Param, Seq, Slice
 from scaffold.inspect.weight_sources import text_of
+from scaffold.source.syntax import around
+from scaffold.source.values import External, Value
 
 WEIGHTS = "weights"
 _NAME_TESTS = ("startswith", "endswith")

@@ -12,11 +12,9 @@ from scaffold.inspect.program.values import (
     Attr,
     Call,
     Choice,
-    ClassRef,
     Conf,
     Const,
     Elem,
-    External,
     Index,
     Item,
     Map,
@@ -24,8 +22,8 @@ from scaffold.inspect.program.values import (
     Param,
     Seq,
     Slice,
-    Value,
 )
+from scaffold.source.values import ClassRef, External, Value
 
 
 class _Missing:

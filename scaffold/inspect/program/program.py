@@ -10,18 +10,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.attributes import PIPELINE_ROOT
-from scaffold.inspect.program.classes import ClassInfo, Method
-from scaffold.inspect.program.core import INLINE_BUDGET
+from scaffold.inspect.program.core import INLINE_STEPS, Execution
 from scaffold.inspect.program.denoising import Denoising, find_denoising
-from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.schedule import Counter
-from scaffold.inspect.program.syntax import walk_tree
 from scaffold.inspect.program.trace import Trace
-from scaffold.inspect.program.values import Call, ClassRef, Func, Map, Obj, Param, Slot, Unknown, Value
+from scaffold.inspect.program.values import Call, Map, Obj, Param, Slot
 from scaffold.patience import OutOfPatienceError, Patience
+from scaffold.source.classes import ClassInfo, Method
+from scaffold.source.syntax import walk_tree
+from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
@@ -33,14 +32,14 @@ EXECUTIONS = 5.0
 """Seconds of processor time that the executions of one inspection may take together."""
 
 
-class Program(Requests):
+class Program:
     """One pipeline class of one version, executed on the default text-to-image request.
 
     Attributes:
         pipeline: the pipeline object.
         entry: the method that was executed.
         result: what it returns.
-        trace: what happened on the way.
+        execution: the values and the interpreter.
         alone: whether a function was executed by itself, because no request was followed to it.
     """
 
@@ -54,11 +53,15 @@ class Program(Requests):
         with_everything: bool = False,
         key: str | None = None,
     ) -> None:
-        super().__init__(source)
-        # A class with one name needs no file that tells it which it is.
-        self.model_name = key if len(target.registry_keys) > 1 else None
-        self.with_media = with_media or with_everything
-        self.with_everything = with_everything
+        self.source = source
+        self.execution = Execution(
+            source,
+            with_media=with_media or with_everything,
+            with_everything=with_everything,
+            # A class with one name needs no file that tells it which it is.
+            model_name=key if len(target.registry_keys) > 1 else None,
+        )
+        self.scopes = self.execution.scopes
         self.target = target
         self.headers = headers
         self.cls = self._pipeline_class()
@@ -69,13 +72,18 @@ class Program(Requests):
         self.alone = False
         self.patience = Patience(EXECUTIONS, EXECUTIONS)
 
+    @property
+    def trace(self) -> Trace:
+        """What happened on the way."""
+        return self.execution.trace
+
     def _pipeline_class(self) -> ClassInfo:
-        module = self.graph.find(self.target.module)
+        module = self.scopes.graph.find(self.target.module)
         if module is None:
             # Reading again raises the error that says why.
             self.source.tree(self.target.file)
             raise ScaffoldError(f"vllm-omni {self.source.label} has no module {self.target.module}")
-        value = self.lookup_global(module, self.target.class_name)
+        value = self.scopes.lookup(module, self.target.class_name)
         if not isinstance(value, ClassRef):
             raise ScaffoldError(f"{module.file} in vllm-omni {self.source.label} has no class {self.target.class_name}")
         return value.cls
@@ -94,14 +102,14 @@ class Program(Requests):
         with self._deep():
             self.construct()
             self._find_entry()
-            module = self.graph.find(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+            module = self.scopes.graph.find(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
             if module is None:
                 return
             at = Evidence(file, function.lineno)
-            cls = self.classes.get(owner, module) if owner is not None else None
+            cls = self.scopes.classes.get(owner, module) if owner is not None else None
             bound = self._instance(cls, at) if cls is not None else None
-            self.steps = 0
-            self.result = self.call(Func(function, module, cls, bound), [], {}, at)
+            self.execution.budget.spent = 0
+            self.result = self.execution.call(Func(function, module, cls, bound), [], {}, at)
 
     def _instance(self, cls: ClassInfo, at: Evidence) -> Obj:
         """The object of a class that the pipeline is or holds, else a new one."""
@@ -122,7 +130,7 @@ class Program(Requests):
             with self.patience.work():
                 yield
         except (RecursionError, OutOfPatienceError) as error:
-            self.failures.append(error)
+            self.execution.failures.append(error)
         finally:
             sys.setrecursionlimit(limit)
 
@@ -136,15 +144,15 @@ class Program(Requests):
         kwargs: dict[str, Value] = {}
         at = Evidence(owner.module.file, node.lineno)
         for argument in [*node.args.args[1:], *node.args.kwonlyargs]:
-            found = self.annotated_class(argument.annotation, owner.module)
+            found = self.execution.requests.annotated_class(argument.annotation, owner.module)
             if argument.arg == "od_config" or (found is not None and found.is_dataclass):
-                kwargs[argument.arg] = self.make_options(argument.annotation, owner.module, at)
-        self.constructing = True
+                kwargs[argument.arg] = self.execution.requests.make_options(argument.annotation, owner.module, at)
+        self.execution.constructing = True
         try:
-            self.call(Func(node, owner.module, owner, self.pipeline), [], kwargs, at)
+            self.execution.call(Func(node, owner.module, owner, self.pipeline), [], kwargs, at)
             self._fill_by_loader()
         finally:
-            self.constructing = False
+            self.execution.constructing = False
         self._open_slots()
 
     def _fill_by_loader(self) -> None:
@@ -171,11 +179,11 @@ class Program(Requests):
         arguments: list[Value] = []
         positional = [*node.args.posonlyargs, *node.args.args][1:]
         if positional:
-            arguments.append(self.make_request(positional[0].annotation, owner.module, at))
-        self.steps = 0
+            arguments.append(self.execution.requests.make_request(positional[0].annotation, owner.module, at))
+        self.execution.budget.spent = 0
         # What the request class read while it filled itself in is not the pipeline's doing.
-        self.trace.reads.clear()
-        self.result = self.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
+        self.execution.trace.reads.clear()
+        self.result = self.execution.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
 
     def run_ready_maker(self, name: str) -> tuple[Trace, bool] | None:
         """Execute, apart from the main run, the function that makes a request ready before the entry method gets it.
@@ -186,45 +194,64 @@ class Program(Requests):
         Returns:
             What happened, and whether the end was reached; None where it was not followed.
         """
-        maker = self.lookup_global(self.cls.module, name)
+        maker = self.scopes.lookup(self.cls.module, name)
         if not isinstance(maker, Func) or isinstance(maker.node, ast.Lambda):
             return None
         at = Evidence(maker.module.file, maker.node.lineno)
         first = next(iter([*maker.node.args.posonlyargs, *maker.node.args.args]), None)
-        given = [self.make_options(first.annotation, maker.module, at)] if first is not None else []
-        kept = self.trace, self.put_in, self.stack, self.demanded, self.with_media
+        given = [self.execution.requests.make_options(first.annotation, maker.module, at)] if first is not None else []
+        kept = (
+            self.execution.trace,
+            self.execution.put_in,
+            self.execution.interpreter.stack,
+            self.execution.demanded,
+            self.execution.with_media,
+        )
         trace, ended = Trace(), False
         try:
             with self._deep():
                 # A request without media is refused by some.
-                for media in dict.fromkeys((self.with_media, True)):
-                    self.trace, self.put_in, self.stack, self.demanded = Trace(), {}, [], set()
-                    self.with_media, self.steps = media, 0
-                    ready = self.call(maker, list(given), {}, at)
-                    request = self.make_single_request(at)
+                for media in dict.fromkeys((self.execution.with_media, True)):
+                    (
+                        self.execution.trace,
+                        self.execution.put_in,
+                        self.execution.interpreter.stack,
+                        self.execution.demanded,
+                    ) = Trace(), {}, [], set()
+                    self.execution.with_media, self.execution.budget.spent = media, 0
+                    ready = self.execution.call(maker, list(given), {}, at)
+                    request = self.execution.requests.make_single_request(at)
                     if request is None or not isinstance(ready, Func | Call):
                         return None
-                    self.trace = trace = Trace()
-                    result = self.call(ready, [request], {}, at)
+                    self.execution.trace = trace = Trace()
+                    result = self.execution.call(ready, [request], {}, at)
                     if isinstance(result, Call):
                         return None
                     ended = not isinstance(result, Unknown)
                     if ended:
-                        trace.own |= {key for key in self.keys_put_in(request) if key not in trace.reads}
+                        trace.own |= {
+                            key for key in self.execution.requests.keys_put_in(request) if key not in trace.reads
+                        }
                         break
         finally:
-            self.trace, self.put_in, self.stack, self.demanded, self.with_media = kept
+            (
+                self.execution.trace,
+                self.execution.put_in,
+                self.execution.interpreter.stack,
+                self.execution.demanded,
+                self.execution.with_media,
+            ) = kept
         return trace, ended
 
     @cached_property
     def denoising(self) -> Denoising | None:
         """The denoising loop of the default path, if there is one."""
-        found = find_denoising(self.trace)
+        found = find_denoising(self.execution.trace)
         return found[0] if found else None
 
     @cached_property
     def counter(self) -> Counter:
-        return Counter(self.trace)
+        return Counter(self.execution.trace)
 
     def attribute_of(self, value: Value) -> str | None:
         """The dotted name under which the pipeline holds a value."""
@@ -244,16 +271,18 @@ class Program(Requests):
         found = obj.cls.find_method(method)
         if found is None:
             return None
-        self.ensure_ready(obj)
+        self.execution.attributes.ensure_ready(obj)
         owner, node = found
         names = [a.arg for a in [*node.args.args[1:], *node.args.kwonlyargs]]
         kwargs = {n: arguments.get(n, Param("argument", n)) for n in names if n in arguments or _required(node, n)}
-        stack, self.stack = self.stack, []
-        self.steps = min(self.steps, INLINE_BUDGET // 2)
+        stack, self.execution.interpreter.stack = self.execution.interpreter.stack, []
+        self.execution.budget.spent = min(self.execution.budget.spent, INLINE_STEPS // 2)
         try:
-            return self.call(Func(node, owner.module, owner, obj), [], kwargs, Evidence(owner.module.file, node.lineno))
+            return self.execution.call(
+                Func(node, owner.module, owner, obj), [], kwargs, Evidence(owner.module.file, node.lineno)
+            )
         finally:
-            self.stack = stack
+            self.execution.interpreter.stack = stack
 
     def place(self, cls: ClassInfo, node: ast.AST | None = None) -> Evidence:
         """Where a class, or a node of its module, is written."""

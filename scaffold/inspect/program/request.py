@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.calls import Calls
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.modules import ModuleInfo
-from scaffold.inspect.program.values import ClassRef, Func, Map, Obj, Param, Seq, Value
+from scaffold.inspect.program.values import Map, Obj, Param, Seq
+from scaffold.source.classes import ClassInfo
+from scaffold.source.modules import ModuleInfo
+from scaffold.source.values import ClassRef, Evidence, Func, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
+
 
 SAMPLING_FIELD = "sampling_params"
 REQUEST_MODULE = "vllm_omni.diffusion.request"
 BATCH_MODULE = "vllm_omni.diffusion.worker.request_batch"
 
 
-class Requests(Calls):
+class Requests:
     """Makes requests and engine options from the annotations of the pipeline's parameters."""
 
-    sampling_class: ClassInfo | None = None
-    """The class of the request's sampling parameters."""
+    def __init__(self, run: Execution) -> None:
+        self.run, self.path = run, run.path
 
     def annotated_class(self, annotation: ast.expr | None, module: ModuleInfo) -> ClassInfo | None:
         """The class of the source that an annotation names, inside unions and lists too."""
@@ -41,7 +45,7 @@ class Requests(Calls):
                     return found
             return None
         if isinstance(annotation, ast.Name | ast.Attribute):
-            value = self.evaluate_global(annotation, module)
+            value = self.run.interpreter.evaluate_global(annotation, module)
             return value.cls if isinstance(value, ClassRef) else None
         return None
 
@@ -79,10 +83,10 @@ class Requests(Calls):
 
     def _request_class(self) -> ClassInfo | None:
         """The request's class, where a pipeline does not say what it takes."""
-        module = self.graph.find(REQUEST_MODULE)
+        module = self.run.scopes.graph.find(REQUEST_MODULE)
         for node in module.definitions.values() if module is not None else ():
             if module is not None and isinstance(node, ast.ClassDef):
-                cls = self.classes.get(node, module)
+                cls = self.run.scopes.classes.get(node, module)
                 if cls.is_dataclass and SAMPLING_FIELD in cls.annotations:
                     return cls
         return None
@@ -91,11 +95,11 @@ class Requests(Calls):
         """What the runner hands a pipeline: a batch of requests, where a version has one, whatever is annotated."""
         if cls.find_method("prompts") is not None or "prompts" in {name for _, name, _ in cls.all_fields()}:
             return cls
-        module = self.graph.find(BATCH_MODULE)
+        module = self.run.scopes.graph.find(BATCH_MODULE)
         for node in module.definitions.values() if module is not None else ():
             if module is None or not isinstance(node, ast.ClassDef):
                 continue
-            batch = self.classes.get(node, module)
+            batch = self.run.scopes.classes.get(node, module)
             annotated = batch.find_annotation("requests")
             if annotated is not None and self.annotated_class(annotated[1], annotated[0].module) is cls:
                 return batch
@@ -108,7 +112,7 @@ class Requests(Calls):
             inner = self.annotated_class(annotated[1], annotated[0].module) if annotated else None
             if name == SAMPLING_FIELD and inner is not None:
                 obj.attrs[name] = Obj(inner, root="sampling_params", ready=True, at=at)
-                self.sampling_class = inner
+                self.run.sampling_class = inner
             elif name == "requests" and inner is not None:
                 obj.attrs[name] = Seq("list", [self._request(inner, at)], at=at)
             elif name == "prompts":
@@ -116,10 +120,10 @@ class Requests(Calls):
             elif name == "prompt":
                 obj.attrs[name] = Param("prompt", "", at=at)
             elif default is not None:
-                obj.attrs[name] = self.field_default(default, owner)
+                obj.attrs[name] = self.run.attributes.field_default(default, owner)
             else:
                 obj.attrs[name] = Param("request", name, at=at)
         post = cls.find_method("__post_init__")
         if post is not None and SAMPLING_FIELD in obj.attrs:
-            self.call(Func(post[1], post[0].module, post[0], obj), [], {}, at)
+            self.run.call(Func(post[1], post[0].module, post[0], obj), [], {}, at)
         return obj

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence
+from typing import TYPE_CHECKING
+
 from scaffold.inspect.program.conditions import none_ness
-from scaffold.inspect.program.core import Core
-from scaffold.inspect.program.values import NONE, Op, Seq, Value
+from scaffold.inspect.program.values import NONE, Op, Seq
+from scaffold.source.values import Evidence, Value
+
+if TYPE_CHECKING:
+    from scaffold.inspect.program.core import Execution
 
 _NAMES = ("scheduler", "num_inference_steps", "device", "timesteps", "sigmas")
 _OWN_SCHEDULES = ("timesteps", "sigmas")
@@ -16,7 +20,9 @@ def is_retrieval(path: str) -> bool:
     return path.startswith("diffusers.") and path.endswith(".retrieve_timesteps")
 
 
-def retrieve_timesteps(program: Core, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
+def retrieve_timesteps(
+    run: Execution, args: list[Value], kwargs: dict[str, Value], at: Evidence | None
+) -> Value | None:
     """Call ``set_timesteps`` with the first of times, levels and number of steps that is given.
 
     Returns:
@@ -27,20 +33,20 @@ def retrieve_timesteps(program: Core, args: list[Value], kwargs: dict[str, Value
     if scheduler is None:
         return None
     rest = {name: value for name, value in given.items() if name not in _NAMES or name == "device"}
-    conditions = len(program.conditions)
+    conditions = len(run.path.conditions)
     for name in _OWN_SCHEDULES:
         schedule = given.get(name, NONE)
         absent = none_ness(schedule)
         if absent is True:
             continue
         cond = Op("isnot", [schedule, NONE], at=at)
-        program.conditions.append((cond, True))
-        program.call_method(scheduler, "set_timesteps", [], {name: schedule, **rest}, at)
-        program.conditions[-1] = (cond, False)
+        run.path.conditions.append((cond, True))
+        run.call_method(scheduler, "set_timesteps", [], {name: schedule, **rest}, at)
+        run.path.conditions[-1] = (cond, False)
         if absent is False:
             break
     else:
-        program.call_method(scheduler, "set_timesteps", [given.get("num_inference_steps", NONE)], rest, at)
-    del program.conditions[conditions:]
-    times = program.get_attr(scheduler, "timesteps", at)
-    return Seq("tuple", [times, given.get("num_inference_steps", NONE)], depth=program.depth, at=at)
+        run.call_method(scheduler, "set_timesteps", [given.get("num_inference_steps", NONE)], rest, at)
+    del run.path.conditions[conditions:]
+    times = run.get_attr(scheduler, "timesteps", at)
+    return Seq("tuple", [times, given.get("num_inference_steps", NONE)], depth=run.path.depth, at=at)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import join
 from scaffold.inspect.program.trace import Conditions
-from scaffold.inspect.program.values import Op, Value
+from scaffold.inspect.program.values import Op
+from scaffold.source.values import Evidence, Value
 
 Return = tuple[Value, Conditions]
 MAX_WAYS = 8

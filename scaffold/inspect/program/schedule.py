@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of, number
 from scaffold.inspect.program.trace import Trace
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Const,
-    Elem,
-    External,
-    Index,
-    Item,
-    Op,
-    Param,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Index, Item, Op, Param, Seq, Slice
+from scaffold.source.values import Evidence, External, Value
 
 STEPS_KEY = "num_inference_steps"
 REQUEST_ROOTS = frozenset(("sampling_params", "extra_args", "request", "prompt"))

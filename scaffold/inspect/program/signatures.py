@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.values import Attr, Call, External, Func, Value
+from scaffold.inspect.program.values import Attr, Call
 from scaffold.reading import read_text
+from scaffold.source.values import External, Func, Value
 
 _FILE = Path(__file__).parent.parent / "known_schedulers" / "signatures.json"
 _SIGNATURE = "inspect.signature"

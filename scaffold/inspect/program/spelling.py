@@ -11,19 +11,8 @@ from collections.abc import Mapping
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Conf,
-    Const,
-    External,
-    Item,
-    Op,
-    Param,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Op, Param, Slice
+from scaffold.source.values import External, Value
 
 STEPS = "num_inference_steps"
 SIZE = "latent_size"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program.values import Carried, Func, Value
+from scaffold.inspect.program.values import Carried
+from scaffold.source.values import Evidence, Func, Value
 
 Conditions = tuple[tuple[Value, bool], ...]
 

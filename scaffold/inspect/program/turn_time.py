@@ -11,7 +11,8 @@ from scaffold.inspect.program.numeric import MISSING, number, plain
 from scaffold.inspect.program.schedule import STEPS_KEY, base_grid
 from scaffold.inspect.program.turns import is_sample, reshaped
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Call, Carried, Const, Index, Item, Op, Param, Slice, Value
+from scaffold.inspect.program.values import Attr, Call, Carried, Const, Index, Item, Op, Param, Slice
+from scaffold.source.values import Value
 
 PROBES = (8, 13)
 """Numbers of steps that are tried: an answer must be the same for all."""

@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Choice,
-    Const,
-    Elem,
-    External,
-    Index,
-    Item,
-    Op,
-    Seq,
-    Slice,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Index, Item, Op, Seq, Slice
+from scaffold.source.values import External, Value
 
 SHAPE_METHODS = frozenset(
     [

@@ -7,20 +7,8 @@ import ast
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.trace import LoopRecord
 from scaffold.inspect.program.turns import JOINS, SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
-from scaffold.inspect.program.values import (
-    Attr,
-    Call,
-    Carried,
-    Choice,
-    Const,
-    External,
-    Func,
-    Index,
-    Item,
-    Obj,
-    Op,
-    Value,
-)
+from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Index, Item, Obj, Op
+from scaffold.source.values import External, Func, Value
 
 STEP_METHOD = "step"
 WRITTEN = "index_put"

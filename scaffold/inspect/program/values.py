@@ -5,40 +5,22 @@ Nodes form a graph that may be cyclic through loops; every node knows the place 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scaffold.inspect.facts import Evidence
+from scaffold.source.values import ClassRef, External, Func, Value
 
 if TYPE_CHECKING:
-    from scaffold.inspect.program.classes import ClassInfo
-    from scaffold.inspect.program.modules import ModuleInfo
+    from scaffold.source.classes import ClassInfo
 
 MOST_ITEMS = 4096
 """Items that a list keeps; of a longer one not all are known."""
 
 
 @dataclass(eq=False)
-class Value:
-    """Anything; ``at`` is where it was computed."""
-
-    at: Evidence | None = field(default=None, kw_only=True, repr=False)
-
-    def parts(self) -> list[Value]:
-        """The values this one was made from."""
-        return []
-
-
-@dataclass(eq=False)
 class Const(Value):
     value: Any
-
-
-@dataclass(eq=False)
-class Unknown(Value):
-    reason: str = ""
 
 
 @dataclass(eq=False)
@@ -73,44 +55,6 @@ class Slot(Value):
     """An attribute that holds None until somebody injects an object."""
 
     name: str
-
-
-@dataclass(eq=False)
-class ModuleRef(Value):
-    module: ModuleInfo
-
-
-@dataclass(eq=False)
-class External(Value):
-    """A name of a package that is not read, such as ``torch.linspace``."""
-
-    path: str
-
-
-@dataclass(eq=False)
-class ClassRef(Value):
-    cls: ClassInfo
-
-
-@dataclass(eq=False)
-class Func(Value):
-    """A function of the source, with what it closes over and is bound to."""
-
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    module: ModuleInfo
-    owner: ClassInfo | None = None
-    bound: Value | None = None
-    closure: dict[str, Value] | None = None
-
-    @property
-    def name(self) -> str:
-        return "<lambda>" if isinstance(self.node, ast.Lambda) else self.node.name
-
-
-@dataclass(eq=False)
-class Super(Value):
-    obj: Value
-    owner: ClassInfo
 
 
 @dataclass(eq=False)

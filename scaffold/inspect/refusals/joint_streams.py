@@ -8,8 +8,9 @@ from scaffold.inspect.program.algebra import depends, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.updates import STEP_METHOD, through_model
-from scaffold.inspect.program.values import NONE, Attr, Carried, Seq, Value
+from scaffold.inspect.program.values import NONE, Attr, Carried, Seq
 from scaffold.inspect.refusals.refusal import Refusal
+from scaffold.source.values import Value
 
 ORDER = 30
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.updates import NOISE_CALLS
-from scaffold.inspect.program.values import Call, Seq, Value
+from scaffold.inspect.program.values import Call, Seq
 from scaffold.inspect.refusals.refusal import Refusal
+from scaffold.source.values import Value
 
 ORDER = 20
 REASON = (

@@ -6,9 +6,10 @@ from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.values import Attr, Call, Const, Func, Obj, Value
+from scaffold.inspect.program.values import Attr, Call, Const, Obj
 from scaffold.inspect.refusals.refusal import Refusal
 from scaffold.inspect.step_arguments import is_difference
+from scaffold.source.values import Func, Value
 
 ORDER = 10
 REASON = (

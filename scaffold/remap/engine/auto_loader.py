@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scaffold.remap.engine.execution import Execution
-from scaffold.remap.engine.tokens import Function, Loader, Mapper, Module, Slot, Unknown
-from scaffold.remap.engine.undecided import LoadingError
+from scaffold.remap.engine.tokens import Loader, LoadingError, Mapper, Module, Slot
+from scaffold.source.values import UNKNOWN, UndecidedError, Unknown
+
+if TYPE_CHECKING:
+    from scaffold.remap.engine.domain import Loading
 
 LOADER = "load_weights"
 _ROTARY = ("rotary_pos_emb.inv_freq", "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
 
 
-class AutoLoader(Execution):
+class AutoLoader:
     """Loading through the tree of modules."""
+
+    def __init__(self, domain: Loading) -> None:
+        self.domain = domain
+
+    def load_through(self, loader: Loader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        weights = args[0] if args else kwargs.get("weights", UNKNOWN)
+        mapper = kwargs.get("mapper", args[1] if len(args) > 1 else None)
+        if not isinstance(mapper, Mapper | Unknown | type(None)):
+            mapper = UNKNOWN
+        return self.load_into(loader, self.domain.iterate(weights), mapper)
 
     def load_into(self, loader: Loader, weights: list[Any], mapper: Any) -> set[str]:
         """Place weights below a module.
@@ -23,11 +35,11 @@ class AutoLoader(Execution):
             UndecidedError: names or the mapper are not known.
         """
         if isinstance(mapper, Unknown):
-            raise self.undecided("the names' mapper is not known from the text")
+            raise UndecidedError("the names' mapper is not known from the text")
         given: list[tuple[str, Any]] = []
         for item in weights:
             if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
-                raise self.undecided("a weight without a name that is known from the text")
+                raise UndecidedError("a weight without a name that is known from the text")
             name: str | None = item[0]
             if isinstance(mapper, Mapper) and name is not None:
                 name = mapper.rename(name)
@@ -38,9 +50,9 @@ class AutoLoader(Execution):
 
     def _module(self, loader: Loader, prefix: str, module: Module, weights: list[tuple[str, Any]]) -> set[str]:
         loaded: set[str] = set()
-        method = self.own_loader(module) if module.node is not loader.module.node else None
+        method = self.domain.objects.own_loader(module) if module.node is not loader.module.node else None
         if method is not None:
-            result = self.call(method, [weights], {})
+            result = self.domain.call(method, [weights], {})
             return (
                 {_join(prefix, name) for name in result if isinstance(name, str)} if isinstance(result, set) else loaded
             )
@@ -62,11 +74,11 @@ class AutoLoader(Execution):
                 or _starts(place, loader.ignore_prefixes)
                 or place.endswith(loader.ignore_suffixes or ("\0",))
             ):
-                raise LoadingError(f"{self.place()}: {module.node.kind} has no module or parameter {place!r}")
+                raise LoadingError(f"{module.node.kind} has no module or parameter {place!r}")
         return loaded
 
     def _child(self, loader: Loader, place: str, module: Module, head: str, group: list[tuple[str, Any]]) -> set[str]:
-        return self._module(loader, place, self.child_of(module, head), group)
+        return self._module(loader, place, self.domain.objects.child_of(module, head), group)
 
     def _parameter(
         self, loader: Loader, place: str, module: Module, head: str, group: list[tuple[str, Any]]
@@ -79,21 +91,10 @@ class AutoLoader(Execution):
             if rest and not module.node.open:
                 if _starts(name, loader.ignore_prefixes):
                     continue
-                raise LoadingError(f"{self.place()}: {name!r} is below the parameter {place!r}")
-            self.land(Slot(_join(self.place_of(module), _join(head, rest)), module.node.sharded), weight, [])
+                raise LoadingError(f"{name!r} is below the parameter {place!r}")
+            self.domain.land(Slot(_join(module.node.place, _join(head, rest)), module.node.sharded), weight, [])
             loaded.add(name)
         return loaded
-
-    def own_loader(self, module: Module) -> Function | None:
-        raise NotImplementedError
-
-    def child_of(self, module: Module, name: str) -> Module:
-        """Return a child, which knows the numbers of the layers that led to it."""
-        raise NotImplementedError
-
-    def place_of(self, module: Module) -> str:
-        """Return the module's first name below the pipeline, with numbers filled in."""
-        raise NotImplementedError
 
 
 def _join(prefix: str, name: str) -> str:

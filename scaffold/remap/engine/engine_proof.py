@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
-from scaffold.remap.engine.execution import Handler
 from scaffold.remap.engine.loading import Engine, Loaded
 from scaffold.remap.engine.tokens import Landing
-from scaffold.remap.engine.undecided import UndecidedError
 from scaffold.remap.key_map import KeyMap
 from scaffold.remap.proof import Offender
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource
 
 CHECK = "engine"
@@ -106,7 +106,7 @@ def whole_keys(key_map: KeyMap, headers: CheckpointHeaders, parameters: Iterable
     return {name: key for name, key in keys.items() if shared[key] == 1}
 
 
-def _blamed(engine: Engine, handler: Handler | None, sent: Mapping[str, Sequence[int]], arrived: Loaded) -> str:
+def _blamed(engine: Engine, handler: ClassInfo | None, sent: Mapping[str, Sequence[int]], arrived: Loaded) -> str:
     """The first name that did not land, if it fails on its own as well; else what all of them begin with."""
     first = next((name for name in sent if not arrived.landings.get(name)), None)
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.remap.engine.tokens import UNKNOWN
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UNKNOWN
 
 
 def stored_tables(cls: ClassInfo, attribute: str) -> Any:

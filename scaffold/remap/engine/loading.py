@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from scaffold.remap.engine.execution import STEPS_OF_A_WEIGHT, Handler
-from scaffold.remap.engine.interpreter import Interpreter
+from scaffold.remap.engine.domain import STEPS_OF_A_WEIGHT, Loading
 from scaffold.remap.engine.naming import LayerCounts
-from scaffold.remap.engine.scope import Scopes
-from scaffold.remap.engine.tokens import Landing, Loader, Module, Weight
+from scaffold.remap.engine.tokens import Landing, Loader, LoadingError, Module, Weight
 from scaffold.remap.engine.tree import build_tree
-from scaffold.remap.engine.undecided import LoadingError, UndecidedError
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource, resolve_pipeline
 
 
@@ -65,16 +64,16 @@ class Engine:
         self.configs = configs or {}
         self.package = dict(package or {})
         self.program = Program(source, resolve_pipeline(source, pipeline))
+        self.program.scopes.graph.hold(self.package)
         try:
             with _deep():
                 self.program.construct()
                 self.tree = build_tree(self.program)
         except (RecursionError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise UndecidedError(f"the constructor of {pipeline} cannot be followed ({type(error).__name__})") from None
-        self.scopes = Scopes(self.program.graph, self.package)
         self.counts = LayerCounts(names)
 
-    def load(self, weights: Sequence[tuple[str, Sequence[int]]], *, handler: Handler | None = None) -> Loaded:
+    def load(self, weights: Sequence[tuple[str, Sequence[int]]], *, handler: ClassInfo | None = None) -> Loaded:
         """Load weights in one call, through ``handler`` where a class of the package comes first.
 
         Raises:
@@ -84,12 +83,12 @@ class Engine:
         given = [(name, Weight(name, tuple(shape))) for name, shape in weights]
 
         # What is done for each weight is done more often for more of them.
-        run.budget.left += STEPS_OF_A_WEIGHT * len(given)
+        run.budget.steps += STEPS_OF_A_WEIGHT * len(given)
 
         def load() -> None:
-            method = run.own_loader(Module(self.tree))
+            method = run.objects.own_loader(Module(self.tree))
             if method is None:
-                run.load_into(Loader(Module(self.tree)), given, None)
+                run.auto_loader.load_into(Loader(Module(self.tree)), given, None)
             else:
                 run.call(method, [given], {})
 
@@ -97,7 +96,7 @@ class Engine:
         landings = {name: tuple(places) for name, places in run.landings.items()}
         return Loaded(landings, error, frozenset(run.assumed))
 
-    def call_hook(self, handler: Handler, name: str, tensors: Mapping[str, Sequence[int]], options: Any) -> HookCall:
+    def call_hook(self, handler: ClassInfo, name: str, tensors: Mapping[str, Sequence[int]], options: Any) -> HookCall:
         """Call a method of the package's class that takes tensors by name and a configuration.
 
         Raises:
@@ -106,33 +105,39 @@ class Engine:
         run = self._interpreter(handler)
         run.lenient = True
         given = {tensor: Weight(tensor, tuple(shape)) for tensor, shape in tensors.items()}
-        method = run.method(Module(self.tree), name)
+        method = run.objects.method(Module(self.tree), name)
         error, result = _guarded(run, lambda: run.call(method, [given, options], {}))
         landings = {tensor: tuple(places) for tensor, places in run.landings.items()}
         return HookCall(Loaded(landings, error, frozenset(run.assumed)), result, tuple(run.left_open))
 
-    def _interpreter(self, handler: Handler | None) -> Interpreter:
-        return Interpreter(self.program, self.tree, self.scopes, self.counts, self.configs, handler)
+    def _interpreter(self, handler: ClassInfo | None) -> Loading:
+        return Loading(self.program, self.tree, self.program.scopes.graph, self.counts, self.configs, handler)
 
-    def rollout_handler(self) -> Handler | None:
+    def rollout_handler(self) -> ClassInfo | None:
         """Return the class of the package that subclasses the pipeline, if any."""
         for name, tree in self.package.items():
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and any(_last(base) == self.program.cls.name for base in node.bases):
-                    return Handler(node, self.scopes.package(name))
+                    scopes = self.program.scopes
+                    handler = scopes.classes.get(node, scopes.graph.own(name))
+                    # Its import may not be one that can be followed.
+                    handler.mro += [cls for cls in self.program.cls.mro if cls not in handler.mro]
+                    return handler
         return None
 
 
-def _guarded(run: Interpreter, action: Callable[[], Any]) -> tuple[str | None, Any]:
+def _guarded(run: Loading, action: Callable[[], Any]) -> tuple[str | None, Any]:
     """Return what the engine would raise, and the action's result."""
     try:
         with _deep():
             return None, action()
     except LoadingError as found:
-        return str(found), None
+        return str(found) if found.place is not None else f"the loading code: {found}", None
     except (RecursionError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as found:
         # The source is anybody's: what was not foreseen in it is left open.
-        raise UndecidedError(f"{run.place()}: not followed ({type(found).__name__}: {found})") from None
+        error = UndecidedError(f"not followed ({type(found).__name__}: {found})")
+        error.place = run.at
+        raise error from None
 
 
 @contextmanager

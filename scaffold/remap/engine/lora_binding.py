@@ -14,9 +14,8 @@ from scaffold.remap.engine.literal import stored_tables
 from scaffold.remap.engine.loading import Engine
 from scaffold.remap.engine.lora_manager import FILE, WRAPPED, LoraManager, matches
 from scaffold.remap.engine.plain import plain
-from scaffold.remap.engine.tokens import Unknown
 from scaffold.remap.engine.tree import EngineModule
-from scaffold.remap.engine.undecided import UndecidedError
+from scaffold.source.values import UndecidedError, Unknown
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _components(engine: Engine, manager: LoraManager) -> list[str]:
     for attribute in manager.declared:
         if not _has(engine, attribute):
             continue
-        value = plain(engine.program.get_attr(engine.program.pipeline, attribute), engine.configs)
+        value = plain(engine.program.execution.get_attr(engine.program.pipeline, attribute), engine.configs)
         if value is None:
             continue
         if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
@@ -125,7 +124,7 @@ def _component(engine: Engine, name: str) -> EngineModule | None:
     found = engine.program.pipeline.cls.find_method(name)
     if found is None:
         return None
-    value = engine.program.get_attr(engine.program.pipeline, name)
+    value = engine.program.execution.get_attr(engine.program.pipeline, name)
     if isinstance(value, Obj):
         return next((node for _, node in engine.tree.walk() if node.obj is value), None)
     if isinstance(value, CallValue | Attr):
@@ -162,7 +161,7 @@ def _rows(engine: Engine, module: EngineModule, attribute: str) -> list[Any]:
         if held is not None:
             value = plain(held, engine.configs)
         elif found is not None:
-            value = plain(engine.program.field_default(found[1], found[0]), engine.configs)
+            value = plain(engine.program.execution.attributes.field_default(found[1], found[0]), engine.configs)
         else:
             value = stored_tables(module.obj.cls, attribute)
     if value is None:

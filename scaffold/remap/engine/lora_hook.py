@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scaffold.remap.engine.execution import Handler
 from scaffold.remap.engine.loading import Engine
 from scaffold.remap.engine.lora_binding import bind
 from scaffold.remap.engine.lora_manager import LoraManager
 from scaffold.remap.engine.tokens import Landing, Weight
-from scaffold.remap.engine.undecided import UndecidedError
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UndecidedError
 
 HOOK = "map_lora_update_to_engine"
 LORA_SIDES = ("lora_A.weight", "lora_B.weight")
@@ -28,7 +28,7 @@ class HookEffect:
 
 def effect_of_hook(
     engine: Engine,
-    handler: Handler,
+    handler: ClassInfo,
     manager: LoraManager,
     pushed: Mapping[str, Sequence[int]],
     targets: Sequence[str],

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scaffold.remap.engine.undecided import UndecidedError
+from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource
 
 FILE = "vllm_omni/diffusion/lora/manager.py"

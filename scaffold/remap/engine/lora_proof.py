@@ -15,9 +15,9 @@ from scaffold.remap.engine.lora_binding import Binding, bind
 from scaffold.remap.engine.lora_hook import HOOK, LORA_SIDES, effect_of_hook
 from scaffold.remap.engine.lora_manager import matches, read_manager
 from scaffold.remap.engine.tokens import Landing
-from scaffold.remap.engine.undecided import UndecidedError
 from scaffold.remap.key_map import KeyMap
 from scaffold.remap.proof import Offender
+from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource
 
 CHECK = "lora"

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.program.algebra import is_none, options
-from scaffold.inspect.program.classes import ClassInfo
-from scaffold.inspect.program.values import Func, Obj
-from scaffold.remap.engine.auto_loader import LOADER, AutoLoader
-from scaffold.remap.engine.execution import Stream
-from scaffold.remap.engine.naming import SlotItems, SlotNames, SlotTable, slot_items
+from scaffold.inspect.program.values import Obj
+from scaffold.remap.engine.auto_loader import LOADER
+from scaffold.remap.engine.naming import SlotTable, slot_items
 from scaffold.remap.engine.plain import plain
-from scaffold.remap.engine.tokens import (
-    UNKNOWN,
-    Bound,
-    External,
-    Function,
-    Loader,
-    Mapper,
-    Module,
-    Slot,
-    SlotLoader,
-    SlotShape,
-    Symbol,
-    Unknown,
-    Weight,
-)
+from scaffold.remap.engine.tokens import Loader, Mapper, Module, Slot, SlotLoader, SlotShape, Symbol, Weight
 from scaffold.remap.engine.tree import EngineModule
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UNKNOWN, Bound, ClassRef, Func
+
+if TYPE_CHECKING:
+    from scaffold.remap.engine.domain import Loading
 
 _NUMBER = "{n}"
 _PARAMETER_LISTS = (
@@ -37,10 +26,17 @@ _KEPT = ("to", "contiguous", "clone", "detach", "cpu", "type", "float", "half", 
 """Methods of a tensor that change neither what it holds nor its shape."""
 
 
-class Objects(AutoLoader):
-    """Reads of attributes and calls of methods that this interpreter implements."""
+KINDS = (Module, Weight, Slot, SlotShape, SlotLoader, Symbol, ClassRef, Loader, Mapper)
+
+
+class Objects:
+    """Reads of attributes, and calls of the methods of modules and weights."""
+
+    def __init__(self, domain: Loading) -> None:
+        self.domain = domain
 
     def get_attr(self, base: Any, name: str) -> Any:
+        """Return an attribute of one of ``KINDS``."""
         if isinstance(base, Module):
             return self._module_attr(base, name)
         if isinstance(base, Weight):
@@ -57,11 +53,10 @@ class Objects(AutoLoader):
             if name == "weight_loader":
                 return SlotLoader(base) if base.sharded is not False else UNKNOWN
             return Bound(base, name) if name in ("copy_", "size") else UNKNOWN
-        if isinstance(base, External):
-            return External(f"{base.path}.{name}")
-        if isinstance(base, Symbol):
-            return self.settle(self.program.get_attr(base.value, name))
-        if isinstance(base, Unknown | SlotShape | SlotLoader):
+        if isinstance(base, Symbol | ClassRef):
+            value = base.value if isinstance(base, Symbol) else base
+            return self.settle(self.domain.program.execution.get_attr(value, name))
+        if isinstance(base, SlotShape | SlotLoader):
             return UNKNOWN
         return Bound(base, name)
 
@@ -73,9 +68,9 @@ class Objects(AutoLoader):
                 if node is not None:
                     return Module(node)
             if isinstance(option, Func) and option is value:
-                return Function(option.node, self.scopes.of(option.module), {}, self._bound(option), option.owner)
-        found = [plain(option, self.configs) for option in options(value) if not is_none(option)]
-        return plain(value, self.configs) if len(found) != 1 or is_none(value) else found[0]
+                return Func(option.node, option.module, option.owner, self._bound(option))
+        found = [plain(option, self.domain.configs) for option in options(value) if not is_none(option)]
+        return plain(value, self.domain.configs) if len(found) != 1 or is_none(value) else found[0]
 
     def _bound(self, func: Func) -> Any:
         if isinstance(func.bound, Obj):
@@ -85,7 +80,7 @@ class Objects(AutoLoader):
 
     def node_of(self, obj: Obj) -> EngineModule | None:
         """Return the module that an object of the construction is."""
-        return next((node for _, node in self.tree.walk() if node.obj is obj), None)
+        return next((node for _, node in self.domain.tree.walk() if node.obj is obj), None)
 
     def _module_attr(self, base: Module, name: str) -> Any:
         node = base.node
@@ -101,13 +96,13 @@ class Objects(AutoLoader):
         if name in _PARAMETER_LISTS:
             return Bound(base, name)
         if node.obj is not None:
-            value = self.settle(self.program.get_attr(node.obj, name))
+            value = self.settle(self.domain.program.execution.get_attr(node.obj, name))
             if not isinstance(value, Symbol) or not _is_missing(value, node.obj, name):
                 return value
         return UNKNOWN
 
     def has_attr(self, base: Any, name: str) -> Any:
-        """Whether a value has an attribute, or unknown."""
+        """Whether a value has an attribute, or unknown; None for values of other kinds."""
         if isinstance(base, Slot) and name == "weight_loader":
             return UNKNOWN if base.sharded is None else base.sharded
         if isinstance(base, Module):
@@ -121,30 +116,29 @@ class Objects(AutoLoader):
             return name in node.obj.attrs or node.obj.cls.find_assign(name) is not None
         if isinstance(base, Weight):
             return True if name in ("shape", "ndim", "dtype", "device") else UNKNOWN
-        if isinstance(base, str | list | dict | tuple | set):
-            return hasattr(base, name)
-        return UNKNOWN
+        return None
+
+    def made(self, cls: ClassRef) -> Symbol:
+        """Return an object of a class."""
+        return Symbol(Obj(cls.cls))
 
     def method(self, base: Module, name: str, after: ClassInfo | None = None) -> Any:
         """Return a method of a module's class, bound to it; the package's class comes before the pipeline's."""
-        if base.node is self.tree and self.handler is not None and after is None:
-            for item in self.handler.node.body:
-                if getattr(item, "name", None) == name:
-                    static = any("staticmethod" in str(getattr(d, "id", "")) for d in item.decorator_list)  # type: ignore[attr-defined]
-                    return Function(item, self.handler.scope, {}, None if static else base, self.handler)  # type: ignore[arg-type]
-        obj = base.node.obj
-        found = obj.cls.find_method(name, after) if obj is not None else None
+        cls = base.node.obj.cls if base.node.obj is not None else None
+        if base.node is self.domain.tree and self.domain.handler is not None:
+            cls = self.domain.handler
+        found = cls.find_method(name, after) if cls is not None else None
         if found is None:
             return None
         owner, node = found
         marks = {getattr(d, "id", getattr(d, "attr", "")) for d in node.decorator_list}
         bound = None if "staticmethod" in marks else base
-        function = Function(node, self.scopes.of(owner.module), {}, bound, owner)
-        return self.call(function, [], {}) if marks & {"property", "cached_property"} else function
+        function = Func(node, owner.module, owner, bound)
+        return self.domain.call(function, [], {}) if marks & {"property", "cached_property"} else function
 
-    def own_loader(self, module: Module) -> Function | None:
+    def own_loader(self, module: Module) -> Func | None:
         found = self.method(module, LOADER)
-        return found if isinstance(found, Function) else None
+        return found if isinstance(found, Func) else None
 
     def child_of(self, module: Module, name: str) -> Module:
         child = module.node.child(name)
@@ -153,11 +147,9 @@ class Objects(AutoLoader):
             return Module(child)
         return Module(_numbered(child, name))
 
-    def place_of(self, module: Module) -> str:
-        return module.node.place
-
-    def module_item(self, base: Any, key: Any) -> Any:
-        if isinstance(base, Module) and isinstance(key, int | str) and base.node.child(str(key)) is not None:
+    def item(self, base: Module, key: Any) -> Any:
+        """Return a module of a list or a table of modules."""
+        if isinstance(key, int | str) and base.node.child(str(key)) is not None:
             return self.child_of(base, str(key))
         return UNKNOWN
 
@@ -166,7 +158,10 @@ class Objects(AutoLoader):
         node = module.node
         if name in ("named_parameters", "parameters", "state_dict"):
             items = slot_items(
-                node, self.counts, deduplicate=name != "state_dict", recurse=kwargs.get("recurse", True) is not False
+                node,
+                self.domain.counts,
+                deduplicate=name != "state_dict",
+                recurse=kwargs.get("recurse", True) is not False,
             )
             if name == "state_dict":
                 return SlotTable(items, items.opened)
@@ -187,10 +182,10 @@ class Objects(AutoLoader):
                 inner = self.child_of(inner, part)
             return inner
         if name == "load_state_dict" and args and isinstance(args[0], dict):
-            table = SlotTable(slot_items(node, self.counts, deduplicate=False), _opened(node, self))
+            table = SlotTable(slot_items(node, self.domain.counts, deduplicate=False), _opened(node, self.domain))
             for key, value in args[0].items():
                 if key in table:
-                    self.land(table[key], value, [])
+                    self.domain.land(table[key], value, [])
             return UNKNOWN
         return UNKNOWN
 
@@ -214,28 +209,9 @@ class Objects(AutoLoader):
                 return tuple(weight.part(f"{name} {place}/{number}") for place in range(number))
         return weight.part(name)
 
-    def load_through(self, loader: Loader, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        weights = args[0] if args else kwargs.get("weights", UNKNOWN)
-        mapper = kwargs.get("mapper", args[1] if len(args) > 1 else None)
-        if not isinstance(mapper, Mapper | Unknown | type(None)):
-            mapper = UNKNOWN
-        return self.load_into(loader, self.iterate(weights), mapper)
 
-    def make_table(self, kind: str, value: Any) -> Any:
-        """``dict``, ``set`` or ``list`` of something, keeping what it knows of open modules."""
-        if kind == "dict" and isinstance(value, SlotItems | SlotTable):
-            return SlotTable(value.items() if isinstance(value, SlotTable) else value, value.opened)
-        if kind in ("set", "frozenset") and isinstance(value, SlotTable | SlotNames):
-            return SlotNames(value, value.opened)
-        return None
-
-    def take_stream(self, value: Any) -> Stream:
-        """Return a value's items to be consumed one by one."""
-        return value if isinstance(value, Stream) else Stream(self.iterate(value))
-
-
-def _opened(node: EngineModule, execution: Objects) -> Any:
-    return slot_items(node, execution.counts, deduplicate=False).opened
+def _opened(node: EngineModule, domain: Loading) -> Any:
+    return slot_items(node, domain.counts, deduplicate=False).opened
 
 
 def _numbered(node: EngineModule, number: str, above: tuple[int, ...] = ()) -> EngineModule:

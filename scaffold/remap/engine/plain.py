@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scaffold.inspect.program.values import Call, Choice, Conf, Const, Func, Map, Obj, Op, Param, Seq, Value
-from scaffold.inspect.program.values import External as ExternalValue
-from scaffold.remap.engine.tokens import UNKNOWN, External, Mapper, Symbol
+from scaffold.inspect.program.values import Call, Choice, Conf, Const, Map, Obj, Op, Param, Seq
+from scaffold.remap.engine.tokens import Mapper, Symbol
+from scaffold.source.values import UNKNOWN, External, Func, Unknown, Value
 
 _MAPPER_TABLES = {"orig_to_new_substr": "substr", "orig_to_new_prefix": "prefix", "orig_to_new_suffix": "suffix"}
 
@@ -28,8 +28,8 @@ def plain(value: Value | None, configs: Mapping[str, Any]) -> Any:
         return _entry(configs.get(value.file), value.path)
     if isinstance(value, Param) and value.root == "od_config":
         return plain(value.default, configs) if value.default is not None else UNKNOWN
-    if isinstance(value, ExternalValue):
-        return External(value.path)
+    if isinstance(value, External | Unknown):
+        return value
     if isinstance(value, Call) and value.name == "WeightsMapper":
         return mapper({name: plain(item, configs) for name, item in value.kwargs.items()})
     if isinstance(value, Op) and value.op == "not" and len(value.args) == 1:

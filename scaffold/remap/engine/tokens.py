@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scaffold.inspect.facts import Evidence
+from scaffold.source.values import Evidence, PlacedError
 
 if TYPE_CHECKING:
-    from scaffold.remap.engine.scope import Scope
     from scaffold.remap.engine.tree import EngineModule
 
 
-class Unknown:
-    """A value that the text does not give."""
-
-    def __repr__(self) -> str:
-        return "unknown"
-
-
-UNKNOWN = Unknown()
+class LoadingError(PlacedError):
+    """The engine would raise while it loads; the message says why, without a final full stop."""
 
 
 @dataclass(frozen=True)
@@ -77,36 +69,10 @@ class Module:
 
 
 @dataclass(eq=False)
-class External:
-    """Something of a package that is not read."""
-
-    path: str
-
-
-@dataclass(eq=False)
 class Symbol:
     """A value of the engine's construction that has no plain form here."""
 
     value: Any
-
-
-@dataclass(eq=False)
-class Function:
-    """A function of the source, with what it closes over and is bound to."""
-
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    scope: Scope
-    closure: dict[str, Any] = field(default_factory=dict)
-    bound: Any = None
-    owner: Any = None
-
-
-@dataclass(eq=False)
-class Bound:
-    """A method of a value that this interpreter implements."""
-
-    receiver: Any
-    name: str
 
 
 @dataclass(eq=False)

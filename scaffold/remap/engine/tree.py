@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
-from scaffold.inspect.program.values import Call, Const, External, Func, Obj, Seq, Value
+from scaffold.inspect.program.values import Call, Const, Obj, Seq
+from scaffold.source.values import Evidence, External, Func, Value
 
 LINEAR = ("ColumnParallelLinear", "MergedColumnParallelLinear", "QKVParallelLinear", "RowParallelLinear",
           "ReplicatedLinear")  # fmt: skip
@@ -105,7 +105,7 @@ class _Builder:
         if depth > MAX_DEPTH:
             node.parameters = None
             return node
-        self.program.ensure_ready(obj)
+        self.program.execution.attributes.ensure_ready(obj)
         own = [base for base in bases if base in SHARDED]
         names: list[str] = []
         if own:
@@ -171,7 +171,7 @@ class _Builder:
     def _fill_list(self, node: EngineModule, value: Call, place: str, depth: int) -> None:
         for argument in value.args:
             if isinstance(argument, Func):
-                made: list[Value] = [self.program.call(argument, [Const("")], {}, value.at)]
+                made: list[Value] = [self.program.execution.call(argument, [Const("")], {}, value.at)]
                 exact = False
             elif isinstance(argument, Seq):
                 made, exact = argument.items, argument.exact

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scaffold.bounded import call
-from scaffold.remap.parameters.values import UNKNOWN, ModuleValue, Shape, TensorValue
+from scaffold.remap.parameters.values import ModuleValue, Shape, TensorValue
+from scaffold.source.values import UNKNOWN, UndecidedError
 
 EMPTY = {
     *("Identity", "Dropout", "Dropout1d", "Dropout2d", "SiLU", "GELU", "ReLU", "ReLU6", "LeakyReLU", "Sigmoid", "Tanh"),
@@ -16,10 +17,6 @@ EMPTY = {
 _SHOWN = 80
 _TENSORS = ("empty", "zeros", "ones", "randn", "rand")
 _SAME_SHAPE = ("clone", "detach", "float", "half", "to", "cpu", "contiguous", "normal_", "zero_", "fill_", "mul")
-
-
-class UnreadableError(Exception):
-    """The text does not tell what is needed; the message completes ``<file>:<line>: ``."""
 
 
 def shown(value: Any) -> str:
@@ -32,7 +29,7 @@ def layer(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Return what a call of a name of ``torch`` gives; ``UNKNOWN`` where it has no parameters to tell.
 
     Raises:
-        UnreadableError: it makes a module whose parameters the arguments do not tell.
+        UndecidedError: it makes a module whose parameters the arguments do not tell.
     """
     short = name.removeprefix("torch.nn.")
     if name.startswith("torch.nn.") and "." not in short:
@@ -42,7 +39,7 @@ def layer(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if short in EMPTY:
             return ModuleValue()
         if short[:1].isupper():
-            raise UnreadableError(f"the parameters of nn.{short} are not known")
+            raise UndecidedError(f"the parameters of nn.{short} are not known")
         return UNKNOWN
     head, _, last = name.rpartition(".")
     if head == "torch" and last in _TENSORS:
@@ -60,9 +57,9 @@ def tensor_method(tensor: TensorValue, name: str) -> Any:
 
 def _size(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise UnreadableError(f"a size is {shown(value)} instead of a number")
+        raise UndecidedError(f"a size is {shown(value)} instead of a number")
     if value.bit_length() > 63:
-        raise UnreadableError("a number does not fit 64 bits")
+        raise UndecidedError("a number does not fit 64 bits")
     return value
 
 
@@ -73,12 +70,12 @@ def _shape(value: Any) -> Shape:
 def _items(value: Any) -> list[Any]:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return list(call(list, value))
-    raise UnreadableError(f"a list is {shown(value)}")
+    raise UndecidedError(f"a list is {shown(value)}")
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UnreadableError(f"a flag is {shown(value)} instead of true or false")
+        raise UndecidedError(f"a flag is {shown(value)} instead of true or false")
     return value
 
 
@@ -135,7 +132,7 @@ def _convolution(dimensions: int) -> Callable[..., Any]:
 
 def _parameter(data: Any, requires_grad: Any = True) -> Any:
     if not isinstance(data, TensorValue):
-        raise UnreadableError("the shape of an nn.Parameter is not known")
+        raise UndecidedError("the shape of an nn.Parameter is not known")
     return TensorValue(data.shape, parameter=True)
 
 
@@ -143,7 +140,7 @@ def _listed(modules: Iterable[Any]) -> ModuleValue:
     made = ModuleValue()
     for number, module in enumerate(modules):
         if not isinstance(module, ModuleValue):
-            raise UnreadableError("a list of modules holds something that is no known module")
+            raise UndecidedError("a list of modules holds something that is no known module")
         made.children[str(number)] = module
     return made
 
@@ -160,7 +157,7 @@ def _module_dict(modules: Any = None) -> Any:
     made = ModuleValue()
     for name, module in (modules or {}).items():
         if not isinstance(name, str) or not isinstance(module, ModuleValue):
-            raise UnreadableError("a dictionary of modules holds something that is no known module")
+            raise UndecidedError("a dictionary of modules holds something that is no known module")
         made.children[name] = module
     return made
 
@@ -169,7 +166,7 @@ def _parameter_list(values: Any = ()) -> Any:
     made = ModuleValue()
     for number, value in enumerate(_items(values)):
         if not isinstance(value, TensorValue):
-            raise UnreadableError("a list of parameters holds something whose shape is not known")
+            raise UndecidedError("a list of parameters holds something whose shape is not known")
         made.tensors[str(number)] = value.shape
     return made
 

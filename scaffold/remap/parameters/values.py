@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from typing import Any
 
 from scaffold.bounded import Budget
+from scaffold.source.classes import ClassInfo
 
 Shape = tuple[int, ...]
-
-
-class Opaque:
-    """A value that the text does not tell."""
-
-    def __repr__(self) -> str:
-        return "an unknown value"
-
-
-UNKNOWN = Opaque()
 
 
 @dataclass(frozen=True)
@@ -29,18 +19,11 @@ class TensorValue:
     parameter: bool = False
 
 
-@dataclass(frozen=True)
-class Callee:
-    """Something that can be called, by its dotted name."""
-
-    name: str
-
-
 @dataclass
 class Record:
     """An instance of a plain class, such as the configuration: its fields."""
 
-    cls: ast.ClassDef
+    cls: ClassInfo
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,7 +34,7 @@ class ModuleValue:
     tensors: dict[str, Shape] = field(default_factory=dict)
     children: dict[str, ModuleValue] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
-    cls: ast.ClassDef | None = None
+    cls: ClassInfo | None = None
 
     def put(self, name: str, value: Any) -> None:
         """Assign an attribute as ``nn.Module`` does."""
@@ -64,13 +47,17 @@ class ModuleValue:
         else:
             self.attributes[name] = value
 
+    def has(self, name: str) -> bool:
+        """Whether an attribute was assigned."""
+        return name in self.children or name in self.tensors or name in self.attributes
+
     def get(self, name: str) -> Any:
-        """Return an attribute; ``UNKNOWN`` where it has none of that name."""
+        """Return an attribute that was assigned."""
         if name in self.children:
             return self.children[name]
         if name in self.tensors:
             return TensorValue(self.tensors[name], parameter=True)
-        return self.attributes.get(name, UNKNOWN)
+        return self.attributes[name]
 
     def shapes(self, budget: Budget, prefix: str = "") -> dict[str, Shape]:
         """Return every entry of the module's state dict."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.source import PACKAGE, UpstreamSource
+
+OWN = "package"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr
 
@@ -39,18 +42,41 @@ class ModuleInfo:
 
 
 class ModuleGraph:
-    """Finds modules by dotted name and names in modules."""
+    """Finds modules by dotted name and names in modules.
 
-    def __init__(self, source: UpstreamSource) -> None:
-        self.source = source
+    Args:
+        source: vllm-omni; None where nothing of it is read.
+    """
+
+    def __init__(self, source: UpstreamSource | None) -> None:
+        self._source = source
         self._modules: dict[str, ModuleInfo | None] = {}
+        self._package: dict[str, ModuleInfo] = {}
+
+    @property
+    def source(self) -> UpstreamSource:
+        """The version that is read, of a graph that has one."""
+        assert self._source is not None
+        return self._source
+
+    def hold(self, package: Mapping[str, ast.Module]) -> None:
+        """Take in the modules of a package of verl-omni, by their last names."""
+        for name, tree in package.items():
+            self._package[name] = info = ModuleInfo(f"{OWN}.{name}", f"{name}.py", OWN)
+            self._collect(info, tree.body)
+
+    def own(self, name: str) -> ModuleInfo:
+        """Return a module of the package by its last name."""
+        return self._package[name]
 
     def find(self, name: str) -> ModuleInfo | None:
         """Return the module, or None where it is not part of the source."""
         if name in self._modules:
             return self._modules[name]
         info: ModuleInfo | None = None
-        if name == PACKAGE or name.startswith(PACKAGE + "."):
+        if name.partition(".")[0] in (OWN, "verl_omni"):
+            info = self._package.get(name.rpartition(".")[2])
+        if self._source is not None and (name == PACKAGE or name.startswith(PACKAGE + ".")):
             path = name.replace(".", "/")
             for file, package in ((path + ".py", name.rpartition(".")[0]), (path + "/__init__.py", name)):
                 if self.source.exists(file):
@@ -58,9 +84,6 @@ class ModuleGraph:
                     break
         self._modules[name] = info
         return info
-
-    def is_package(self, name: str) -> bool:
-        return any(True for _ in self.source.files(name.replace(".", "/") + "/"))
 
     def _load(self, name: str, file: str, package: str) -> ModuleInfo | None:
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
-from scaffold.inspect.program.modules import ModuleInfo
-from scaffold.inspect.program.values import ClassRef, External, Value
+from scaffold.source.modules import ModuleInfo
+from scaffold.source.values import ClassRef, External
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -102,17 +103,15 @@ class ClassInfo:
         return self.mro[self.mro.index(after) + 1 :]
 
 
-class Resolver(Protocol):
-    """Evaluates an expression in a module's global scope."""
-
-    def evaluate_global(self, node: ast.expr, module: ModuleInfo) -> Value: ...
-
-
 class Classes:
-    """Makes one ``ClassInfo`` for each class statement."""
+    """Makes one ``ClassInfo`` for each class statement.
 
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
+    Args:
+        evaluate: works out an expression, such as a base, in a module's global scope.
+    """
+
+    def __init__(self, evaluate: Callable[[ast.expr, ModuleInfo], Any]) -> None:
+        self._evaluate = evaluate
         self._known: dict[int, ClassInfo] = {}
 
     def get(self, node: ast.ClassDef, module: ModuleInfo) -> ClassInfo:
@@ -126,7 +125,7 @@ class Classes:
         parents: list[ClassInfo] = []
         for base in node.bases:
             expression = base.value if isinstance(base, ast.Subscript) else base
-            value = self._resolver.evaluate_global(expression, module)
+            value = self._evaluate(expression, module)
             if isinstance(value, ClassRef):
                 parents.append(value.cls)
             else:

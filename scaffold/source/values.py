@@ -1,0 +1,114 @@
+"""Values that mean the same to everybody who reads Python: functions, classes, modules, and what is not known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from scaffold.source.classes import ClassInfo
+    from scaffold.source.modules import ModuleInfo
+
+
+class Evidence(NamedTuple):
+    """A place in the source read; ``file`` is relative to the folder that holds ``vllm_omni/``."""
+
+    file: str
+    line: int
+
+
+class PlacedError(Exception):
+    """Ends an execution; the interpreter adds the place of the statement, where none is known."""
+
+    place: Evidence | None = None
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return said if self.place is None else f"{self.place.file}:{self.place.line}: {said}"
+
+
+class UndecidedError(PlacedError):
+    """The text does not tell what is asked; the message says why, without a final full stop."""
+
+
+@dataclass(eq=False)
+class Value:
+    """Anything; ``at`` is where it was computed."""
+
+    at: Evidence | None = field(default=None, kw_only=True, repr=False)
+
+    def parts(self) -> list[Value]:
+        """The values this one was made from."""
+        return []
+
+
+@dataclass(eq=False)
+class Unknown(Value):
+    """A value that the text does not give."""
+
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return "an unknown value"
+
+
+@dataclass(eq=False)
+class ModuleRef(Value):
+    module: ModuleInfo
+
+
+@dataclass(eq=False)
+class External(Value):
+    """A name of a package that is not read, such as ``torch.linspace``."""
+
+    path: str
+
+
+@dataclass(eq=False)
+class ClassRef(Value):
+    cls: ClassInfo
+
+
+@dataclass(eq=False)
+class Func(Value):
+    """A function of the source, with what it closes over and is bound to."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    module: ModuleInfo
+    owner: ClassInfo | None = None
+    bound: Any = None
+    closure: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return "<lambda>" if isinstance(self.node, ast.Lambda) else self.node.name
+
+
+@dataclass(eq=False)
+class Super(Value):
+    obj: Any
+    owner: ClassInfo
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(eq=False)
+class Bound:
+    """A method of a value whose methods the domain knows."""
+
+    receiver: Any
+    name: str
+
+
+class Keys(list[Any]):
+    """The keys of a table, in order; a set to operators of sets."""
+
+
+class Stream:
+    """A list that is consumed."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = list(items)
