@@ -29,7 +29,7 @@ PACKAGES: dict[str, tuple[set[str], set[str]]] = {
         {"config-round-trip"},
     ),
     # Sizes are defaults of dataclasses in a dataclass, into which the file's sections are spread; weights are torch's.
-    "nested_sizes": ({"prompt-containers"}, {"config-round-trip"}),
+    "nested_sizes": ({"prompt-containers", "lora-save-load"}, {"config-round-trip"}),
 }
 EVERYWHERE = {"fsdp2-nccl", "prompt-preprocessor"}
 
