@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ConflictError
-from scaffold.upstream.versions import is_same
+from scaffold.upstream.versions import is_admitted, is_same
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -18,7 +18,9 @@ KEY = "checkout_pin"
 
 
 def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, notes: list[str]) -> str | None:
-    """Return the checkout's pin where it is another version than a package is made for, and that is allowed.
+    """Return what the checkout pins where a package is made for another version, and that is allowed.
+
+    Where no one version is pinned, what the requirement asks for stands in place of the pin.
 
     Args:
         checkout: where the package goes; None for a folder of its own, which pins nothing.
@@ -29,8 +31,8 @@ def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, 
     Raises:
         ConflictError: the versions differ, and nobody allowed it.
     """
-    pin = checkout.vllm_omni_pin if checkout is not None else None
-    same = is_same(pin, version)
+    pin = _pinned(checkout)
+    same = _fits(pin, version)
     if pin is None or same:
         return None
     if same is None:
@@ -51,6 +53,16 @@ def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, 
     return pin
 
 
+def _pinned(checkout: Checkout | None) -> str | None:
+    return None if checkout is None else checkout.vllm_omni_pin or checkout.vllm_omni_asked
+
+
+def _fits(pin: str | None, version: str | None) -> bool | None:
+    if pin is None:
+        return None
+    return is_same(pin, version) if pin[0].isdigit() else is_admitted(pin, version)
+
+
 def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
     """Return the spec with what `other_pin` returned; its README then says so."""
     upstream = {key: value for key, value in spec.sections.get("upstream", {}).items() if key != KEY}
@@ -65,6 +77,6 @@ def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
 
 def is_allowed(spec: IntegrationSpec, checkout: Checkout | None, version: str | None) -> bool:
     """Whether a package records that it may be for this version beside what the checkout pins."""
-    pin = checkout.vllm_omni_pin if checkout is not None else None
-    recorded = spec.value(f"upstream.{KEY}")
-    return bool(is_same(recorded, pin) and is_same(str(spec.value("upstream.version")), version))
+    pin, recorded = _pinned(checkout), spec.value(f"upstream.{KEY}")
+    as_recorded = recorded is not None and (recorded == pin or is_same(recorded, pin))
+    return bool(as_recorded and is_same(str(spec.value("upstream.version")), version))

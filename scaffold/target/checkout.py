@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.target.capabilities import DOCS_INDEX, Capabilities, capabilities, missing
-from scaffold.target.pin import vllm_omni_pin
+from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
 from scaffold.target.profile import ContractProfile, profiles
 
 LINK = "docs/examples/{model}/flowgrpo_trainer_{model}.md"
@@ -22,12 +22,14 @@ class Checkout:
         profile: the nearest release, corrected by what the files really show.
         vllm_omni_pin: the version in its requirements, or None.
         notes: lines for the user about what is unusual in it.
+        vllm_omni_asked: what its requirements ask for where they pin no version, or None.
     """
 
     root: Path
     profile: ContractProfile
     vllm_omni_pin: str | None
     notes: tuple[str, ...]
+    vllm_omni_asked: str | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> Checkout:
@@ -53,10 +55,11 @@ class Checkout:
         if differences:
             notes.append(f"the checkout is nearest to {nearest.title} but differs: {'; '.join(differences)}")
         if pin is None:
-            notes.append(f"the checkout pins no vllm-omni; {nearest.title} pins {nearest.vllm_omni}")
+            notes.append(f"the checkout pins no one version of vllm-omni; {nearest.title} pins {nearest.vllm_omni}")
         elif pin != nearest.vllm_omni:
             notes.append(f"the checkout pins vllm-omni {pin}; {nearest.title} pins {nearest.vllm_omni}")
-        return cls(root, _corrected(nearest, seen), pin, tuple(notes))
+        asked = vllm_omni_asked(root) if pin is None else None
+        return cls(root, _corrected(nearest, seen), pin, tuple(notes), asked)
 
     @classmethod
     def above(cls, folder: Path) -> Checkout | None:

@@ -12,7 +12,10 @@ from scaffold.reading import read_text
 
 MAX_BYTES = 1 << 20
 
-_REQUIREMENT = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*===?\s*([0-9][A-Za-z0-9.!+_-]*)""")
+_REQUIREMENT = re.compile(
+    r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*===?\s*([0-9](?:[A-Za-z0-9.!+_-]*[A-Za-z0-9])?)(?![\w.*])"""
+)
+_ASKED = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*\(?([<>=!~@][^;"'#)]*)""")
 
 
 def vllm_omni_pin(root: Path) -> str | None:
@@ -21,6 +24,13 @@ def vllm_omni_pin(root: Path) -> str | None:
     ``pyproject.toml`` is asked first, then ``requirements*.txt``, then ``setup.py``.
     """
     return pin_of(lambda name: text_of(root, name), [path.name for path in sorted(root.glob("requirements*.txt"))])
+
+
+def vllm_omni_asked(root: Path) -> str | None:
+    """Return what the first requirement of vllm-omni asks for where none pins it: ``>=0.27,<0.28``, ``@ git+…``."""
+    names = [path.name for path in sorted(root.glob("requirements*.txt"))]
+    found = (_ASKED.match(requirement) for requirement in _requirements(lambda name: text_of(root, name), names))
+    return next((match[1].strip().rstrip(",") for match in found if match), None)
 
 
 def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:

@@ -21,7 +21,7 @@ def newest_release(distribution: str) -> str:
     hint = "name a version, a wheel or a folder instead"
     arguments = ["index", "versions", distribution]
     with step(f"asking for the newest {distribution}"):
-        output = run_pip(f"the list of {distribution}'s releases", arguments, seconds=TIMEOUT_SECONDS, hint=hint)
+        output = run_pip(f"{distribution} of any version", arguments, seconds=TIMEOUT_SECONDS, hint=hint)
     found = _FIRST.search(output)
     if found is None:
         raise ScaffoldError(f"pip lists no release of {distribution}", hint=hint)

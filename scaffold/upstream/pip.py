@@ -18,6 +18,9 @@ _OFFLINE = (
     "timed out",
     "SSLError",
 )
+# Where pip did not look: it is told to use no index, or does not trust the one that it is given.
+_PLACES = re.compile(r"(\d+) location\(s\) to search for versions of")
+_UNTRUSTED = re.compile(r"The repository located at (\S+) is not a trusted")
 _KNOWN = re.compile(r"from versions: ([^)]*)\)")
 _NO_PIP = "No module named pip"
 _OPTIONS = ["-vv", "--disable-pip-version-check", "--no-input", "--no-color", "--ignore-requires-python"]
@@ -73,6 +76,14 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
     if refused:
         told = f"the package index answers with error {refused[0]}"
         return ScaffoldError(f"cannot fetch {what}: {told}", hint=f"see `pip config list`, or {hint}")
+    untrusted, places = _UNTRUSTED.search(output), _PLACES.findall(output)
+    if untrusted or (places and not any(map(int, places))):
+        why = (
+            f"pip does not ask {untrusted[1]}, which is not trusted"
+            if untrusted
+            else "pip is set to ask no package index"
+        )
+        return ScaffoldError(f"cannot fetch {what}: {why}", hint=f"see `pip config list`, or {hint}")
     if listed or "No matching distribution" in output:
         return ScaffoldError(
             f"the package index has no {what}", hint=f"nor any other release, see `pip config list`; {hint}"

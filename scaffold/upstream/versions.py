@@ -20,6 +20,17 @@ def is_older(first: str | None, second: str | None) -> bool | None:
     return None if one is None or other is None else one < other
 
 
+def is_admitted(requirement: str, version: str | None) -> bool | None:
+    """Whether a requirement such as ``~=0.27.0`` takes a version; None where one of them cannot be read."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    found = _read(version)
+    try:
+        return None if found is None else SpecifierSet(requirement).contains(found, prereleases=True)
+    except InvalidSpecifier:
+        return None
+
+
 def _read(text: str | None) -> Version | None:
     from packaging.version import InvalidVersion, Version
 

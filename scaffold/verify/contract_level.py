@@ -21,7 +21,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.devices import hidden
-from scaffold.verify.child.isolation import last_words
+from scaffold.verify.child.isolation import is_over, last_words
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists
@@ -191,8 +191,8 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Ite
 
 def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
-    now, seen = time.monotonic(), False
-    for line in _lines(process, now + IMPORT_SECONDS, now + IMPORT_SECONDS + SIZES_SECONDS + seconds):
+    seen = False
+    for line in _lines(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
         event = _event(line, token)
         if event is not None and event["event"] == END:
             break
@@ -256,17 +256,17 @@ def _event(line: str, token: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and event.pop("token", None) == token else None
 
 
-def _lines(process: HostProcess, first_by: float, all_by: float) -> Iterator[str]:
-    """Lines of a host until its end; the first must come by ``first_by``, the last by ``all_by`` (monotonic).
+def _lines(process: HostProcess, first_in: float, all_in: float) -> Iterator[str]:
+    """Lines of a host until its end; the first must come within ``first_in`` seconds, the last within ``all_in``.
 
     The pipe's own end may never come: a process that the package has started can hold it open.
     """
-    pending, deadline = b"", first_by
+    pending, started, seconds = b"", time.monotonic(), first_in
     with selectors.DefaultSelector() as selector:
         selector.register(process.reader, selectors.EVENT_READ)
-        while time.monotonic() < deadline:
+        while not is_over(started, seconds):
             alive = process.alive()
-            if not selector.select(min(HEARTBEAT, max(0.0, deadline - time.monotonic()))):
+            if not selector.select(HEARTBEAT):
                 if not alive:
                     return
                 continue
@@ -276,6 +276,6 @@ def _lines(process: HostProcess, first_by: float, all_by: float) -> Iterator[str
             pending += chunk
             *lines, pending = pending.split(b"\n")
             if lines:
-                deadline = all_by
+                seconds = all_in
             for line in lines:
                 yield line.decode("utf-8", errors="replace")

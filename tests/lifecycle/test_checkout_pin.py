@@ -67,6 +67,35 @@ def test_new_for_another_version_that_is_allowed_says_so(
     assert scaffold_cli("check", root / PACKAGE, "--select", "OSC530").code == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "ends"),
+    [("~=0.27.0", 4), (">=0.27.0rc1,<0.28", 4), ("==0.27.*", 4), ("!=0.30.0", 4), (">=0.27.0rc1", 0)],
+)
+def test_a_range_that_leaves_the_version_out_is_a_pin_too(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any], asked: str, ends: int
+) -> None:
+    root = standin()
+    project = root / "pyproject.toml"
+    project.write_text(re.sub(r"vllm-omni==[^\"]+", f"vllm-omni{asked}", project.read_text()))
+    command = (*NEW, "--verl-omni", root, *NEWER)
+    if not ends:
+        scaffold_cli(*command).success()
+        return
+    line = scaffold_cli(*command).refusal(4)
+    assert f"pins vllm-omni {asked} and the package would be for 0.30.0" in line
+    scaffold_cli(*command, ALLOW).success()
+    assert "nothing to do" in scaffold_cli("update", root / PACKAGE, *NEWER).success()
+
+
+def test_a_requirement_that_names_no_version_is_said_to_be_unknown(
+    standin: Callable[..., Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    root = standin()
+    edit(root / "pyproject.toml", "vllm-omni==0.27.0rc1", "vllm-omni @ git+https://host.invalid/vllm-omni")
+    printed = scaffold_cli(*NEW, "--verl-omni", root, *NEWER, "--dry-run").success()
+    assert "whether the source that was read is that version is not known" in " ".join(printed.split())
+
+
 def test_partial_package_says_it_too(standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = standin()
     command = ("new", "omnigen2", "--verl-omni", root, *NEWER)

@@ -138,6 +138,7 @@ def test_a_runner_that_is_gone_is_none(tmp_path: Path) -> None:
         ('[dependency-groups]\na = [{include-group = "b"}, "vllm.omni===0.24.0"]\n', "0.24.0"),
         ('[project\ndependencies = [\n    "vllm-omni==0.22.0",\n', "0.22.0"),
         ('[project]\ndependencies = ["my-vllm-omni==9"]\n', None),
+        ('[project]\ndependencies = ["vllm-omni==0.27.*"]\n', None),
     ],
 )
 def test_pins_of_all_spellings(tmp_path: Path, requirement: str, pin: str | None) -> None:

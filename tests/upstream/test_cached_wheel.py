@@ -181,9 +181,31 @@ def test_newest(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert newest_release("vllm-omni") == "0.98.0"
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(
-        ScaffoldError, match="list of vllm-omni's releases: the package index is down or cannot be reached"
+        ScaffoldError, match="cannot fetch vllm-omni of any version: the package index is down or cannot be reached"
     ):
         newest_release("vllm-omni")
+
+
+@pytest.mark.parametrize("ask", [lambda: fetch_wheel("vllm-omni", "0.98.0"), lambda: newest_release("vllm-omni")])
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("PIP_NO_INDEX", "1", "pip is set to ask no package index"),
+        (
+            "PIP_INDEX_URL",
+            "http://no-such-host.invalid/simple",
+            "pip does not ask no-such-host.invalid, which is not trusted",
+        ),
+    ],
+)
+def test_index_that_pip_never_asks_lacks_nothing(
+    monkeypatch: pytest.MonkeyPatch, cached: Path, ask: Callable[[], object], variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ScaffoldError) as caught:
+        ask()
+    assert told in caught.value.line
+    assert "has no" not in caught.value.line
 
 
 @pytest.mark.parametrize(
@@ -193,6 +215,14 @@ def test_newest(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("WARNING: Retrying (…) after connection broken by 'x'\nfrom versions: 1.0, 2.0)", "has no"),
         ("WARNING: Retrying (…) after connection broken by 'x'\n(from versions: none)", "cannot be reached"),
         ("(from versions: none)\nERROR: No matching distribution found", "has no vllm-omni 1.5"),
+        (
+            "0 location(s) to search for versions of a:\nERROR: No matching distribution found",
+            "set to ask no package index",
+        ),
+        (
+            "1 location(s) to search for versions of a:\n* b\nERROR: No matching distribution found",
+            "has no vllm-omni 1.5",
+        ),
         ("Could not fetch URL http://a: 404 Client Error: x\n(from versions: none)", "has no vllm-omni 1.5"),
         ("Could not fetch URL http://a: 403 Client Error: x\n(from versions: none)", "answers with error 403"),
         ("Could not fetch URL http://a: connection error: x\n(from versions: none)", "cannot be reached"),

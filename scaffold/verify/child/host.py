@@ -121,7 +121,7 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
                     seconds = time.monotonic() - process.started
                     say(event="result", id=contract["id"], seconds=seconds, **isolation.finish(process))
             for _, process in running.values():
-                if time.monotonic() >= process.deadline and not process.timed_out:
+                if not process.timed_out and isolation.is_over(process.started, process.seconds):
                     process.timed_out = True
                     isolation.kill(process)
 
@@ -136,7 +136,7 @@ def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
     while not isolation.has_ended(process):
         if select.select([process.reader], [], [], HEARTBEAT)[0] and not isolation.receive(process):
             break
-        if time.monotonic() >= process.deadline:
+        if isolation.is_over(process.started, process.seconds):
             process.timed_out = True
             isolation.kill(process)
             break

@@ -19,6 +19,7 @@ from scaffold.verify.child.leftovers import die_with_parent
 
 MAX_RESULT_BYTES = 4 << 20
 MAX_FILE_BYTES = 256 << 20  # of a log, or of a tiny checkpoint; beyond it writing fails
+MOST_CROWDED = 20.0  # times a limit of time, on a machine that others use too
 
 
 @dataclass
@@ -28,14 +29,12 @@ class Forked:
     Attributes:
         pid: its id, and that of its process group.
         reader: pipe on which its result comes.
-        deadline: ``time.monotonic()`` at which it is ended.
         log: file that has its output.
     """
 
     pid: int
     reader: int
     started: float
-    deadline: float
     seconds: float
     log: Path
     received: bytes = b""
@@ -55,8 +54,21 @@ def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
     os.close(writer)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
-    now = time.monotonic()
-    return Forked(pid, reader, now, now + seconds, seconds, log)
+    return Forked(pid, reader, time.monotonic(), seconds, log)
+
+
+def is_over(started: float, seconds: float) -> bool:
+    """Whether what began at ``started`` (monotonic) has had its time: more of it where many share the processors."""
+    passed = time.monotonic() - started
+    return passed >= seconds and passed >= seconds * _crowding()
+
+
+def _crowding() -> float:
+    """Processes that want a processor, for each that there is; at least 1."""
+    try:
+        return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), MOST_CROWDED)
+    except (AttributeError, OSError):
+        return 1.0
 
 
 def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path, writer: int) -> None:

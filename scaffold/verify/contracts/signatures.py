@@ -47,9 +47,12 @@ def run(subject: Any) -> Measured:
     module = subject.module_class
     if module.__abstractmethods__:
         problems.append(f"{module.__name__} lacks {', '.join(sorted(module.__abstractmethods__))}")
-    loader = inspect.signature(module.from_pretrained).parameters
-    if not {"model_path", "torch_dtype"} <= loader.keys():
-        problems.append(f"{module.__name__}.from_pretrained takes {list(loader)}, not model_path and torch_dtype")
+    loader = inspect.signature(module.from_pretrained)
+    try:
+        loader.bind("a folder", torch_dtype=None)
+    except TypeError:
+        taken = list(loader.parameters)
+        problems.append(f"{module.__name__}.from_pretrained takes {taken}, not a folder and torch_dtype")
     if subject._adapters[2] is not None:
         problems += _rollout(subject.rollout)
     return Measured(f"{compared} methods of the training adapter, the loader and the rollout adapter fit", problems)

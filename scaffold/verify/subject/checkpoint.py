@@ -17,7 +17,7 @@ from torch import Tensor
 from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
-from scaffold.verify.subject.own_loading import OwnLoading, literals, weight_files
+from scaffold.verify.subject.own_loading import SAFETENSORS, WEIGHTS, OwnLoading, literals, weight_files
 
 _PREFIX = re.compile(r"[a-z_]\w*(?:\.\w+)*\.")
 
@@ -30,11 +30,13 @@ class CheckpointWriter:
         file: path of the weight file in the checkpoint's folder.
         names: parameter name to name in the checkpoint.
         documents: content of each JSON file, by path.
+        under: key of the weight file, one that torch writes, below which the tensors lie.
     """
 
     file: str
     names: dict[str, str]
     documents: dict[str, Any]
+    under: str | None = None
 
     def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
         """Write a checkpoint; ``changes`` are by checkpoint name, None takes a tensor out."""
@@ -42,7 +44,7 @@ class CheckpointWriter:
         tensors |= changes
         write_documents(folder, self.documents)
         (folder / self.file).parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / self.file, tensors)
+        write_tensors(folder / self.file, tensors, self.under)
 
 
 def write_documents(folder: Path, documents: Mapping[str, Any]) -> None:
@@ -53,9 +55,26 @@ def write_documents(folder: Path, documents: Mapping[str, Any]) -> None:
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-def write_tensors(file: Path, tensors: Mapping[str, Tensor | None]) -> None:
-    """Write those that are tensors."""
-    save_file({name: value.detach().clone().contiguous() for name, value in tensors.items() if value is not None}, file)
+def write_tensors(file: Path, tensors: Mapping[str, Tensor | None], under: str | None = None) -> None:
+    """Write those that are tensors, as safetensors or in torch's own format; there below a key, if one is given."""
+    kept = {name: value.detach().clone().contiguous() for name, value in tensors.items() if value is not None}
+    if file.suffix == SAFETENSORS:
+        save_file(kept, file)
+    else:
+        torch.save(kept if under is None else {under: kept}, file)
+
+
+def _read_tensors(file: Path) -> tuple[dict[str, Tensor], str | None]:
+    """Tensors of a weight file, and the key below which they lie."""
+    if file.suffix == SAFETENSORS:
+        return load_file(file), None
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception:
+        return {}, None  # something else than weights, such as the state of an optimizer
+    sections = {key: value for key, value in content.items() if isinstance(value, dict)}
+    under, found = next(iter(sections.items()), (None, content))
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}, under
 
 
 def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
@@ -113,8 +132,8 @@ def _as_it_saves(subject: Any, folder: Path, documents: dict[str, Any]) -> Check
     if loaded.keys() != state.keys() or not all(torch.equal(loaded[name].float(), state[name]) for name in state):
         return None
     texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json")}
-    for file in sorted(folder.rglob("*.safetensors")):
-        kept = load_file(file)
+    for file in sorted(path for path in folder.rglob("*.*") if path.suffix in WEIGHTS):
+        kept, under = _read_tensors(file)
         names: dict[str, str] = {}
         for name, value in state.items():
             near = [key for key, other in kept.items() if other.shape == value.shape and torch.equal(other, value)]
@@ -122,7 +141,7 @@ def _as_it_saves(subject: Any, folder: Path, documents: dict[str, Any]) -> Check
             names |= {name: near[0]} if near else {}
         if len(names) == len(state) == len(kept):
             content = {path: json.loads(read_text(place)) for path, place in texts.items()}
-            return CheckpointWriter(file.relative_to(folder).as_posix(), names, content)
+            return CheckpointWriter(file.relative_to(folder).as_posix(), names, content, under)
     return None
 
 
@@ -144,7 +163,7 @@ def _by_trial(
     shutil.rmtree(folder, ignore_errors=True)
     write_documents(folder, documents)
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / file)
+    write_tensors(folder / file, tensors)
     taken = {}
     for name, value in load(subject, folder).state_dict().items():
         number = value.flatten()[0].item()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
+import inspect
 import json
 import re
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +30,9 @@ from scaffold.verify.subject.roles import on_meta
 GUESS = 32  # stands for a size that the package reads and nobody gives, until its role is known
 TRIES = 60
 _MARK = "omni_scaffold_file"
-_CONFIG, _WEIGHTS = re.compile(r"[\w./-]+\.json"), re.compile(r"[\w./-]+\.safetensors")
+SAFETENSORS = ".safetensors"
+WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
+_CONFIG, _WEIGHTS = re.compile(r"[\w./-]+\.json"), re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 
 class _Met(BaseException):
@@ -89,6 +94,8 @@ class OwnLoading:
         self.values: dict[str, int] = {}
         self.guessed: list[str] = []
         self._sections: dict[str, None] = {}
+        self._refused: set[str] = set()  # names that a section was given and that no constructor takes
+        self._last = ""  # what was read last: a file's object, or a key
         self._asked: dict[str, bool] = {}
         self._read: dict[str, dict[str, Any]] = {}
         self._learn_all()
@@ -103,6 +110,7 @@ class OwnLoading:
         """A key is asked for."""
         self._asked.pop(name, None)
         self._asked[name] = required
+        self._last = name
 
     def answer(self, name: str, given: Any) -> Any:
         """The value of a key: a section, the size of that name, what the checkpoint says, or a guess."""
@@ -175,6 +183,11 @@ class OwnLoading:
     def _learn(self, error: Exception) -> bool:
         """Put into the files what an error says is missing; whether there was something new."""
         text = str(error)
+        for word in re.findall(r"unexpected keyword argument '(\w+)'", text):
+            for name in [name for name in self.values if name.endswith(f".{word}") and name not in self._refused]:
+                del self.values[name]
+                self._refused.add(name)
+                return True
         if re.search(r"'int' object|not int\b|of type 'int' is not|mapping, not", text):
             for name in reversed(self._asked):
                 if name in self.values:
@@ -214,7 +227,10 @@ class OwnLoading:
                 target.write_text(json.dumps(content), encoding="utf-8")
         for file in self.weights:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            save_file({}, folder / file)
+            if file.endswith(SAFETENSORS):
+                save_file({}, folder / file)
+            else:
+                torch.save({}, folder / file)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -228,18 +244,62 @@ class OwnLoading:
                 return content
             file = content.pop(_MARK)
             self._read[file] = content
+            self._last = f"{file}:"
             return _Section(self, f"{file}:", content)
 
         def met(_: Any, *args: Any, **kwargs: Any) -> None:
             raise _Met(args, kwargs)
 
+        own = {part: part.__init__ for part in self._own_classes() if part is not kind}
         try:
             json.loads = read  # type: ignore[assignment]
             json.load = lambda file, *args, **kwargs: read(file.read(), *args, **kwargs)
             kind.__init__ = met
+            for part, begin in own.items():
+                part.__init__ = self._learning_defaults(begin)  # type: ignore[misc]
             yield
         finally:
             json.loads, json.load, kind.__init__ = loads, load, original
+            for part, begin in own.items():
+                part.__init__ = begin  # type: ignore[misc]
+
+    def _own_classes(self) -> list[type]:
+        """Classes of the package that hold sizes and are no modules."""
+        package = self.subject.package.__name__
+        modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+        found = {value: None for module in modules for value in vars(module).values() if isinstance(value, type)}
+        return [
+            kind
+            for kind in found
+            if f"{kind.__module__}.".startswith(f"{package}.")
+            and "__init__" in vars(kind)
+            and not issubclass(kind, torch.nn.Module)
+        ]
+
+    def _learning_defaults(self, begin: Callable[..., None]) -> Callable[..., None]:
+        """Note the sizes that a class has itself for what a section, spread into its constructor, leaves out."""
+        parameters = [p for p in list(inspect.signature(begin).parameters.values())[1:] if type(p.default) is int]
+
+        @functools.wraps(begin)
+        def noting(made: Any, *args: Any, **kwargs: Any) -> None:
+            left = {p.name: p.default for p in parameters if p.name not in kwargs} if not args else {}
+            for parameter, default in left.items():
+                name = self._left_out(parameter, kwargs)
+                if name is not None and name not in self._refused:
+                    self.defaulted(name, default)
+            begin(made, *args, **kwargs)
+
+        return noting
+
+    def _left_out(self, parameter: str, given: Mapping[str, Any]) -> str | None:
+        """Name of the key that would have given an argument: one that was looked for, or one of a section as it is."""
+        looked_for = [name for name in self._asked if name.endswith(f".{parameter}")]
+        if looked_for:
+            return looked_for[-1] if not self._asked[looked_for[-1]] else None
+        section = self._last
+        is_section = section.endswith(":") or section in self._sections
+        whole = is_section and not any(name.startswith(f"{section}.") for name in self._asked)
+        return f"{section}.{parameter}" if whole and given.keys() <= {*self.keys_below(section)} else None
 
 
 def weight_files(package: Path) -> list[str]:

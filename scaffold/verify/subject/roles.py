@@ -203,5 +203,7 @@ def refuse_large(found: Shapes, sizes: Sizes, option: str) -> None:
         return
     most = max(sizes.values, key=lambda name: _weight(sizes, name), default=None)
     told = f"the smallest model that was found has {total:,} parameters, at most {MAX_PARAMETERS:,} are built"
-    field = f"; most of it hangs on {str(most).replace(':.', ' ')} = {sizes.values[most]}" if most is not None else ""
+    field = "; nothing that the package reads of a checkpoint sets its sizes"
+    if most is not None:
+        field = f"; most of it hangs on {str(most).replace(':.', ' ')} = {sizes.values[most]}"
     raise NotDrivableError(f"{told}{field}; {option}")
