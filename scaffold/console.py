@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from scaffold.printable import printable_command, printable_lines
+from scaffold.printable import no_command, printable_command, printable_lines
 
 
 class SafeConsole(Console):
@@ -25,10 +25,22 @@ class SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Render with every character escaped that acts; a style is no part of the text."""
+        begins = True
         for segment in super().render(renderable, options):
             text = segment.text
-            harmless = segment.control or text.isprintable() or text == "\n"
-            yield segment if harmless else Segment(printable_lines(text), segment.style)
+            if segment.control:
+                yield segment
+                continue
+            if text.isascii() and text.isprintable() and "::" not in text and "##[" not in text:
+                begins = begins and not text.strip()
+                yield segment
+                continue
+            shown = text if text.isprintable() or text == "\n" else printable_lines(text)
+            first, *wrapped = shown.split("\n")  # what a long line is wrapped to begins lines too
+            lines = [no_command(first) if begins else first, *map(no_command, wrapped)]
+            begins = (begins or bool(wrapped)) and not lines[-1].strip()
+            shown = "\n".join(lines)
+            yield segment if shown == text else Segment(shown, segment.style)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

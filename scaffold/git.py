@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from scaffold import child_process
+from scaffold.errors import ScaffoldError
 from scaffold.reading import LARGEST, read_bytes
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 30
 
 Git = Callable[..., "bytes | None"]
 
@@ -89,10 +90,18 @@ def call(
 
 
 def _output(*arguments: str, cwd: Path, variables: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes | None:
-    """What a command prints; None where it fails, or there is no git."""
+    """What a command prints; None where it fails, or there is no git.
+
+    Raises:
+        ScaffoldError: it was ended. Git opens some files itself, and waits where one is a pipe; that there is no
+            repository, or no change, would be a guess.
+    """
     try:
         done = call(*arguments, cwd=cwd, variables=variables, stdin=stdin)
-    except (OSError, child_process.TookTooLong):
+    except child_process.TookTooLong:
+        hint = "is a file that git reads there, such as .gitignore, a pipe?"
+        raise ScaffoldError(f"git gives no answer about {cwd} within {TIMEOUT_SECONDS} s", hint=hint) from None
+    except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
 

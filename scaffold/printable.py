@@ -14,7 +14,13 @@ def printable(text: object) -> str:
 
 def printable_command(text: object) -> str:
     """A shell line, or a line of source, as :func:`printable` does, but with its blanks kept."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+    return no_command("".join(c if c.isprintable() else _escaped(c) for c in str(text)))
+
+
+def no_command(line: str) -> str:
+    """A line that no runner of CI takes for an order: neither ``::error::`` at its start nor ``##[error]`` in it."""
+    line = line.replace("##[", r"#\x23[")
+    return line.replace("::", r"\x3a:", 1) if line.lstrip().startswith("::") else line
 
 
 def printable_lines(text: str) -> str:

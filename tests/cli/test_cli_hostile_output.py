@@ -201,3 +201,22 @@ def test_version_with_markup_is_shown_as_it_is(
 def test_the_streams_speak_utf8(scaffold_child: Callable[..., Any]) -> None:
     code = "from scaffold.printable import printable; print(printable('\\udc80'))"
     assert scaffold_child(code=code).out == "\\udc80\n"
+
+
+def test_no_line_is_an_order_to_a_runner_of_ci() -> None:
+    """Neither at its start, where a wrapped line has one too, nor, as older orders are taken, anywhere."""
+    written = io.StringIO()
+    console = SafeConsole(file=written, width=40)
+    console.print("a" * 30 + " ::error::where a long line is wrapped")
+    console.print("one\n  ::error::two")
+    console.print(said(("b" * 36, "bold"), " ::error::three"))
+    table = Table()
+    table.add_column("x")
+    table.add_row("c ##[error]four")
+    console.print(table)
+    shown = written.getvalue()
+    assert not re.search(r"^\s*::|##\[", shown, re.MULTILINE)
+    assert shown.count(r"\x3a:error") == 3
+    assert "a::b" in printable("a::b")
+    for show in (printable, printable_command):
+        assert show("::error::x ##[error]x") == r"\x3a:error::x #\x23[error]x"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scaffold.errors import ScaffoldError
 from scaffold.git import repository as find_repository
 from scaffold.git import uncommitted, versions
 from scaffold.lifecycle.merge_text import merge_text
@@ -192,6 +193,20 @@ def test_a_pipe_in_place_of_gits_files(repository: Path, pipe: Callable[[Path], 
         pipe(repository / ".git" / name)
     uncommitted(repository)
     versions(repository, "b.txt")
+
+
+@pytest.mark.parametrize("place", [".gitignore", "a/.gitattributes", "configuration"])
+def test_git_that_waits_for_a_pipe_is_ended_and_it_is_said(
+    repository: Path, git: Git, pipe: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    pipe(repository / place)
+    if place == "configuration":
+        git(repository, "config", "include.path", "../configuration")
+    elif place == "a/.gitattributes":
+        os.utime(repository / "a/text.txt", (1, 1))
+    monkeypatch.setattr("scaffold.git.TIMEOUT_SECONDS", 3)
+    with pytest.raises(ScaffoldError, match=r"git gives no answer .* within 3 s; is a file"):
+        uncommitted(repository)
 
 
 def test_merging_reads_no_configuration(

@@ -91,9 +91,14 @@ def inherits(tree: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dict", "os.environ.copy"):
             if ast.unparse(node) in ("dict(os.environ)", "os.environ.copy()"):
                 yield node.lineno
-        if isinstance(node, ast.DictComp | ast.Dict) and "os.environ" in ast.unparse(node):
-            if isinstance(node, ast.Dict) or "os.environ[name]" in ast.unparse(node.value):
-                yield node.lineno
+        inner: list[ast.AST] = []
+        if isinstance(node, ast.Dict):
+            kept = [v for k, v in zip(node.keys, node.values, strict=True) if k is None or "PATH" in ast.unparse(k)]
+            inner = [part for value in kept if not isinstance(value, ast.Dict) for part in ast.walk(value)]
+        elif isinstance(node, ast.DictComp):
+            inner = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript)]
+        if any(isinstance(part, ast.Attribute) and ast.unparse(part) == "os.environ" for part in inner):
+            yield node.lineno
 
 
 @pytest.mark.parametrize(

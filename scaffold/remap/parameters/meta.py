@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold import child_process
+from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.remap.parameters.values import Shape
 from scaffold.resources import kit_root
@@ -71,5 +72,9 @@ def parameters_on_meta(path: Path, module: str, config: str, values: Mapping[str
         raise ScaffoldError(
             f"{path.name}: {module} cannot be built on the meta device: {reason}", hint="leave --meta out to read it"
         )
-    shapes = json.loads(done.stdout.splitlines()[-1])
-    return {name: tuple(shape) for name, shape in shapes.items()}
+    try:
+        shapes = parse_json(done.stdout.splitlines()[-1])
+        return {str(name): tuple(map(int, shape)) for name, shape in shapes.items()}
+    except (IndexError, ValueError, TypeError, AttributeError):
+        # Its code may end the process, or print after our last line.
+        raise ScaffoldError(f"{path.name}: building {module} ended without a list of its parameters") from None

@@ -34,5 +34,8 @@ def gpu_count() -> int:
         return 0
     code = "import torch; print(torch.cuda.device_count())"
     variables = shown(child_process.environment())
-    done = child_process.run_text([sys.executable, "-c", code], seconds=60, variables=variables)
+    try:
+        done = child_process.run_text([sys.executable, "-c", code], seconds=300, variables=variables)
+    except child_process.TookTooLong:
+        return 0
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
