@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,9 @@ class CheckRequest(NamedTuple):
     write_baseline: Path | None = None
     explain: str | None = None
     list_rules: bool = False
+    statistics: bool = False
+    exit_zero: bool = False
+    output_file: Path | None = None
 
 
 class CheckOutcome(NamedTuple):
@@ -35,11 +39,15 @@ class CheckOutcome(NamedTuple):
         text: for standard output.
         status: 0 clean, 1 findings.
         note: one line for standard error.
+        found: whether there are findings, whatever the status.
+        package: the package that was checked, as the next command takes it; None where there are several.
     """
 
     text: str
     status: int = 0
     note: str | None = None
+    found: bool = False
+    package: str | None = None
 
 
 def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
@@ -56,10 +64,40 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
         from scaffold.check.explain import explain
 
         return CheckOutcome(explain(request.explain))
-    if not request.paths:
-        raise ScaffoldError("nothing to check", hint="give a package, a checkout of verl-omni or one file")
+    if request.statistics and request.format not in ("text", "json"):
+        raise ScaffoldError(f"--statistics has no format {request.format}", hint="take text or json")
+    request = request._replace(paths=request.paths or (_here(),))
+    outcome = _run(request, colour and request.output_file is None)
+    if request.output_file is not None and not request.diff and request.write_baseline is None:
+        outcome = _kept(outcome, request.output_file)
+    return outcome._replace(status=0) if request.exit_zero else outcome
+
+
+def _here() -> Path:
+    """The package or tree that one stands in; the folder itself where it is in none."""
+    from scaffold.check.model.project import PIPELINES
+
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / PIPELINES).is_dir()), None)
+    if root is None or (here != root / PIPELINES and here.is_relative_to(root / PIPELINES)):
+        return Path()
+    return Path(os.path.relpath(root))
+
+
+def _kept(outcome: CheckOutcome, file: Path) -> CheckOutcome:
+    """Write the text to a file; what is printed says where."""
+    try:
+        file.write_text(outcome.text, encoding="utf-8")
+    except OSError as error:
+        raise ScaffoldError(
+            f"cannot write {file}: {error.strerror}", hint="name a file in a folder that is there"
+        ) from None
+    return outcome._replace(text="")
+
+
+def _run(request: CheckRequest, colour: bool) -> CheckOutcome:
     select, ignore = _split(request.select), _split(request.ignore)
-    report, note = _checked(request, select, ignore)
+    report, note, package = _checked(request, select, ignore)
     fixing = request.fix or request.unsafe_fixes or request.diff
     if request.write_baseline is not None:
         if fixing:
@@ -70,23 +108,31 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
         count = len(report.findings)
         return CheckOutcome(f"wrote {count} finding{'s' * (count != 1)} to {request.write_baseline}\n")
     if not fixing:
-        return CheckOutcome(_rendered(report, request.format, colour), int(not report.clean), note)
+        return CheckOutcome(_rendered(report, request, colour), int(not report.clean), note, not report.clean, package)
     return _fixed(request, select, ignore, report, colour)
 
 
-def _checked(request: CheckRequest, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[CheckReport, str | None]:
-    """Check, and leave out what the baseline knows; the note says how much of the baseline is gone."""
+def _checked(
+    request: CheckRequest, select: tuple[str, ...], ignore: tuple[str, ...]
+) -> tuple[CheckReport, str | None, str | None]:
+    """Check, and leave out what the baseline knows.
+
+    Returns:
+        The report, how much of the baseline is gone, and where the package is if it is one.
+    """
     from scaffold.check.engine import check_targets
-    from scaffold.check.targets import find_targets
+    from scaffold.check.targets import find_targets, shown_path
 
     targets = find_targets(request.paths)
     report = check_targets(targets, select=select, ignore=ignore)
     if request.write_baseline is not None:
-        return report, None
+        return report, None, None
     paths = {target.settings.baseline for target in targets} - {None}
     if request.baseline is not None:
         paths = {request.baseline}
-    return _without_known(report, [path for path in paths if path is not None])
+    packages = [(target.project, package.path) for target in targets for package in target.packages]
+    only = shown_path(*packages[0]) if len(packages) == 1 else None
+    return *_without_known(report, [path for path in paths if path is not None]), only
 
 
 def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckReport, str | None]:
@@ -114,19 +160,20 @@ def _fixed(
         count = f"{fixed.count} finding{'s' * (fixed.count != 1)} would be fixed"
         return CheckOutcome(fixed.diff(), int(not report.clean), count)
     fixed.write()
-    after, note = _checked(request, select, ignore)
-    text = _rendered(after, request.format, colour)
+    after, note, package = _checked(request, select, ignore)
+    text = _rendered(after, request, colour)
     if request.format == "text":
         files = len(fixed.files)
         text += f"Fixed {fixed.count} finding{'s' * (fixed.count != 1)} in {files} file{'s' * (files != 1)}\n"
-    return CheckOutcome(text, int(not after.clean), note)
+    return CheckOutcome(text, int(not after.clean), note, not after.clean, package)
 
 
-def _rendered(report: CheckReport, format: str, colour: bool) -> str:
+def _rendered(report: CheckReport, request: CheckRequest, colour: bool) -> str:
+    format = request.format
     if format == "json":
-        from scaffold.check.formats.json_format import render_json
+        from scaffold.check.formats import json_format
 
-        return render_json(report)
+        return json_format.render_statistics(report) if request.statistics else json_format.render_json(report)
     if format == "github":
         from scaffold.check.formats.github import render_github
 
@@ -135,9 +182,9 @@ def _rendered(report: CheckReport, format: str, colour: bool) -> str:
         from scaffold.check.formats.sarif import render_sarif
 
         return render_sarif(report)
-    from scaffold.check.formats.text import render_text
+    from scaffold.check.formats.text import render_statistics, render_text
 
-    return render_text(report, colour=colour)
+    return render_statistics(report) if request.statistics else render_text(report, colour=colour)
 
 
 def _split(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from scaffold.check.finding import Finding
@@ -33,6 +34,12 @@ class CheckReport(NamedTuple):
     def warnings(self) -> int:
         """Number of findings of severity ``warning``."""
         return len(self.findings) - self.errors
+
+    @property
+    def statistics(self) -> list[tuple[str, str, int]]:
+        """Rule, severity and number of findings, the most frequent first."""
+        counted = Counter((finding.rule, str(finding.severity)) for finding in self.findings)
+        return sorted(((*what, count) for what, count in counted.items()), key=lambda row: (-row[2], row[0]))
 
     @property
     def clean(self) -> bool:

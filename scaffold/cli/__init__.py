@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 import os
+import re
 import sys
 from typing import NoReturn
 
@@ -19,6 +20,9 @@ _REFUSALS = frozenset(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EIO")
 )
+
+# The two forms in which click and typer name what is near.
+_MEANT = re.compile(r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$")
 
 
 def run() -> NoReturn:
@@ -38,7 +42,7 @@ def main() -> NoReturn:
         # Imported here, so that Ctrl-C in the tenth of a second that it takes is no traceback either.
         from scaffold.cli.app import app
 
-        status = app(next(iter(sys.argv[1:]), ""))(standalone_mode=False)
+        status = app(next(iter(sys.argv[1:]), ""))(prog_name="omni-scaffold", standalone_mode=False)
         if status == EXIT_CODE:  # typer makes Ctrl-C that while it reads the arguments
             raise KeyboardInterrupt
     except ScaffoldError as error:
@@ -98,7 +102,8 @@ def _usage(error: Exception) -> NoReturn:
         print(context.get_help(), file=sys.stderr)
         sys.exit(2)
     command = context.command_path if context is not None else "omni-scaffold"
-    _fail(f"{say().rstrip('.')}; see {command} --help", 2)
+    text, asked = _MEANT.subn(lambda found: f"; did you mean {found[1].replace(', ', ' or ')}?", say().rstrip("."))
+    _fail(f"{text}{' See' if asked else '; see'} {command} --help", 2)
 
 
 def _fail(text: str, status: int) -> NoReturn:

@@ -34,7 +34,6 @@ def app(wanted: str = "") -> typer.Typer:
         help="Bring a model that diffusers cannot load into VeRL-Omni: inspect its vllm-omni pipeline, render the "
         "integration, keep it right.",
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -67,7 +66,7 @@ def _version(value: bool) -> None:
 
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
     """Options of every command."""

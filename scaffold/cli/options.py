@@ -18,6 +18,21 @@ class Format(str, Enum):
     json = "json"
 
 
+Diff = Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")]
+
+
+def one_output(format: Format, diff: bool) -> bool:
+    """Whether the answer is JSON.
+
+    Raises:
+        ScaffoldError: a difference is asked for as well.
+    """
+    if format is Format.json and diff:
+        raise ScaffoldError("--diff and --format json exclude each other", hint="--dry-run has the changes as JSON")
+    return format is Format.json
+
+
 AnswerFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
 
 

@@ -32,7 +32,7 @@ def overview(
         ScaffoldError: no such version, or it has no registry.
     """
     table = inspect_all(selector, processes, answer=graded_row, progress=progress)
-    unread = {"modality": None, "media": None, "grade": None, "left": []}
+    unread: dict[str, Any] = {"modality": None, "media": None, "grade": None, "left": []}
     return {**table, "pipelines": [{**unread, **found} for found in table["pipelines"]]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CACHE = "__pycache__"
 _SHOWN = 10
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,18 @@ class Removal:
     kept: tuple[str, ...]
     undecided: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def to_json(self, *, written: bool) -> dict[str, Any]:
+        """Return the stable answer of ``remove --format json``."""
+        return {
+            "schema": SCHEMA,
+            "package": {"name": self.package.spec.value("names.package"), "path": self.package.path},
+            "kept": list(self.kept),
+            "undecided": list(self.undecided),
+            "notes": list(self.notes),
+            "written": written,
+            **self.plan.to_json(),
+        }
 
     def check(self) -> None:
         """Raise `ConflictError` where a person has to decide about edited files first."""

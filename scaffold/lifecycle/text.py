@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from scaffold.console import SafeConsole, said
@@ -41,7 +42,8 @@ def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
     merged = f", {len(result.merge.merged)} of them merged with your edits" if result.merge.merged else ""
     package = result.package
     patch = "" if package.checkout is not None else "; in a checkout that has the older patch, compare both"
-    then = f"next: run `omni-scaffold check {package.from_here}` and the tests in tests/pipelines"
+    there = shlex.quote(package.from_here)
+    then = f"next: `omni-scaffold check {there}`, then `omni-scaffold verify {there}`"
     return f"updated {len(written)} files{merged}{patch}; {then}"
 
 

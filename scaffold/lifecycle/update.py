@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,22 @@ class UpdateResult:
     plan: Plan
     merge: FileMerge
     notes: tuple[str, ...]
+
+    def to_json(self, *, written: bool) -> dict[str, Any]:
+        """Return the stable answer of ``update --format json``, without what ``check`` finds afterwards."""
+        old, new = self.package.spec, self.spec
+        return {
+            "schema": SCHEMA,
+            "package": {"name": new.value("names.package"), "path": self.package.path},
+            "from": old.value("upstream.version"),
+            "to": new.value("upstream.version"),
+            "verl_omni": new.value("target.profile"),
+            "merged": list(self.merge.merged),
+            "undecided": sorted({*self.merge.marked, *self.merge.broken, *self.merge.kept}),
+            "notes": list(self.notes),
+            "written": written,
+            **self.plan.to_json(),
+        }
 
     def check_complete(self, *, written: bool) -> None:
         """Raise `ConflictError` where a person has to decide.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
-from scaffold.new.recorded import known_digests, package_path
+from scaffold.new.recorded import from_here, known_digests, package_path
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from scaffold.target import ContractProfile
     from scaffold.upstream import UpstreamSource
 
+SCHEMA = 1
+
 
 @dataclass(frozen=True)
 class NewResult:
@@ -33,6 +35,29 @@ class NewResult:
     plan: Plan
     report: Report | None
     notes: tuple[str, ...]
+
+    @property
+    def from_here(self) -> str:
+        """The package's folder as the next command takes it."""
+        return from_here(self.plan.root, self.package_path)
+
+    def to_json(self, *, written: bool) -> dict[str, Any]:
+        """Return the stable answer of ``new --format json``."""
+        from scaffold.grade import grade_of
+
+        value = self.spec.value
+        return {
+            "schema": SCHEMA,
+            "package": {"name": value("names.package"), "path": self.package_path},
+            "pipeline": value("upstream.class"),
+            "vllm_omni": value("upstream.version"),
+            "verl_omni": value("target.profile"),
+            "grade": grade_of(self.spec),
+            "left": value("grade.missing") or [],
+            "notes": list(self.notes),
+            "written": written,
+            **self.plan.to_json(),
+        }
 
     @property
     def package_path(self) -> str:
@@ -57,8 +82,14 @@ def plan_new(request: NewRequest) -> NewResult:
     request = named_after_pipeline(request)
     names = derive_names(request.model)
     refuse_empty(request)
-    if (request.out is None) == (request.verl_omni is None):
-        raise ScaffoldError("say where the integration goes", hint="give either --out DIR or --verl-omni CHECKOUT")
+    if request.out is not None and request.verl_omni is not None:
+        raise ScaffoldError("--out and --verl-omni exclude each other", hint="say where the integration goes")
+    if request.out is None and request.verl_omni is None:
+        above = Checkout.above(Path.cwd())
+        if above is None:
+            hint = "give --out DIR or --verl-omni CHECKOUT, or run this inside of a checkout"
+            raise ScaffoldError("say where the integration goes", hint=hint)
+        request = replace(request, verl_omni=str(above.root))
     if request.verl_omni is not None and request.profile is not None:
         raise ScaffoldError("--profile goes with --out", hint="a checkout says itself which release it is")
     notes: list[str] = []

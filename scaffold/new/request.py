@@ -30,7 +30,8 @@ class NewRequest:
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
-    """Take a MODEL that is spelt like a pipeline's class, ``MyModelPipeline``, for the pipeline: ``my_model`` of it."""
+    """Take a MODEL spelt like a pipeline's class, ``MyModelPipeline``, for that; one like a package is its model."""
+    request = replace(request, model=request.model.removesuffix("_flow_grpo"))
     if request.pipeline is not None or request.spec is not None or not _CLASS.fullmatch(request.model):
         return request
     from scaffold.render.names import model_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.table import Table
@@ -9,6 +10,7 @@ from rich.table import Table
 from scaffold.console import SafeConsole, said
 from scaffold.grade import COMPLETE, grade_of, is_ported
 from scaffold.new.plan import NewResult
+from scaffold.new.recorded import from_here
 from scaffold.spec import IntegrationSpec
 
 
@@ -34,7 +36,8 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
     for note in result.notes:
         console.print(said(("note:", "yellow"), f" {note}"))
     console.print()
-    console.print(said(_conclusion(result, written)))
+    for line in _conclusion(result, written).splitlines():
+        console.print(said(line))
     if svg is not None:
         console.save_svg(str(svg), title="omni-scaffold new")
 
@@ -78,7 +81,15 @@ def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
         return f"dry run: {count} files would change{then}"
     if not written:
         return "nothing to do: every file is already there"
-    example = result.spec.value("target.example_readme")
-    patch = any(change.path.endswith(".patch") for change in result.plan.changes)
-    then = "apply verl_omni.patch in a checkout with `git apply`, then read" if patch else "next: read"
-    return f"wrote {len(written)} files; {then} {example} and run the tests in tests/pipelines"
+    root = result.plan.root
+    patch = next((change.path for change in result.plan.changes if change.path.endswith(".patch")), None)
+    lines = [f"wrote {len(written)} files"]
+    lines += [f"in a checkout, `git apply {_word(root / patch)}` brings them in"] if patch else []
+    lines.append(f"to train: {from_here(root, str(result.spec.value('target.example_readme')))}")
+    package = _word(result.from_here)
+    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}`")
+    return "\n".join(lines)
+
+
+def _word(path: object) -> str:
+    return shlex.quote(str(path))

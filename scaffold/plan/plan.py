@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
@@ -62,6 +63,14 @@ class Plan:
     def patch(self) -> str:
         """Return all changes as ``git apply`` takes them at the root; the same text as `diff`."""
         return self.diff()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the root and every change, as the commands that write answer in JSON."""
+        changes = [
+            {"path": change.path, "action": change.action, "conflict": None if self.force else change.conflict}
+            for change in self.changes
+        ]
+        return {"root": str(self.root), "changes": changes}
 
     def tree(self) -> str:
         """Return the paths as a tree, each with ``new``, ``changed``, ``removed``, ``same`` or ``conflict``."""

@@ -19,6 +19,7 @@ DATA = Path(__file__).parent / "data"
 MODEL = "verl_omni/pipelines/toy_flow_grpo/toy_model.py"
 FLAG = "    _supports_gradient_checkpointing = True\n"
 STAR = "from .toy_flow_grpo import *  # noqa: F401, F403\n"
+MORE = {"end_line", "end_column", "message", "help", "checklist", "fixable"}
 Cli = Callable[..., Any]
 
 
@@ -67,7 +68,7 @@ def test_text_names_the_place_shows_the_line_and_says_what_to_do(broken: Path, s
     lines = (broken / MODEL).read_text().splitlines()
     number = lines.index(FLAG.replace("True", "False").rstrip("\n")) + 1
     block = outcome.out[outcome.out.index(MODEL) :].splitlines()
-    assert block[0].startswith(f"{MODEL}:{number}:40: OSC104 [*] _supports_gradient_checkpointing is False")
+    assert block[0].startswith(f"{MODEL}:{number}:40: error OSC104 [*] _supports_gradient_checkpointing is False")
     assert block[1].strip() == "|"
     assert block[2] == f"{number} |     _supports_gradient_checkpointing = False"
     assert block[3] == " " * len(str(number)) + " | " + " " * 39 + "^^^^^"
@@ -86,9 +87,73 @@ def test_json_is_the_stable_schema(broken: Path, scaffold_cli: Cli) -> None:
     assert content["summary"] == {"files": content["summary"]["files"], "errors": 2, "warnings": 0}
     assert content["summary"]["files"] >= 10
     for finding in content["findings"]:
-        assert set(finding) == {"rule", "severity", "path", "line", "column", "message", "checklist", "fixable"}
+        assert set(finding) == {"rule", "severity", "path", "line", "column", *MORE}
     assert found(outcome)[0][:2] == ("OSC502", "verl_omni/pipelines/toy_flow_grpo/__init__.py")
     assert content["findings"][1]["checklist"] == "M4"
+
+
+def test_json_has_the_end_of_the_place_and_the_help(broken: Path, scaffold_cli: Cli) -> None:
+    content = json.loads(scaffold_cli("check", broken, "--format", "json").out)
+    flag = next(finding for finding in content["findings"] if finding["rule"] == "OSC104")
+    line = (broken / MODEL).read_text().splitlines()[flag["line"] - 1]
+    assert flag["end_line"] == flag["line"]
+    assert line[flag["column"] - 1 : flag["end_column"] - 1] == "False"
+    assert flag["help"].startswith("set `_supports_gradient_checkpointing = True`")
+
+
+def test_statistics_count_each_rule(broken: Path, scaffold_cli: Cli) -> None:
+    change(broken / MODEL, "import torch\n", "import torch\nimport nowhere_to_be_found\n")
+    every = json.loads(scaffold_cli("check", broken, "--format", "json").out)["findings"]
+    outcome = scaffold_cli("check", broken, "--statistics")
+    assert outcome.code == 1
+    *lines, summary, then = outcome.out.splitlines()
+    assert {line.split()[2]: int(line.split()[0]) for line in lines} == {
+        rule: sum(finding["rule"] == rule for finding in every) for rule in {finding["rule"] for finding in every}
+    }
+    assert {line.split()[1] for line in lines} == {finding["severity"] for finding in every}
+    assert summary.startswith("Found ")
+    assert then.startswith("next:")
+    rows = json.loads(scaffold_cli("check", broken, "--statistics", "--format", "json").out)["statistics"]
+    assert sum(row["count"] for row in rows) == len(every)
+    assert "take text or json" in scaffold_cli("check", broken, "--statistics", "--format", "sarif").refusal()
+
+
+def test_exit_zero_still_shows_what_was_found(broken: Path, scaffold_cli: Cli) -> None:
+    said = scaffold_cli("check", broken, "--exit-zero").success()
+    assert "OSC104" in said
+    assert "tells about a rule" in said
+    scaffold_cli("check", broken / "nowhere", "--exit-zero").refusal()
+
+
+@pytest.mark.parametrize("format", ["text", "json", "sarif", "github"])
+def test_output_file_holds_what_would_be_printed(broken: Path, tmp_path: Path, scaffold_cli: Cli, format: str) -> None:
+    printed = scaffold_cli("check", broken, "--format", format)
+    kept = scaffold_cli("check", broken, "--format", format, "--output-file", tmp_path / "found")
+    assert kept.code == printed.code == 1
+    text = (tmp_path / "found").read_text()
+    assert "OSC104" in text
+    assert text == "".join(line for line in printed.out.splitlines(True) if not line.startswith("next:"))
+    assert "OSC104" not in kept.out
+    assert "cannot write" in scaffold_cli("check", broken, "-o", tmp_path).refusal()
+
+
+def test_without_a_path_it_checks_what_one_stands_in(broken: Path, tmp_path: Path, scaffold_cli: Cli) -> None:
+    package = broken / "verl_omni/pipelines/toy_flow_grpo"
+    (broken / "docs" / "deep").mkdir(parents=True)
+    whole = {rule for rule, *_ in found(scaffold_cli("check", ".", "--format", "json", cwd=broken))}
+    for place in (broken, broken / "docs" / "deep", package):
+        outcome = scaffold_cli("check", "--format", "json", cwd=place)
+        assert {rule for rule, *_ in found(outcome)} == whole
+    assert "holds no integration" in scaffold_cli("check", cwd=tmp_path).refusal()
+
+
+def test_next_line_names_the_package(toy: Path, scaffold_cli: Cli) -> None:
+    for arguments, cwd, path in (
+        (("toy",), toy.parent, "toy/verl_omni/pipelines/toy_flow_grpo"),
+        ((), toy, "verl_omni/pipelines/toy_flow_grpo"),
+    ):
+        last = scaffold_cli("check", *arguments, cwd=cwd).success().splitlines()[-1]
+        assert last == f"next: `omni-scaffold verify {path}` runs it on a tiny model"
 
 
 def test_json_of_nothing_found(toy: Path, scaffold_cli: Cli) -> None:
@@ -237,7 +302,6 @@ def test_explain_and_list(scaffold_cli: Cli) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nowhere"],
         ["--explain", "OSC999"],
         [".", "--select", "OSC999"],

@@ -128,5 +128,9 @@ def test_control_characters_of_input_do_not_reach_the_terminal(scaffold_child: C
 
 def test_check_ends_with_what_is_next(reference: Path, scaffold_child: Callable[..., Any]) -> None:
     last = scaffold_child("check", reference).success().splitlines()[-1]
-    assert last == "next: `omni-scaffold verify PACKAGE` runs it on a tiny model"
+    package = reference / "verl_omni/pipelines/bagel_flow_grpo"
+    assert last.removeprefix("next: `omni-scaffold verify ").removesuffix("` runs it on a tiny model") in (
+        str(package),
+        str(package.relative_to(Path.cwd())) if package.is_relative_to(Path.cwd()) else "",
+    )
     assert "next:" not in scaffold_child("check", reference, "--format", "github").success()

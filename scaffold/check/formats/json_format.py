@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
 
 SCHEMA = 1
@@ -11,18 +12,32 @@ SCHEMA = 1
 
 def render_json(report: CheckReport) -> str:
     """Return the findings as one JSON object."""
-    findings = [
-        {
-            "rule": finding.rule,
-            "severity": finding.severity,
-            "path": finding.path,
-            "line": finding.line,
-            "column": finding.column,
-            "message": finding.message,
-            "checklist": finding.checklist,
-            "fixable": finding.fixable,
-        }
-        for finding in report.findings
-    ]
+    return _document(report, "findings", [finding_json(finding) for finding in report.findings])
+
+
+def finding_json(finding: Finding) -> dict[str, object]:
+    """Return one finding."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "path": finding.path,
+        "line": finding.line,
+        "column": finding.column,
+        "end_line": finding.end_line,
+        "end_column": finding.end_column,
+        "message": finding.message,
+        "help": finding.help,
+        "checklist": finding.checklist,
+        "fixable": finding.fixable,
+    }
+
+
+def render_statistics(report: CheckReport) -> str:
+    """Return how often each rule found something as one JSON object, the most frequent first."""
+    rows = [{"rule": rule, "severity": severity, "count": count} for rule, severity, count in report.statistics]
+    return _document(report, "statistics", rows)
+
+
+def _document(report: CheckReport, name: str, rows: list[dict[str, object]]) -> str:
     summary = {"files": report.files, "errors": report.errors, "warnings": report.warnings}
-    return json.dumps({"schema": SCHEMA, "findings": findings, "summary": summary}, indent=2) + "\n"
+    return json.dumps({"schema": SCHEMA, name: rows, "summary": summary}, indent=2) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
+from scaffold.check.catalogue import find_rule
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
 from scaffold.printable import printable_command
@@ -18,6 +19,12 @@ def render_text(report: CheckReport, *, colour: bool = False) -> str:
     paint = _paint if colour else _plain
     blocks = [_block(finding, paint) for finding in report.findings]
     return "\n".join([*blocks, summary(report)]) + "\n"
+
+
+def render_statistics(report: CheckReport) -> str:
+    """Return a line for each rule that found something, the most frequent first, and the summary line."""
+    lines = [f"{count:5}  {severity:7}  {rule} {find_rule(rule).name}" for rule, severity, count in report.statistics]
+    return "\n".join([*lines, summary(report)]) + "\n"
 
 
 def summary(report: CheckReport) -> str:
@@ -41,7 +48,8 @@ def summary(report: CheckReport) -> str:
 def _block(finding: Finding, paint: Callable[[str, str], str]) -> str:
     mark = {"safe": "[*] ", "unsafe": "[~] "}[finding.fix.safety] if finding.fix is not None else ""
     place = paint(visible(finding.path), "bold") + f":{finding.line}:{finding.column}:"
-    lines = [f"{place} {paint(finding.rule, finding.severity)} {paint(mark, 'cyan')}{visible(finding.message)}"]
+    said = paint(f"{finding.severity} {finding.rule}", finding.severity)
+    lines = [f"{place} {said} {paint(mark, 'cyan')}{visible(finding.message)}"]
     source = finding.source.rstrip()
     if source:
         margin = " " * len(str(finding.line))

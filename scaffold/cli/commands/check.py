@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from enum import Enum
 from pathlib import Path
@@ -14,7 +15,7 @@ from scaffold.cli.difference import show
 from scaffold.interrupt import AGAIN, doing, leaving
 from scaffold.printable import printable, printable_command
 
-ORDER = 80
+ORDER = 60
 
 
 class CheckFormat(str, Enum):
@@ -28,7 +29,11 @@ class CheckFormat(str, Enum):
 
 def check(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Packages, checkouts of verl-omni or single files.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Packages, checkouts of verl-omni or single files; by default the one that you stand in.",
+        ),
     ] = None,
     format: Annotated[CheckFormat, typer.Option("--format", help="How to print the findings.")] = CheckFormat.text,
     fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes.")] = False,
@@ -46,8 +51,21 @@ def check(
     ] = None,
     explain: Annotated[str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule is about.")] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="List all rules.")] = False,
+    statistics: Annotated[bool, typer.Option("--statistics", help="Count the findings of each rule instead.")] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Leave with 0 where there are findings too.")] = False,
+    output_file: Annotated[
+        Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings to FILE instead.")
+    ] = None,
 ) -> None:
-    """Lint integrations against the guide's checklist and the known bugs; nothing is imported or executed."""
+    """Lint integrations against the checklist and the known bugs.
+
+    Text is read, nothing is imported or executed. Exit 1 where something is found.
+
+    \b
+    Examples:
+      omni-scaffold check verl_omni/pipelines/foo_flow_grpo
+      omni-scaffold check --select OSC2 --statistics
+    """
     from scaffold.check.command import CheckRequest, run_check
 
     left = None
@@ -65,6 +83,9 @@ def check(
         write_baseline=write_baseline,
         explain=explain,
         list_rules=list_rules,
+        statistics=statistics,
+        exit_zero=exit_zero,
+        output_file=output_file,
     )
     with doing("checking"), leaving(left):
         outcome = run_check(request, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
@@ -75,10 +96,10 @@ def check(
     if outcome.note:
         typer.echo(printable(outcome.note), err=True)
     if format is CheckFormat.text and not (explain or list_rules or diff):
-        then = "`omni-scaffold verify PACKAGE` runs it on a tiny model"
+        then = f"`omni-scaffold verify {shlex.quote(outcome.package or 'PACKAGE')}` runs it on a tiny model"
         if write_baseline:
             then = f"`omni-scaffold check --baseline {write_baseline}` leaves them out"
-        elif outcome.status:
+        elif outcome.found:
             then = (
                 "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
                 "`# omni-scaffold: ignore[RULE] reason` hides one place"

@@ -10,7 +10,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 
-ORDER = 5
+ORDER = 10
 
 
 def doctor(
@@ -23,9 +23,14 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Build the environments that are missing or out of date.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print what was found.")] = Format.text,
 ) -> None:
-    """Say what is there of what the commands need, and the one command that mends what is not; exit 1 if it is wrong.
+    """Say what is there of what the commands need, and what mends it.
 
-    Example: omni-scaffold doctor ~/verl-omni
+    Exit 1 if something is there and does not fit; what is absent is no error.
+
+    \b
+    Examples:
+      omni-scaffold doctor
+      omni-scaffold doctor ~/verl-omni --fix
     """
     import os
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 
-ORDER = 40
+ORDER = 90
 
 
 def drift(
@@ -28,14 +29,19 @@ def drift(
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print what changed.")] = Format.text,
 ) -> None:
-    """Compare a pipeline in two versions of vllm-omni; exit 1 if the package is affected that is named."""
+    """Compare a pipeline in two versions of vllm-omni.
+
+    Exit 1 if the package that is named is affected.
+
+    \b
+    Example:
+      omni-scaffold drift verl_omni/pipelines/foo_flow_grpo --to newest
+    """
     from scaffold.drift import DriftRequest, compare
 
     found = compare(DriftRequest(target, before, after, package))
     if format is Format.json:
-        import json
-
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        show_json(found.to_json())
     else:
         from scaffold.drift.text import print_drift
 

@@ -11,7 +11,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 
-ORDER = 75
+ORDER = 70
 SCHEMA = 1
 
 
@@ -36,9 +36,13 @@ def env(
     force: Annotated[bool, typer.Option("--force", help="Build it again.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print where it is.")] = Format.text,
 ) -> None:
-    """Build an environment for `verify --level rollout` and `--level train`, in the cache.
+    """Build an environment for `verify --level rollout` and `train`.
 
-    Example: omni-scaffold env rollout --vllm-omni 0.30.0
+    In the cache, unless it is there; 3 minutes and 3 GB.
+
+    \b
+    Example:
+      omni-scaffold env rollout --vllm-omni 0.30.0
     """
     from scaffold.doctor import versions_needed
     from scaffold.target import Checkout

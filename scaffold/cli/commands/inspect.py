@@ -10,7 +10,7 @@ from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, ExportSvg, Format, VllmOmni
 from scaffold.errors import ScaffoldError
 
-ORDER = 10
+ORDER = 30
 
 
 def inspect(
@@ -23,7 +23,14 @@ def inspect(
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
     export_svg: ExportSvg = None,
 ) -> None:
-    """Answer what an integration must know about a pipeline, each answer with file and line."""
+    """Answer what an integration must know about a pipeline.
+
+    Each answer with file and line, unknown where the source does not say.
+
+    \b
+    Example:
+      omni-scaffold inspect BagelPipeline --vllm-omni 0.27.0rc1
+    """
     from scaffold.inspect import inspect_pipeline
     from scaffold.upstream import locate
 

@@ -7,13 +7,17 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 
-ORDER = 8
+ORDER = 20
 
 
 def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None:
-    """List all pipelines of a vllm-omni: verdict, grade, modality, prompt, guidance, what is left to write.
+    """List the pipelines of a vllm-omni and what `new` makes of each.
 
-    Example: omni-scaffold list --vllm-omni 0.30.0
+    Verdict, grade, modality, prompt, guidance, what is left to write.
+
+    \b
+    Example:
+      omni-scaffold list --vllm-omni 0.30.0
     """
     import gc
 

@@ -7,11 +7,22 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
-from scaffold.cli.options import AllowVersionMismatch, Checkpoint, ExportSvg, VllmOmni
+from scaffold.cli.options import (
+    AllowVersionMismatch,
+    AnswerFormat,
+    Checkpoint,
+    Diff,
+    DryRun,
+    ExportSvg,
+    Format,
+    VllmOmni,
+    one_output,
+)
 from scaffold.interrupt import leaving
 
-ORDER = 20
+ORDER = 40
 
 
 def new(
@@ -40,16 +51,24 @@ def new(
     date: Annotated[
         str | None, typer.Option("--date", metavar="MM/DD/YYYY", help="Date that documentation pages carry.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    dry_run: DryRun = False,
+    diff: Diff = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
     allow_version_mismatch: AllowVersionMismatch = False,
     export_svg: ExportSvg = None,
+    format: AnswerFormat = Format.text,
 ) -> None:
-    """Render the integration of a model and wire it into verl-omni."""
+    """Render the integration of a model and wire it into verl-omni.
+
+    \b
+    Examples:
+      omni-scaffold new bagel --out build/demo
+      omni-scaffold new my_model --pipeline BagelPipeline --verl-omni ~/verl-omni --dry-run
+    """
     from scaffold.new import NewRequest, plan_new
     from scaffold.new.text import print_result
 
+    as_json = one_output(format, diff)
     dry, mismatch = diff or dry_run, allow_version_mismatch
     request = NewRequest(
         model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry, mismatch
@@ -57,6 +76,8 @@ def new(
     result = plan_new(request)
     if diff:
         show(result.plan.diff())
+    elif as_json and dry:
+        show_json(result.to_json(written=False))
     elif dry_run:
         print_result(result, written=None, svg=export_svg)
     if dry:
@@ -64,4 +85,7 @@ def new(
         return
     written = result.plan.commit()
     with leaving(f"{len(written)} files are written; nothing else is left to do"):
-        print_result(result, written=written, svg=export_svg)
+        if as_json:
+            show_json(result.to_json(written=True))
+        else:
+            print_result(result, written=written, svg=export_svg)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 
-ORDER = 30
+ORDER = 50
 
 
 def remap(
@@ -25,15 +26,20 @@ def remap(
         str | None, typer.Option(metavar="NAME,NAME", help="LoRA targets to prove instead of the package's own.")
     ] = None,
 ) -> None:
-    """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
+    """Prove the map from a checkpoint's keys to the training module.
+
+    Exit 1 where it does not hold.
+
+    \b
+    Example:
+      omni-scaffold remap verl_omni/pipelines/foo_flow_grpo --checkpoint ~/weights/foo
+    """
     from scaffold.remap.command import RemapRequest, remap
     from scaffold.remap.text import finding_lines, print_result
 
     result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
     if format is Format.json:
-        import json
-
-        typer.echo(json.dumps(result.proof.to_json(), indent=2))
+        show_json(result.proof.to_json())
         for line in finding_lines(result):
             typer.echo(line, err=True)
     else:

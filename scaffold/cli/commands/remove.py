@@ -6,29 +6,41 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
-from scaffold.cli.options import Package
+from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, Package, one_output
 from scaffold.interrupt import leaving
 
-ORDER = 60
+ORDER = 110
 
 
 def remove(
     package: Package,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    dry_run: DryRun = False,
+    diff: Diff = False,
     force: Annotated[bool, typer.Option("--force", help="Remove edited files too.")] = False,
     keep_edited: Annotated[
         bool, typer.Option("--keep-edited", help="Keep edited files, remove everything else.")
     ] = False,
+    format: AnswerFormat = Format.text,
 ) -> None:
-    """Undo `new`: take the package's files away and the edits back; about edited files you decide first."""
+    """Undo `new`: take the files away and the edits back.
+
+    About edited files you decide first.
+
+    \b
+    Example:
+      omni-scaffold remove verl_omni/pipelines/foo_flow_grpo --dry-run
+    """
     from scaffold.lifecycle.remove import plan_remove
     from scaffold.lifecycle.text import print_removal
 
+    as_json = one_output(format, diff)
     removal = plan_remove(package, force=force, keep_edited=keep_edited, dry=diff or dry_run)
     if diff:
         show(removal.plan.diff())
+    elif as_json and dry_run:
+        show_json(removal.to_json(written=False))
     elif dry_run:
         print_removal(removal, written=None)
     if diff or dry_run:
@@ -36,4 +48,7 @@ def remove(
         return
     written = removal.commit()
     with leaving("the package is removed; nothing else is left to do"):
-        print_removal(removal, written=written)
+        if as_json:
+            show_json(removal.to_json(written=True))
+        else:
+            print_removal(removal, written=written)

@@ -6,11 +6,21 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
-from scaffold.cli.options import AllowVersionMismatch, Package, VllmOmni
+from scaffold.cli.options import (
+    AllowVersionMismatch,
+    AnswerFormat,
+    Diff,
+    DryRun,
+    Format,
+    Package,
+    VllmOmni,
+    one_output,
+)
 from scaffold.interrupt import doing, leaving
 
-ORDER = 50
+ORDER = 100
 
 
 def update(
@@ -25,31 +35,50 @@ def update(
         ),
     ] = None,
     spec: Annotated[bool, typer.Option("--spec", help="Render the edited scaffold.toml, without inspecting.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")] = False,
+    dry_run: DryRun = False,
+    diff: Diff = False,
     force: Annotated[bool, typer.Option("--force", help="Merge also where the earlier state is unknown.")] = False,
     allow_version_mismatch: AllowVersionMismatch = False,
+    format: AnswerFormat = Format.text,
 ) -> None:
-    """Carry a package to another vllm-omni or an edited spec, merged with what was edited by hand."""
-    from scaffold.lifecycle.check_result import print_check
+    """Carry a package to another vllm-omni or an edited spec.
+
+    What was edited by hand is merged. Exit 4 where a person has to decide.
+
+    \b
+    Examples:
+      omni-scaffold update verl_omni/pipelines/foo_flow_grpo --vllm-omni 0.30.0
+      omni-scaffold update verl_omni/pipelines/foo_flow_grpo --spec --diff
+    """
+    from scaffold.lifecycle.check_result import findings_of, print_findings
     from scaffold.lifecycle.text import print_update
     from scaffold.lifecycle.update import UpdateRequest, plan_update
 
+    as_json = one_output(format, diff)
     request = UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run, allow_version_mismatch)
     result = plan_update(request)
     if diff:
         show(result.plan.diff())
     if diff or dry_run:
-        if not diff:
+        if as_json:
+            show_json(result.to_json(written=False))
+        elif not diff:
             print_update(result, written=None)
         result.plan.check()
         result.check_complete(written=False)
         return
     written = result.plan.commit()
     with leaving(f"{len(written)} files are written; next: run `omni-scaffold check {result.package.from_here}`"):
-        print_update(result, written=written)
+        if not as_json:
+            print_update(result, written=written)
         with doing("checking the result"):
-            clean = print_check(result.package)
+            found = findings_of(result.package)
+        if as_json:
+            from scaffold.check.formats.json_format import finding_json
+
+            show_json({**result.to_json(written=True), "findings": [finding_json(finding) for finding in found]})
+        else:
+            print_findings(result.package, found)
     result.check_complete(written=True)
-    if not clean:
+    if any(finding.severity == "error" for finding in found):
         raise typer.Exit(1)

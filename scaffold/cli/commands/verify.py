@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import doing
 
-ORDER = 70
+ORDER = 80
 
 
 class VerifyLevel(str, Enum):
@@ -59,7 +60,14 @@ def verify(
         Path | None, typer.Option("--beside", metavar="PACKAGE", help="Train this package too, by the same command.")
     ] = None,
 ) -> None:
-    """Run a package on a tiny model, in child processes with limits, one line for each contract."""
+    """Run a package on a tiny model, one line for each contract.
+
+    In child processes with limits of time and memory. Exit 1 where a contract fails.
+
+    \b
+    Example:
+      omni-scaffold verify verl_omni/pipelines/foo_flow_grpo --level rollout
+    """
     import gc
     import sys
 
@@ -86,9 +94,7 @@ def verify(
             package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=tell
         )
     if format is Format.json:
-        import json
-
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        show_json(found.to_json())
     else:
         print_report(found)
     if report is not None:
