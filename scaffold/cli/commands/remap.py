@@ -26,8 +26,8 @@ def remap(
     ] = None,
 ) -> None:
     """Print the map from a checkpoint's keys to the training module, and prove it; exit 1 where it does not hold."""
-    from scaffold.remap.command import RemapRequest, remap
-    from scaffold.remap.text import finding_lines, print_result
+    from scaffold.remap.command.request import RemapRequest, remap
+    from scaffold.remap.command.text import finding_lines, print_result
 
     result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
     if format is Format.json:

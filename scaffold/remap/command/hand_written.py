@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.remap.package import SPEC_NAME, parsed_modules
+from scaffold.remap.command.package import SPEC_NAME, parsed_modules
 from scaffold.remap.parameters.values import Shape
 
 if TYPE_CHECKING:
