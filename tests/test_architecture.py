@@ -101,6 +101,13 @@ def test_every_folder_is_a_room() -> None:
     assert folders == {room for room in ARROWS if "." not in room}
 
 
+def test_the_page_shows_the_same() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room, others in ARROWS.items():
+        shown = ", ".join(others.split()) if room != "cli" else "the commands' rooms"
+        assert " ".join(f"| `{room}` | {shown} |".split()) in page, room
+
+
 def test_no_arrow_but_the_allowed_ones() -> None:
     allowed = {(room, other) for room, others in ARROWS.items() for other in others.split()} | UP
     assert not {arrow: places for arrow, places in arrows().items() if arrow not in allowed}

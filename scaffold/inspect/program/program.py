@@ -32,7 +32,8 @@ EXECUTIONS = 5.0
 """Seconds of processor time that the executions of one inspection may take together."""
 
 
-Given, Answer = ParamSpec("Given"), TypeVar("Answer")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 def once(
@@ -41,7 +42,7 @@ def once(
     """Make a function of a program that is worked out once for it, and for what else it is given."""
 
     @wraps(question)
-    def asked(program: Program, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+    def asked(program: Program, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         key = (question, *args)
         if key not in program.known:
             program.known[key] = question(program, *args, **kwargs)
