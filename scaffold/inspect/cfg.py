@@ -20,7 +20,7 @@ from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
 from scaffold.inspect.guidance_settled import settled_way
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
@@ -48,12 +48,10 @@ _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 
 def answers(program: Program) -> dict[str, Fact]:
     """See ``KEYS``; found once, for other questions ask for guidance, too."""
-    known = program.notes.get("cfg")
-    found = known if isinstance(known, dict) else _answers(program)
-    program.notes["cfg"] = found
-    return dict(found)
+    return dict(_answers(program))
 
 
+@once
 def _answers(program: Program) -> dict[str, Fact]:
     loop = program.denoising
     if loop is None or loop.model_output is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from scaffold.inspect import held_schedule, schedule
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends, options
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import is_asked_for
@@ -21,24 +20,24 @@ KEYS = ("detail.schedule.turn_times",)
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``turn_times`` is ``i / n``, ``1 - i / n`` or ``1 - i / n, summed``: what the model is told in turn ``i``.
+    """``turn_times`` is ``i / n``, ``1 - i / n`` or ``1 - i / n, summed``: what the model is told in turn ``i``."""
+    return {key: found for key, found in counted_schedule(program).items() if key in KEYS}
 
-    Only what the questions about schedules leave open is answered besides: steps, direction and a shift of 1.
-    """
+
+@once
+def counted_schedule(program: Program) -> dict[str, Fact]:
+    """Return the same with steps, direction and a shift of 1."""
     loop = program.denoising
     if loop is None or loop.step is not None:
         return {}
-    facts: dict[str, Fact] = {}
     for value in candidates(program, loop):
         places = [value.at, loop.loop.at]
         found = [
             f for o in options(spread(value) or value) if (f := _by_number(o, loop, places) or _by_sum(o, loop, places))
         ]
         if found:
-            facts = found[0]
-            break
-    known = {**schedule.answers(program), **held_schedule.answers(program)}
-    return {k: f for k, f in facts.items() if k not in known or known[k].confidence == "unknown"}
+            return found[0]
+    return {}
 
 
 def candidates(program: Program, loop: Denoising) -> Iterator[Value]:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
@@ -82,15 +82,9 @@ def _classes(program: Program, call: CallRecord) -> set[str]:
     return {name for r in records if r.receiver is not None and (name := class_name(r.receiver)) is not None}
 
 
+@once
 def find_denoiser(program: Program) -> Denoiser | None:
     """Return the denoiser of the denoising loop, computed once."""
-    if "denoiser" not in program.notes:
-        program.notes["denoiser"] = _find(program)
-    found = program.notes["denoiser"]
-    return found if isinstance(found, Denoiser) else None
-
-
-def _find(program: Program) -> Denoiser | None:
     loop = program.denoising
     if loop is None:
         return None

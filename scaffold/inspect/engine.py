@@ -35,8 +35,9 @@ def questions() -> tuple[ModuleType, ...]:
 
 
 def answer_all(program: Program) -> Report:
-    """Put every question to ``program``; a question that fails leaves its facts unknown."""
+    """Put every question to ``program``; a question that fails leaves its facts unknown, and the report says so."""
     facts: dict[str, Fact] = {}
+    failures: dict[str, str] = {}
     patience = Patience(ALL, EACH)
     for question in questions():
         for key in question.KEYS:
@@ -46,7 +47,7 @@ def answer_all(program: Program) -> Report:
                 facts.update(question.answers(program))
         except (RecursionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
-            program.notes[question.__name__] = error
+            failures[question.__name__.rpartition(".")[2]] = f"{type(error).__name__}: {error}"
     if program.alone:
         # Executed without the request that leads to it: nothing is more than likely.
         facts = {k: _likely(f) if k.startswith(ANSWERS) else f for k, f in facts.items()}
@@ -54,7 +55,7 @@ def answer_all(program: Program) -> Report:
     upstream = Upstream(
         program.source.version, program.source.label, program.cls.name, target.module, target.registry_keys
     )
-    return Report(upstream, facts, program.headers)
+    return Report(upstream, facts, program.headers, failures)
 
 
 def _likely(fact: Fact) -> Fact:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect import schedule
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.default_schedule import constructor_argument
 from scaffold.inspect.program.numeric import default_of, number
@@ -22,11 +21,17 @@ _PROBES = (0.1, 0.3, 0.5, 0.8)
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """Form of the schedule, and what of steps, direction and shift the question about schedules leaves open.
+    """Form of the schedule.
 
     ``kind`` is ``truncated`` where a shifted grid is cut to whole numbers of ``parts``, which are all that the model is
     told. ``start_level`` is the first point before any shift; ``unit`` is what a noise level of 1 is called.
     """
+    return {key: found for key, found in held_schedule(program).items() if key in KEYS}
+
+
+@once
+def held_schedule(program: Program) -> dict[str, Fact]:
+    """Return the same with steps, direction and shift."""
     loop = program.denoising
     if loop is None or loop.loop.source is None:
         return {}
@@ -35,7 +40,6 @@ def answers(program: Program) -> dict[str, Fact]:
     grid = _outer_grid(vector)
     if grid is None or not held:
         return {}
-    known = schedule.answers(program)
     found: dict[str, Fact] = {}
     unit = _at(vector, grid, 1.0, held)
     shift = _shift(vector, grid, held, unit)
@@ -52,7 +56,6 @@ def answers(program: Program) -> dict[str, Fact]:
     start, end = _first_point(grid, held), _last_point(grid, held)
     if start is not None and end is not None and start != end:
         found["answers.scheduler.direction"] = fact("descending" if start > end else "ascending", [grid.at, vector.at])
-    found = {name: value for name, value in found.items() if name not in known or known[name].confidence == "unknown"}
     found["detail.schedule.unit"] = fact(unit, [vector.at])
     if start is not None and not given and _is_cut_to_whole(program, loop.loop.source):
         found["detail.schedule.kind"] = fact("truncated", [vector.at, grid.at])

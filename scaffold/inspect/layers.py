@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Obj, Seq
@@ -45,19 +45,16 @@ def answers(program: Program) -> dict[str, Fact]:
     return facts
 
 
+@once
 def repeated_layers(program: Program) -> list[tuple[Obj, str]]:
     """Layers of the denoiser held in lists, each class of each list once, with the list's dotted path."""
-    if "repeated_layers" not in program.notes:
-        found = find_denoiser(program)
-        roots = options(found.receiver) if found is not None and found.receiver is not None else []
-        layers: dict[tuple[str, str], tuple[Obj, str]] = {}
-        for root in roots:
-            for layer, path in _repeated(program, root) if isinstance(root, Obj) else []:
-                layers.setdefault((layer.cls.name, path), (layer, path))
-        program.notes["repeated_layers"] = list(layers.values())
-    known = program.notes["repeated_layers"]
-    assert isinstance(known, list)
-    return known
+    found = find_denoiser(program)
+    roots = options(found.receiver) if found is not None and found.receiver is not None else []
+    layers: dict[tuple[str, str], tuple[Obj, str]] = {}
+    for root in roots:
+        for layer, path in _repeated(program, root) if isinstance(root, Obj) else []:
+            layers.setdefault((layer.cls.name, path), (layer, path))
+    return list(layers.values())
 
 
 def _places(layer: Obj) -> list[Evidence]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.upstream.registry import REGISTRY_FILE
 
 _TABLE = "_DIFFUSION_PRE_PROCESS_FUNCS"
@@ -31,15 +31,9 @@ class PreProcess:
     demands: dict[tuple[Key, ...], Evidence | None] = field(default_factory=dict)
 
 
+@once
 def pre_process(program: Program) -> PreProcess:
     """What the pre-process function of the pipeline does; nothing where none is registered. Executed once."""
-    known = program.notes.get("pre_process")
-    if not isinstance(known, PreProcess):
-        known = program.notes["pre_process"] = _executed(program)
-    return known
-
-
-def _executed(program: Program) -> PreProcess:
     name = _registered(program)
     if name is None:
         return PreProcess()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.pre_process import pre_process
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
@@ -93,20 +93,20 @@ def _kind(keys: dict[str, Evidence | None], encoders: list[CallRecord]) -> Fact:
 
 def encode_calls(program: Program) -> list[CallRecord]:
     """Calls that turn text of the request into ids, outermost text first."""
-    made = len(program.trace.calls)
-    known = program.notes.get("encode_calls")
-    if isinstance(known, tuple) and known[0] == made:
-        found: list[CallRecord] = known[1]
-        return found
+    return _encode_calls(program, len(program.trace.calls))
+
+
+@once
+def _encode_calls(program: Program, made: int) -> list[CallRecord]:
+    """The same among the first calls, to which others may be added."""
     of_request = Search(lambda node: isinstance(node, Param) and node.root in ("prompt", "extra_args"))
-    found = []
-    for record in program.trace.calls:
+    found: list[CallRecord] = []
+    for record in program.trace.calls[:made]:
         if not isinstance(record.result, Call) or not is_tokenizer_call(record):
             continue
         given = [*record.args, *record.kwargs.values()]
         if any(of_request(v) for v in given[:2]):
             found.append(record)
-    program.notes["encode_calls"] = made, found
     return found
 
 

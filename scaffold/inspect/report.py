@@ -35,12 +35,13 @@ class Report:
     """All facts of one pipeline.
 
     ``facts`` is keyed ``"answers.scheduler.steps"``, ``"verdict.path"``, ``"detail.…"``; details are for the tool's
-    other parts, and few of them are in the JSON.
+    other parts, and few of them are in the JSON. ``failures`` are the questions that ended with an error, and which.
     """
 
     upstream: Upstream
     facts: Mapping[str, Fact]
     headers: CheckpointHeaders | None = field(default=None, compare=False)
+    failures: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def verdict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import plain_parts
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import LEAVES, options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Const, Param
@@ -48,14 +48,16 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def parameters(program: Program) -> list[Param]:
     """Return everything of the request and the options that calls and tests of the run depend on, each once."""
-    key = "parameters", len(program.trace.calls), len(program.trace.tests)
-    known = program.notes.get("parameters")
-    if isinstance(known, tuple) and known[0] == key:
-        found: list[Param] = known[1]
-        return found
-    stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values(), r.result)]
-    stack += [test.cond for test in program.trace.tests]
-    found, seen = [], set[int]()
+    return _parameters(program, len(program.trace.calls), len(program.trace.tests))
+
+
+@once
+def _parameters(program: Program, calls: int, tests: int) -> list[Param]:
+    """The same of the first calls and tests, to which others may be added."""
+    stack: list[Value] = [v for r in program.trace.calls[:calls] for v in (*r.args, *r.kwargs.values(), r.result)]
+    stack += [test.cond for test in program.trace.tests[:tests]]
+    found: list[Param] = []
+    seen = set[int]()
     while stack:
         node = stack.pop()
         if id(node) in seen:
@@ -65,5 +67,4 @@ def parameters(program: Program) -> list[Param]:
             found.append(node)
         if type(node) not in LEAVES:
             stack += node.parts()
-    program.notes["parameters"] = key, found
     return found

@@ -1,19 +1,13 @@
-"""Which times the loop walks through, and how many."""
+"""Which noise levels the loop walks through: how many, which way, and how they are shifted."""
 
 from __future__ import annotations
 
-from scaffold.inspect.asked_shift import shift_of
-from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact, fact
+from scaffold.inspect.counted_time import counted_schedule
+from scaffold.inspect.facts import Fact
+from scaffold.inspect.held_schedule import held_schedule
+from scaffold.inspect.loop_schedule import loop_schedule
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.by_default import taken_by_default
-from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.schedule import Linear, base_grid, entry, is_asked_for, turn_count, vector_of
-from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Obj, Param
-from scaffold.inspect.step_arguments import is_difference
-from scaffold.source.values import External, Value
+from scaffold.inspect.scheduler_object import object_schedule
 
 ORDER = 5
 KEYS = (
@@ -26,162 +20,14 @@ KEYS = (
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path."""
-    found = program.denoising
-    if found is None:
-        return {}
-    facts: dict[str, Fact] = {}
-    count = turn_count(program.counter, found.loop.source)
-    if count is None and found.step is not None:
-        count = _count_from_arguments(program, found)
-    if count is not None and count.factor == 1:
-        sure: Confidence = "certain" if count.sure else "likely"
-        facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places], sure)
-    facts.update(_default_steps(program, found))
-    vector = schedule_vector(found)
-    if vector is None:
-        return facts
-    grid = base_grid(vector)
-    if grid is None:
-        if any(isinstance(n, Attr) and n.name in ("timesteps", "sigmas") for n in walk(vector)):
-            facts.update(_scheduler_schedule(program, vector))
-        return facts
-    facts.update(_of_grid(vector, grid))
-    if "answers.scheduler.direction" not in facts:
-        facts.update(_of_alternatives(vector))
-    return facts
+    """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path.
 
-
-def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
-    """The number of steps without any being asked for, where all ways to the loop's times agree on it."""
-    if found.loop.source is None:
-        return {}
-    nodes = list(walk(found.loop.source))
-    asked = {id(n.base) for n in nodes if isinstance(n, Attr) and n.name in ("timesteps", "sigmas")}
-    for record in program.trace.calls:
-        base = record.func.base if isinstance(record.func, Attr) else record.receiver
-        if record.method == "set_timesteps" and id(base) in asked:
-            nodes += walk_all([*record.args, *record.kwargs.values()])
-    given = {id(n): n for n in nodes if isinstance(n, Param) and is_asked_for(n)}
-    defaults = {default_of(n) for n in given.values()}
-    if len(defaults) != 1 or type(default := defaults.pop()) is not int:
-        return {}
-    return {"detail.scheduler.default_steps": fact(default, [n.at for n in given.values()][:3])}
-
-
-def _of_alternatives(vector: Value) -> dict[str, Fact]:
-    """What all computed forms of a schedule have in common, where a request or a checkpoint decides which is taken."""
-    forms = [_of_grid(o, g) for o in options(vector) if (g := base_grid(o)) is not None]
-    if not forms or options(vector)[0] is vector:
-        return {}
-    shared = {k: f for k, f in forms[0].items() if all(k in o and o[k].value == f.value for o in forms[1:])}
-    return {k: Fact(f.value, f.evidence, "likely") for k, f in shared.items() if f.confidence != "unknown"}
-
-
-def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
-    """Direction and shift of a schedule that is made from one grid."""
-    facts: dict[str, Fact] = {}
-    start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
-    if not isinstance(start, int | float) or not isinstance(end, int | float):
-        return facts
-    at_points = [entry(vector, grid, start + (end - start) * x) for x in (0.0, 0.25, 0.5, 0.75)]
-    first, last = at_points[0], at_points[-1]
-    if first is not None and last is not None and first != last:
-        direction = "descending" if first > last else "ascending"
-        facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
-        facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at])
-    facts["answers.scheduler.shift"] = _shift(
-        vector, grid, ascending=first is not None and last is not None and first < last
-    )
-    return facts
-
-
-def _count_from_arguments(program: Program, found: Denoising) -> Linear | None:
-    """The number of entries of the schedule that the step walks through."""
-    step = found.step
-    assert step is not None
-    for argument in [*step.args, *step.kwargs.values()]:
-        if is_turn(argument, found.number) and not is_difference(argument, found.number):
-            count = program.counter.length(vector_of(argument))
-            if count is not None and count.factor and not isinstance(found.loop.source, Call):
-                return count
-    return None
-
-
-def _spell_count(count: Linear) -> str:
-    return "n" if count.offset == 0 else f"n{count.offset:+d}"
-
-
-def schedule_vector(found: Denoising) -> Value | None:
-    """The schedule that the loop walks: from the step's arguments, else from what the loop runs over."""
-    if found.step is not None:
-        for argument in [*found.step.args, *found.step.kwargs.values()]:
-            if is_turn(argument, found.number) and not is_difference(argument, found.number):
-                return vector_of(next(o for o in options(argument)))
-    if found.loop.source is not None and not _is_range(found.loop.source):
-        vector = vector_of(found.loop.source)
-        if base_grid(vector) is not None:
-            return vector
-    if found.inline is not None:
-        for node in walk(found.inline):
-            if isinstance(node, Item) and is_turn(node, found.number) and base_grid(node.base) is not None:
-                return node.base
-    return vector_of(found.loop.source) if found.loop.source is not None else None
-
-
-def _is_range(source: Value) -> bool:
-    return isinstance(source, Call) and source.name == "range"
-
-
-def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
-    """What is known of a schedule that a scheduler object makes."""
-    facts: dict[str, Fact] = {}
-    shifts: dict[float | None, Evidence | None] = {}
-    for node in walk_all(taken_by_default(vector)):
-        if not (isinstance(node, Attr) and node.name in ("timesteps", "sigmas")):
-            continue
-        for scheduler in options(node.base):
-            named = scheduler.func if isinstance(scheduler, Call) else None
-            named = named.base if isinstance(named, Attr) else named
-            if isinstance(named, External) and named.path.startswith("diffusers."):
-                # Every scheduler of diffusers runs from noise to data on falling times.
-                facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
-            if isinstance(scheduler, Call | Obj) and "shift" in scheduler.kwargs:
-                shift, place = shift_of(program, scheduler)
-                shifts[shift] = place
-    if len(shifts) == 1 and None not in shifts:
-        shift, place = shifts.popitem()
-        facts["answers.scheduler.shift"] = fact(shift, [place], "likely")
-    return facts
-
-
-def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
-    """Solve the entries for s in s·t/(1+(s−1)·t); a schedule of another form has no shift.
-
-    On rising times the same formula acts on 1−t, which is the inverse on t.
+    What the loop runs over decides, then the class of the source that makes it, then the time that a turn is told,
+    then the scheduler object.
     """
-    top = entry(vector, grid, 1.0)
-    half = entry(vector, grid, 0.5)
-    if top is None or half is None or top == 0:
-        return UNKNOWN
-    share = half / top
-    if not 0 < share < 1:
-        return UNKNOWN
-    shift = share / (1 - share)
-    for t in (0.1, 0.3, 0.8):
-        value = entry(vector, grid, t)
-        if value is None or abs(value / top - shift * t / (1 + (shift - 1) * t)) > 1e-9:
-            return UNKNOWN
-    shift = round(1 / shift if ascending else shift, 9)
-    sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Const | Param | Conf)]
-    given = [n for n in sources if _is_number(n, shift)]
-    param = next((n for n in given if isinstance(n, Param)), None)
-    places = [param.at] if param is not None else []
-    places += [n.at for n in given if isinstance(n, Const)][:2]
-    confidence = "likely" if any(isinstance(n, Conf) for n in given) and param is None else "certain"
-    return Fact(shift, fact(None, [*places, vector.at]).evidence, confidence)  # type: ignore[arg-type]
-
-
-def _is_number(value: Value, wanted: float) -> bool:
-    known = default_of(value)
-    return isinstance(known, int | float) and not isinstance(known, bool) and abs(known - wanted) < 1e-9
+    found = dict(loop_schedule(program))
+    for other in (held_schedule(program), counted_schedule(program), object_schedule(program)):
+        for key in KEYS:
+            if key in other and (key not in found or found[key].confidence == "unknown"):
+                found[key] = other[key]
+    return found

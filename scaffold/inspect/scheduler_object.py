@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from scaffold.inspect import held_schedule, schedule
 from scaffold.inspect.asked_shift import shift_of
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
-from scaffold.inspect.program import Program
+from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.default_schedule import DefaultSchedule, default_schedule, ends
 from scaffold.inspect.program.held_scheduler import LOADERS, HeldScheduler, held_scheduler
@@ -35,7 +34,7 @@ _PROBES = (0.1, 0.3, 0.6, 0.8)
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """Recipe of the schedule, and what of steps, direction and shift the other questions leave open.
+    """Recipe of the schedule.
 
     ``made`` is ``{"folder", "arguments", "assigned", "configured"}``: where its file is (None without one), what the
     constructor gets (where there is no file), attributes and settings that are put in afterwards. ``asked`` are the
@@ -44,6 +43,12 @@ def answers(program: Program) -> dict[str, Fact]:
     sample's size. ``first_level`` is the level of the first turn where it is below 1, ``last_level`` that of the last
     one where it is 0 and the turn changes nothing.
     """
+    return {key: found for key, found in object_schedule(program).items() if key in KEYS}
+
+
+@once
+def object_schedule(program: Program) -> dict[str, Fact]:
+    """Return the same with steps, direction and shift."""
     held = held_scheduler(program)
     if held is None:
         return {}
@@ -51,8 +56,6 @@ def answers(program: Program) -> dict[str, Fact]:
     facts = {"detail.scheduler.origin": fact(_origin(held), [made.at])}
     default = default_schedule(program, held)
     facts.update(_numbers(program, held, default))
-    known = {**schedule.answers(program), **held_schedule.answers(program)}
-    facts = {k: f for k, f in facts.items() if k not in known or known[k].confidence == "unknown"}
     setup = _setup(program, held)
     levels = _levels(held, default)
     if setup is not None and levels is not None:
@@ -62,7 +65,7 @@ def answers(program: Program) -> dict[str, Fact]:
         grid = facts["detail.scheduler.asked"].value or {"sigmas": None}
         if setup.value["assigned"].get("sigma_min") == "0.0" and held.known is not None and "sigmas" not in grid:
             facts["detail.schedule.last_level"] = fact(0.0, setup.evidence)
-    return {k: f for k, f in facts.items() if f.value is not None or k.startswith("answers.")}
+    return {k: f for k, f in facts.items() if f.value is not None}
 
 
 def _origin(held: HeldScheduler) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def render(report: Report, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [head, *_questions(report, width)]
     if report.headers is not None:
         parts.append(_headers(report.headers))
+    parts += [said((f"{question} was not answered: {error}", "yellow")) for question, error in report.failures.items()]
     parts.append(_summary(report))
     return parts
 

@@ -6,6 +6,7 @@ import ast
 
 from scaffold.inspect.counted_time import candidates
 from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.loop_schedule import schedule_vector
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.denoising import Denoising
@@ -14,7 +15,6 @@ from scaffold.inspect.program.schedule import base_grid
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.turn_time import number_of_steps, spread
 from scaffold.inspect.program.values import Choice, Index
-from scaffold.inspect.schedule import schedule_vector
 from scaffold.source.values import Value
 
 ORDER = 19

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scaffold.inspect import Report, inspect_pipeline
+from scaffold.inspect import Report, inspect_pipeline, vae
 from scaffold.inspect.shown_details import SHOWN
 from scaffold.inspect.text import UNKNOWN_MARK, print_report
 from scaffold.upstream import locate
@@ -206,6 +206,19 @@ def test_text_report(tmp_path: Path) -> None:
     assert UNKNOWN_MARK in shown
     assert "non_diffusers" in shown
     assert str(tmp_path) not in shown
+
+
+def test_a_question_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(program: object) -> object:
+        raise TypeError("no answer")
+
+    monkeypatch.setattr(vae, "answers", failing)
+    report = look(tmp_path)
+    assert report.fact("answers.vae.class").confidence == "unknown"
+    console = Console(file=io.StringIO(), width=120)
+    print_report(report, console=console)
+    assert isinstance(console.file, io.StringIO)
+    assert "vae was not answered: TypeError: no answer" in console.file.getvalue()
 
 
 def test_text_report_as_picture(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_each_class_of_another_version_answers(version: str) -> None:
 def _check_all(source: UpstreamSource, keys: list[str]) -> None:
     for key in keys:
         report = inspect_pipeline(source, key)
+        assert not report.failures, key
         shown = json.loads(json.dumps(report.to_json()))
         assert list(shown) == ["schema", "upstream", "verdict", "answers", "details", "evidence", "confidence"], key
         assert set(shown["answers"]) == {*SHAPE, "tokens"}, key

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.remap.ported import names
+from scaffold.remap.command.ported import names
 
 pytestmark = pytest.mark.upstream
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scaffold.remap import KeyMap, Rule
-from scaffold.remap.rendered import differing, rendered_rules
+from scaffold.remap.command.rendered import differing, rendered_rules
 from scaffold.render import render
 from scaffold.spec import IntegrationSpec
 

@@ -34,8 +34,8 @@ def remap(
     Example:
       omni-scaffold remap verl_omni/pipelines/foo_flow_grpo --checkpoint ~/weights/foo
     """
-    from scaffold.remap.command import RemapRequest, remap
-    from scaffold.remap.text import finding_lines, print_result
+    from scaffold.remap.command.request import RemapRequest, remap
+    from scaffold.remap.command.text import finding_lines, print_result
 
     result = remap(RemapRequest(target, checkpoint, vllm_omni, meta, lora_targets))
     if format is Format.json:

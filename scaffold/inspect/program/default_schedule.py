@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.held_scheduler import HeldScheduler, apart
 from scaffold.inspect.program.numeric import MISSING, default_of, number, plain
-from scaffold.inspect.program.program import Program
+from scaffold.inspect.program.program import Program, once
 from scaffold.inspect.program.schedule import STEPS_KEY
 from scaffold.inspect.program.spelling import SIZE, spell
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Obj, Param, Slice
@@ -51,15 +51,9 @@ class DefaultSchedule:
         return walk_decided(value, self.known)
 
 
+@once
 def default_schedule(program: Program, held: HeldScheduler) -> DefaultSchedule | None:
     """Return the schedule of a class of the source, made once; None where it is not made from one grid."""
-    if "default_schedule" not in program.notes:
-        program.notes["default_schedule"] = _made(program, held)
-    found = program.notes["default_schedule"]
-    return found if isinstance(found, DefaultSchedule) else None
-
-
-def _made(program: Program, held: HeldScheduler) -> DefaultSchedule | None:
     if held.cls is None or held.asked is None or not isinstance(held.made[0], Obj):
         return None
     made = held.made[0]

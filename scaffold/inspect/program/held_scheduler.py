@@ -10,7 +10,7 @@ from scaffold.inspect.known_schedulers import KnownScheduler, find
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.by_default import by_default, taken_by_default
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.program import Program
+from scaffold.inspect.program.program import Program, once
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Obj, Op, Param, Slot
 from scaffold.source.classes import ClassInfo
@@ -48,15 +48,9 @@ class HeldScheduler:
     above: KnownScheduler | None = None
 
 
+@once
 def held_scheduler(program: Program) -> HeldScheduler | None:
     """Return the scheduler of the denoising loop, found once; None where it is not known which object it is."""
-    if "held_scheduler" not in program.notes:
-        program.notes["held_scheduler"] = _find(program)
-    found = program.notes["held_scheduler"]
-    return found if isinstance(found, HeldScheduler) else None
-
-
-def _find(program: Program) -> HeldScheduler | None:
     loop = program.denoising
     if loop is None or loop.step is None:
         return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.program.algebra import is_none, options
@@ -30,6 +30,26 @@ ENTRY_METHODS = ("forward", "__call__", "generate")
 
 EXECUTIONS = 5.0
 """Seconds of processor time that the executions of one inspection may take together."""
+
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def once(
+    question: Callable[Concatenate[Program, Given], Answer],
+) -> Callable[Concatenate[Program, Given], Answer]:
+    """Make a function of a program that is worked out once for it, and for what else it is given."""
+
+    @wraps(question)
+    def asked(program: Program, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        key = (question, *args)
+        if key not in program.known:
+            program.known[key] = question(program, *args, **kwargs)
+        known: Answer = program.known[key]
+        return known
+
+    return asked
 
 
 class Program:
@@ -68,7 +88,7 @@ class Program:
         self.pipeline = Obj(self.cls, root=PIPELINE_ROOT, at=Evidence(self.cls.module.file, self.cls.node.lineno))
         self.entry: tuple[ClassInfo, Method] | None = None
         self.result: Value | None = None
-        self.notes: dict[str, object] = {}
+        self.known: dict[tuple[object, ...], Any] = {}
         self.alone = False
         self.patience = Patience(EXECUTIONS, EXECUTIONS)
 

@@ -250,7 +250,7 @@ class OwnLoading:
         def met(_: Any, *args: Any, **kwargs: Any) -> None:
             raise _Met(args, kwargs)
 
-        own = {part: part.__init__ for part in self._own_classes() if part is not kind}
+        own = {part: getattr(part, "__init__") for part in self._own_classes() if part is not kind}  # noqa: B009
         try:
             json.loads = read  # type: ignore[assignment]
             json.load = lambda file, *args, **kwargs: read(file.read(), *args, **kwargs)

@@ -46,5 +46,5 @@ def writer(checkpoint: Path, state: dict[str, Tensor]) -> CopyingWriter:
             if key is not None:
                 names[name] = key
         if len(names) == len(keys):
-            return CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, checkpoint)
+            return CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, source=checkpoint)
     raise NotDrivableError("which tensors of the tiny checkpoint are the denoiser's was not found out")

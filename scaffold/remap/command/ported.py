@@ -11,9 +11,9 @@ from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.port.linears import ANY, Layout, find_layout
+from scaffold.remap.command.package import Package
 from scaffold.remap.key_map import KeyMap
 from scaffold.remap.nearest import nearest
-from scaffold.remap.package import Package
 from scaffold.remap.proof import Offender, Proof, prove
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass
 
 from scaffold.new import package_path
+from scaffold.remap.command.package import Package, source_text
+from scaffold.remap.command.rendered import PATTERNED, Rendered, differing, essence, rendered_rules
 from scaffold.remap.key_map import KeyMap
-from scaffold.remap.package import Package, source_text
 from scaffold.remap.pattern import unescaped
-from scaffold.remap.rendered import PATTERNED, Rendered, differing, essence, rendered_rules
 from scaffold.remap.rule import Rule
 
 SHOWN = 3

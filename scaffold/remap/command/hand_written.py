@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.remap.package import parsed_modules
+from scaffold.remap.command.package import parsed_modules
 from scaffold.remap.parameters.values import Shape
 from scaffold.spec.lock import SPEC_NAME
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from scaffold.printable import printable
-from scaffold.remap.command import RemapResult
+from scaffold.remap.command.request import RemapResult
 from scaffold.remap.proof import CHECKS, Offender, Proof
 from scaffold.remap.table import rendered_table
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.remap.command.hand_written import HandWritten
+from scaffold.remap.command.package import Package
+from scaffold.remap.command.tables import Tables, tables_of
+from scaffold.remap.command.third_side import third_side
 from scaffold.remap.exchange import unstated
-from scaffold.remap.hand_written import HandWritten
 from scaffold.remap.infer import infer_key_map
-from scaffold.remap.package import Package
 from scaffold.remap.proof import Offender, Proof, prove
 from scaffold.remap.sourced import SourceRules
-from scaffold.remap.tables import Tables, tables_of
-from scaffold.remap.third_side import third_side
 from scaffold.spec.preset import EMPTY, Preset, find_preset
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _after(tables: Tables, command: str, *, sound: bool, held: bool) -> str:
 
 def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
     """Prove the LoRA targets of a package whose weights the pipeline's own loader places."""
-    from scaffold.remap.ported import prove_ported
+    from scaffold.remap.command.ported import prove_ported
 
     if request.checkpoint is not None or request.meta:
         raise ScaffoldError(

@@ -1,0 +1,1 @@
+"""The command ``remap``: which map a package or a pipeline has, and whether it holds."""

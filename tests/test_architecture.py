@@ -1,0 +1,168 @@
+"""Which room leans on which: arrows go down, and those that still go up are written here until they are gone."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "scaffold"
+KIT = ROOT / "verify" / "kit"  # what a package imports in place of verl-omni
+
+# The lowest first; a room may use those that its line names, and what every room uses (modules of `scaffold` itself).
+ARROWS = {
+    "upstream": "",
+    "checkpoint": "",
+    "target": "",
+    "render": "",
+    "source": "upstream",
+    "inspect": "checkpoint source upstream",
+    "remap": "checkpoint inspect source upstream",
+    "port": "render source",
+    "spec": "checkpoint port remap",
+    "grade": "checkpoint inspect port render source spec target upstream",
+    "plan": "render target",
+    "new": "checkpoint grade inspect plan remap render spec target upstream",
+    "lifecycle": "checkpoint grade inspect new plan remap render spec target upstream",
+    "drift": "grade inspect lifecycle new plan render source spec target upstream",
+    "check": "checkpoint plan target upstream",
+    "verify": "inspect plan spec target upstream",
+    "remap.command": "checkpoint grade inspect new port remap render spec target upstream verify",
+    "cli": "check checkpoint drift inspect lifecycle new remap.command target upstream verify",
+}
+# Arrows that go up; this only shrinks.
+UP = {("spec", "grade"), ("lifecycle", "drift")}
+# Files of each room that look at syntax trees themselves, where `source` should; this only shrinks.
+TREES = {
+    "check": 219,
+    "inspect": 51,
+    "port": 37,
+    "verify": 9,
+    "remap": 8,
+    "grade": 7,
+    "remap.command": 6,
+    "drift": 4,
+    "render": 3,
+    "upstream": 3,
+    "lifecycle": 1,
+    "spec": 1,
+    "target": 1,
+    "": 3,
+}
+
+
+@cache
+def imports() -> dict[Path, list[str]]:
+    """The modules of the tool that each file imports, wherever in it, but not for types alone."""
+    found: dict[Path, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        if KIT not in path.parents:
+            found[path] = list(_imported(ast.parse(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        yield from _imported(child)
+
+
+def room_of(module: str) -> str | None:
+    """The room that a dotted name is in; None for what every room uses."""
+    name = module.removeprefix("scaffold.")
+    rooms = [room for room in ARROWS if name == room or name.startswith(f"{room}.")]
+    return max(rooms, key=len, default=None)
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+
+
+def arrows() -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path, names in imports().items():
+        here = room_of(name_of(path))
+        for name in names:
+            there = room_of(name) if name.startswith("scaffold.") else None
+            if here is not None and there is not None and here != there:
+                found[here, there].append(f"{path.relative_to(ROOT)} imports {name}")
+    return found
+
+
+def test_every_folder_is_a_room() -> None:
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders == {room for room in ARROWS if "." not in room}
+
+
+def test_the_page_shows_the_same() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room, others in ARROWS.items():
+        shown = ", ".join(others.split()) if room != "cli" else "the commands' rooms"
+        assert " ".join(f"| `{room}` | {shown} |".split()) in page, room
+
+
+def test_no_arrow_but_the_allowed_ones() -> None:
+    allowed = {(room, other) for room, others in ARROWS.items() for other in others.split()} | UP
+    assert not {arrow: places for arrow, places in arrows().items() if arrow not in allowed}
+
+
+def test_arrows_go_down() -> None:
+    order = list(ARROWS)
+    down = [(room, other) for room, others in ARROWS.items() for other in others.split()]
+    assert all(order.index(other) < order.index(room) for room, other in down)
+    assert all(order.index(other) > order.index(room) for room, other in UP)
+
+
+def test_an_arrow_up_that_is_gone_is_not_listed() -> None:
+    assert set(arrows()) >= UP
+
+
+def test_what_every_room_uses_leans_on_no_room() -> None:
+    for path, names in imports().items():
+        if path.parent == ROOT and path.name != "__main__.py":
+            assert not [name for name in names if name.startswith("scaffold.") and room_of(name)], path.name
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    graph = {name_of(path).removesuffix(".__init__"): names for path, names in _first_imports().items()}
+    for module in graph:
+        seen, todo = set(), list(_targets(graph, module))
+        while todo:
+            name = todo.pop()
+            assert name != module, f"{module} is imported by what it imports"
+            if name not in seen:
+                seen.add(name)
+                todo.extend(_targets(graph, name))
+
+
+@cache
+def _first_imports() -> dict[Path, list[str]]:
+    """What a file imports while it is itself imported."""
+    found = {}
+    for path in imports():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        body = [
+            node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        found[path] = [name for node in body for name in _imported(node)]
+    return found
+
+
+def _targets(graph: dict[str, list[str]], module: str) -> Iterator[str]:
+    for name in graph[module]:
+        target = name if name in graph else name.rpartition(".")[0]
+        if target in graph and target != module:
+            yield target
+
+
+def test_no_more_files_look_at_syntax_trees() -> None:
+    found = Counter(room_of(name_of(path)) for path, names in imports().items() if "ast" in names)
+    found.pop("source")
+    assert not {room: count for room, count in found.items() if count > TREES.get(room or "", 0)}
