@@ -63,7 +63,7 @@ def prove_key_map(target: str | Path, *, checkpoint: str | Path | None = None, v
     Raises:
         ScaffoldError: no such package, pipeline or checkpoint, or one that cannot be read.
     """
-    from scaffold.remap.command import RemapRequest, remap
+    from scaffold.remap.command.request import RemapRequest, remap
 
     return remap(RemapRequest(str(target), None if checkpoint is None else str(checkpoint), vllm_omni)).proof
 

@@ -106,6 +106,12 @@ def _output(*arguments: str, cwd: Path, variables: Mapping[str, str] | None = No
     return done.stdout if done.returncode == 0 else None
 
 
+def installed() -> str | None:
+    """The version of git, None where there is none."""
+    printed = _output("version", cwd=Path("/"), variables={})
+    return None if printed is None else printed.decode(errors="replace").strip().removeprefix("git version ")
+
+
 def repository(root: Path) -> Repository | None:
     """Return where the repository of a folder lies; None where there is none, or git does not trust it."""
     root = root.resolve()

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaffold import child_process
+from scaffold import child_process, git
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 
@@ -242,11 +242,8 @@ def _hub() -> Finding:
 
 def _git() -> Finding:
     name, needed = "git", "update, which merges with it; git apply of a patch"
-    try:
-        done = child_process.run_text(["git", "--version"], seconds=10)
-    except (OSError, child_process.TookTooLong):
-        return Finding(name, needed, None, "is not installed", _system("git"))
-    return Finding(name, needed, done.stdout.strip().removeprefix("git version "))
+    found = git.installed()
+    return Finding(name, needed, found) if found else Finding(name, needed, None, "is not installed", _system("git"))
 
 
 def _browser() -> Finding:

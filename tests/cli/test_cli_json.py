@@ -20,10 +20,10 @@ PACKAGE = f"verl_omni/pipelines/{NAME}"
 @pytest.fixture
 def spec(reference: Path, tmp_path: Path) -> Path:
     """The reference's spec under another name, with which nothing is inspected."""
-    text = next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).read_text()
-    path = tmp_path / "scaffold.toml"
-    path.write_text(re.sub("bagel_flow_grpo", NAME, text).replace('model = "bagel"', 'model = "toy"'))
-    return path
+    for half in reference.glob("verl_omni/pipelines/*/scaffold.*"):
+        text = re.sub("bagel_flow_grpo", NAME, half.read_text()).replace('model = "bagel"', 'model = "toy"')
+        (tmp_path / half.name).write_text(text)
+    return tmp_path / "scaffold.toml"
 
 
 @pytest.fixture

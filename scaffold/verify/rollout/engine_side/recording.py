@@ -70,7 +70,7 @@ def _windows(bench: Bench) -> Iterator[tuple[int, list[float]]]:
     count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
     names = ("LOCAL_RANK", "RANK")
-    before = {name: os.environ[name] for name in names}
+    before = [(name, os.environ[name]) for name in names]
     found: dict[int, list[float]] = {}
     try:
         for rank in RANKS:
