@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from scaffold.verify.measured import Measured
 from scaffold.verify.subject.sharded import measure_sharded
 
 ID = "fsdp2-bf16"
@@ -13,8 +12,4 @@ TITLE = (
 )
 PITFALLS = (13, 35)
 SECONDS = 120
-
-
-def run(subject: Any) -> Measured:
-    """See ``measure_sharded``."""
-    return measure_sharded(subject, "gloo", ID)
+run = partial(measure_sharded, backend="gloo", strategy=ID)
