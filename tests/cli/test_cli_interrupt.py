@@ -104,7 +104,7 @@ def test_update_after_it_wrote(interrupted: Callable[..., str], copied: Path) ->
     spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 2.5\n"))
     line = interrupted("update", copied, "--spec", event="import", part="scaffold.check.engine")
     assert line == (
-        "`omni-scaffold update` was interrupted while checking the result; 5 files are written; "
+        "`omni-scaffold update` was interrupted while checking the result; 4 files are written; "
         f"next: run `omni-scaffold check {copied / PACKAGE}`"
     )
     assert "SCHEDULE_SHIFT = 2.5" in (copied / PACKAGE / "common.py").read_text()
