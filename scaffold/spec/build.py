@@ -7,7 +7,6 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import scaffold.spec.sections as rooms
 from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.preset import find_preset
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from scaffold.inspect.report import Report
     from scaffold.render.names import Names
     from scaffold.target import ContractProfile
+
+SECTIONS = "scaffold.spec.sections"
 
 
 class SectionModule(Protocol):
@@ -92,7 +93,6 @@ def _sources(request: SpecRequest) -> Sources:
 
 
 def _modules() -> list[tuple[str, SectionModule]]:
-    found = []
-    for info in pkgutil.iter_modules(rooms.__path__):
-        found.append((info.name, cast("SectionModule", importlib.import_module(f"{rooms.__name__}.{info.name}"))))
+    names = [info.name for info in pkgutil.iter_modules(importlib.import_module(SECTIONS).__path__)]
+    found = [(name, cast("SectionModule", importlib.import_module(f"{SECTIONS}.{name}"))) for name in names]
     return sorted(found, key=lambda entry: entry[1].ORDER)

@@ -26,12 +26,16 @@ def fill(section: Section) -> None:
         section.put("kind", "ascending", section.provenance["schedule.direction"])
     if section.known_fact("kind", "detail.schedule.kind") is not None:
         section.fact("parts", "detail.schedule.parts")
-        start = section.fact("start_level", "detail.schedule.start_level")
-        level = start
-        for _ in range(2):  # the grid's start is shifted, and then the grid is
-            level = section.values["shift"] * level / (1 + (section.values["shift"] - 1) * level)
-        highest = int(level * section.values["parts"]) / section.values["parts"]
+        section.fact("start_level", "detail.schedule.start_level")
+        start, shift, parts = (section.values[key] for key in ("start_level", "shift", "parts"))
+        level = _shifted(_shifted(start, shift), shift)  # the grid's start is shifted, and then the grid is
+        highest = int(level * parts) / parts
         section.put("highest_level", highest, "schedule.start_level, shifted twice and cut to whole parts")
+
+
+def _shifted(level: float, shift: float) -> float:
+    """Return a noise level after the schedule's time shift."""
+    return shift * level / (1 + (shift - 1) * level)
 
 
 def _beside_n(steps: str | None) -> int | None:
