@@ -9,6 +9,8 @@ PYTEST_ARGS ?= -n 2
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
+SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
+
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
 # Types of torch and others are read once, not in every clean checkout.
@@ -88,9 +90,16 @@ lint: $(VENV)/.test
 	bash -n .ci/run
 	$(BIN)/omni-scaffold check reference_bagel
 
+# The day that the golden output carries is the one in its own spec.
+golden golden-check: export SOURCE_DATE_EPOCH = $(shell $(BIN)/python -c "import datetime, re, pathlib; \
+	day = re.search('last_updated = .(.{10})', pathlib.Path('$(SPEC)').read_text())[1]; \
+	print(int(datetime.datetime.strptime(day + ' +0000', '%m/%d/%Y %z').timestamp()))")
+
 golden: $(VENV)/.tool
+	@rm -rf build/golden
+	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/golden
 	rm -rf reference_bagel
-	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out reference_bagel
+	mv build/golden reference_bagel
 
 golden-check: $(VENV)/.tool
 	@rm -rf build/golden

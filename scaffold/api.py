@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from scaffold.inspect import Report
     from scaffold.remap import Proof
-    from scaffold.verify.request import Level
-    from scaffold.verify.result import VerifyReport
+    from scaffold.verify.result import Level, VerifyReport
 
 __all__ = [
     "CheckReport",
