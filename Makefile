@@ -16,7 +16,7 @@ VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs bench browser clean help
+.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs dist bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
@@ -31,6 +31,7 @@ help:
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
+	@echo "make dist          build wheel and sdist, and check their metadata"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
@@ -114,6 +115,13 @@ docs: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
+
+dist: $(BIN)/python
+	@echo "building wheel and sdist into dist/, and checking what an index would show"
+	@rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py
