@@ -9,12 +9,14 @@ PYTEST_ARGS ?= -n 2
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
+SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
+
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs bench browser clean help
+.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs dist bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
@@ -29,6 +31,7 @@ help:
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
+	@echo "make dist          build wheel and sdist, and check their metadata"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
@@ -88,9 +91,16 @@ lint: $(VENV)/.test
 	bash -n .ci/run
 	$(BIN)/omni-scaffold check reference_bagel
 
+# The day that the golden output carries is the one in its own spec.
+golden golden-check: export SOURCE_DATE_EPOCH = $(shell $(BIN)/python -c "import datetime, re, pathlib; \
+	day = re.search('last_updated = .(.{10})', pathlib.Path('$(SPEC)').read_text())[1]; \
+	print(int(datetime.datetime.strptime(day + ' +0000', '%m/%d/%Y %z').timestamp()))")
+
 golden: $(VENV)/.tool
+	@rm -rf build/golden
+	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/golden
 	rm -rf reference_bagel
-	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out reference_bagel
+	mv build/golden reference_bagel
 
 golden-check: $(VENV)/.tool
 	@rm -rf build/golden
@@ -105,6 +115,13 @@ docs: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
+
+dist: $(BIN)/python
+	@echo "building wheel and sdist into dist/, and checking what an index would show"
+	@rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py

@@ -26,6 +26,8 @@ from scaffold.verify.rollout.forking import Servers, forking
 
 # Journals of trees without git.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="omni-scaffold-tests-")
+# The day of the golden output.
+os.environ["SOURCE_DATE_EPOCH"] = "1787356800"
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

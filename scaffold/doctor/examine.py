@@ -241,9 +241,8 @@ def _hub() -> Finding:
 
 
 def _git() -> Finding:
-    name, needed = "git", "update, which merges with it; git apply of a patch"
-    found = git.installed()
-    return Finding(name, needed, found) if found else Finding(name, needed, None, "is not installed", _system("git"))
+    needed, found = "update, which merges with it; git apply of a patch", git.installed()
+    return Finding("git", needed, found) if found else Finding("git", needed, None, "is not installed", _system("git"))
 
 
 def _browser() -> Finding:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from scaffold.spec.sections.docs import CLOCK
+
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 TAKEN = ("tool.", "target.", "upstream.version")
 # Origins of values that are made again without the checkpoint; of the others a spec keeps too little for that.
 REPRODUCED = ("fact ", "facts ", "preset ", "default of ", "contract profile ", "schedule.steps less")
+# Origins of values that stay as they are.
+OWN = ("flag ", CLOCK)
 _ABSENT = object()
 
 
@@ -113,7 +117,7 @@ def _reproduced(recorded: IntegrationSpec, name: str) -> bool:
     """
     origin = recorded.provenance.get(name)
     packaged = recorded.provenance.get("architecture.hidden_size", "").startswith("manifest ")
-    return origin is None or origin.startswith(REPRODUCED) or (packaged and not origin.startswith("flag "))
+    return origin is None or origin.startswith(REPRODUCED) or (packaged and not origin.startswith(OWN))
 
 
 def _digest(value: Any) -> str | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
-from scaffold.new.recorded import from_here, known_digests, package_path
+from scaffold.new.recipe_options import with_options
+from scaffold.new.recorded import from_here, known_digests, package_path, recorded_spec
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
@@ -126,7 +127,9 @@ def plan_new(request: NewRequest) -> NewResult:
         spec, port = graded.spec, graded.port
         later = report.fact(LATER).value
         notes += [f"{later}: with that release the pipeline would load through diffusers"] if later else []
-    spec = with_pin(spec, pin)
+    spec = with_pin(with_options(spec, request.recipe), pin)
+    if request.date is None and request.spec is None:
+        spec = _dated_as_there(spec, Path(checkout.root if checkout is not None else request.out or "."))
     with step("rendering"):
         files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port)
     edits = wiring_edits(files, spec.context())
@@ -139,6 +142,19 @@ def plan_new(request: NewRequest) -> NewResult:
     if checkout is not None:
         notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes))
+
+
+def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:
+    """Keep the date of a package that is there: a second run on another day changes nothing."""
+    name, stored = "last_updated", recorded_spec(root, spec)
+    there = stored.spec if stored is not None else None
+    date = there.value(f"docs.{name}") if there is not None else None
+    if there is None or date is None:
+        return spec
+    sections = {**spec.sections, "docs": {**spec.sections["docs"], name: date}}
+    derived = {**spec.derived, f"docs.{name}": there.derived.get(f"docs.{name}", spec.derived[f"docs.{name}"])}
+    provenance = {**spec.provenance, f"docs.{name}": there.provenance.get(f"docs.{name}", "")}
+    return replace(spec, sections=sections, derived=derived, provenance=provenance)
 
 
 def _specify(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.new.recipe_options import NO_OPTIONS, RecipeOptions
 
 _CLASS = re.compile(r"[A-Z][A-Z0-9]*[a-z]\w*", re.ASCII)
 
@@ -27,6 +28,7 @@ class NewRequest:
     force: bool = False
     dry: bool = False
     allow_version_mismatch: bool = False
+    recipe: RecipeOptions = NO_OPTIONS
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
@@ -62,6 +64,7 @@ def refuse_flags(request: NewRequest) -> None:
         "--vllm-omni": request.vllm_omni,
         "--profile": request.profile,
         "--date": request.date,
+        **request.recipe.given,
     }
     for flag, value in given.items():
         if value is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -49,11 +50,27 @@ def test_wheel_holds_templates_presets_and_kit_and_nothing_else(wheel: Path) -> 
         assert f"scaffold/_templates/{path.relative_to(templates_root()).as_posix()}" in names
     for needed in ("presets/bagel.toml", "presets/manifests/bagel-7b-mot.ema.json", "py.typed"):
         assert f"scaffold/{needed}" in names
-    for folder in ("target/profiles/main.toml", "verify/kit/verl_omni/pipelines/model_base.py"):
+    for folder in ("target/profiles/main.toml", "verify/kit/verl_omni/pipelines/model_base.py", "skill/SKILL.md"):
         assert f"scaffold/{folder}" in names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"scaffold"}
     assert not [name for name in names if "__pycache__" in name or name.startswith("scaffold/templates")]
+
+
+def test_links_and_pictures_of_the_index_page_are_whole(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    page = archive.read(metadata).decode().partition("\n\n")[2]
+    assert page.startswith("# omni-scaffold\n")
+    links = dict(re.findall(r"(!?\[[^]]*\])\(([^)]+)\)", page))
+    assert len(links) > 20
+    assert [link for link in links.values() if not link.startswith("https://")] == []
+    pictures = [link for text, link in links.items() if text.startswith("!")]
+    assert pictures
+    assert all(link.startswith("https://raw.githubusercontent.com/") for link in pictures)
+    for link in links.values():
+        _, here, path = link.partition("/omni-scaffold/omni-scaffold/")
+        assert not here or (REPOSITORY / path.removeprefix("blob/").removeprefix("main/")).exists(), link
 
 
 def test_installed_tool_gives_the_golden_output(

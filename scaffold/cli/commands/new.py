@@ -49,7 +49,21 @@ def new(
         Path | None, typer.Option("--spec", metavar="FILE", help="Render this scaffold.toml instead of inspecting.")
     ] = None,
     date: Annotated[
-        str | None, typer.Option("--date", metavar="MM/DD/YYYY", help="Date that documentation pages carry.")
+        str | None,
+        typer.Option(
+            "--date",
+            metavar="MM/DD/YYYY",
+            help="Date that documentation pages carry (default today, or SOURCE_DATE_EPOCH).",
+        ),
+    ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option("--reward", metavar="ocr|pickscore|FILE:FUNCTION", help="What scores the images (default ocr)."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, max=1024, help="GPUs of the scripts.")] = None,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank", min=1, max=4096, help="Rank of the adapter.")] = None,
+    resolution: Annotated[
+        str | None, typer.Option("--resolution", metavar="WIDTHxHEIGHT", help="Size of the images in pixels.")
     ] = None,
     dry_run: DryRun = False,
     diff: Diff = False,
@@ -66,12 +80,14 @@ def new(
       omni-scaffold new my_model --pipeline BagelPipeline --verl-omni ~/verl-omni --dry-run
     """
     from scaffold.new import NewRequest, plan_new
+    from scaffold.new.recipe_options import RecipeOptions
     from scaffold.new.text import print_result
 
     as_json = one_output(format, diff)
     dry, mismatch = diff or dry_run, allow_version_mismatch
+    recipe = RecipeOptions(reward, gpus, lora_rank, resolution)
     request = NewRequest(
-        model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry, mismatch
+        model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry, mismatch, recipe
     )
     result = plan_new(request)
     if diff:

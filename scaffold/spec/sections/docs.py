@@ -1,13 +1,22 @@
-"""[docs]: what documentation pages must carry."""
+"""[docs]: what documentation pages carry."""
 
+import os
+from datetime import datetime, timezone
+
+from scaffold.errors import ScaffoldError
 from scaffold.spec.section import Section
 
 ORDER = 90
+CLOCK = "day of rendering"
 
 
 def fill(section: Section) -> None:
-    """Put the date: the flag's, else the preset's; never the clock's."""
+    """Put the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
     if section.sources.date is not None:
         section.put("last_updated", section.sources.date, "flag --date")
-    else:
-        section.preset("last_updated", "01/01/2026")
+        return
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if seconds and not (seconds.isdecimal() and len(seconds) < 12):
+        raise ScaffoldError(f"SOURCE_DATE_EPOCH is {seconds!r}", hint="it is a number of seconds, or unset it")
+    day = datetime.fromtimestamp(int(seconds), timezone.utc) if seconds else datetime.now().astimezone()
+    section.put("last_updated", day.strftime("%m/%d/%Y"), CLOCK)

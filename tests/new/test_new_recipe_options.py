@@ -1,0 +1,107 @@
+"""Options of the recipe end in the spec, in the scripts, and stay there through an update; dates are the day's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+
+from scaffold.errors import ScaffoldError
+from scaffold.new.recipe_options import RecipeOptions, with_options
+from scaffold.render import render
+from scaffold.spec import IntegrationSpec
+
+pytestmark = pytest.mark.upstream
+GIVEN = ("--reward", "pickscore", "--gpus", 8, "--lora-rank", 16, "--resolution", "768x512")
+BAGEL = ("new", "bagel", "--vllm-omni", "0.27.0rc1")
+PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
+SCRIPT = "examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh"
+
+
+@pytest.fixture(scope="module")
+def out(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package rendered with every option."""
+    folder = tmp_path_factory.mktemp("options") / "out"
+    scaffold_cli(*BAGEL, *GIVEN, "--out", folder).success()
+    return folder
+
+
+def test_options_stand_in_spec_and_scripts(out: Path) -> None:
+    spec = tomli.loads((out / PACKAGE / "scaffold.toml").read_text())
+    recipe, provenance = spec["recipe"], spec["provenance"]
+    assert (recipe["gpus"], recipe["width"], recipe["height"]) == (8, 768, 512)
+    assert (spec["lora"]["rank"], spec["lora"]["alpha"]) == (16, 32), "the adapter keeps its scale"
+    assert provenance["recipe.gpus"] == "flag --gpus"
+    assert provenance["lora.rank"] == "flag --lora-rank"
+    script = (out / SCRIPT).read_text()
+    assert "reward.custom_reward_function.path=pkg://verl_omni.utils.reward_score.pickscore_reward\n" in script
+    assert "reward.custom_reward_function.name=compute_score_pickscore\n" in script
+    assert "reward.reward_model.enable=False" in script
+    assert "REWARD_TP" not in script
+    assert "NUM_GPUS=8" in script
+    assert "lora_rank=16" in script
+    assert "compute_score_pickscore" in (out / "examples/flowgrpo_trainer/bagel/README.md").read_text()
+
+
+def test_an_update_keeps_them(out: Path, scaffold_cli: Callable[..., Any]) -> None:
+    answer = json.loads(scaffold_cli("update", out / PACKAGE, "--dry-run", "--format", "json").success())
+    assert {change["action"] for change in answer["changes"]} == {"same"}
+
+
+def test_a_spec_excludes_them(out: Path, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    command = ("new", "bagel", "--spec", out / PACKAGE / "scaffold.toml", "--out", tmp_path, "--gpus", 4)
+    assert "--gpus and --spec exclude each other" in scaffold_cli(*command).refusal()
+
+
+def test_a_function_of_ones_own(reference_spec: IntegrationSpec) -> None:
+    spec = with_options(reference_spec, RecipeOptions(reward="$(date).py:score"))
+    assert "custom_reward_function.path='$(date).py'\n" in render(spec)[SCRIPT].content
+    spec = with_options(reference_spec, RecipeOptions(reward="rewards/mine.py:score"))
+    script = render(spec)[SCRIPT].content
+    assert "reward.custom_reward_function.path=rewards/mine.py\n" in script
+    assert "reward.custom_reward_function.name=score\n" in script
+    assert with_options(reference_spec, RecipeOptions(reward="ocr")) == reference_spec
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"reward": "beauty"}, "give ocr, pickscore, or FILE:FUNCTION"),
+        ({"reward": "mine.py:not a name"}, "give ocr, pickscore"),
+        ({"gpus": 3}, "does not divide the 256 images of an update; 2 GPUs would do"),
+        ({"resolution": "big"}, "is no size"),
+        ({"resolution": "500"}, "no multiple of 16"),
+        ({"resolution": "512x2048"}, "positions for 1024 pixels"),
+    ],
+)
+def test_what_a_recipe_cannot_have_is_refused(
+    reference_spec: IntegrationSpec, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ScaffoldError, match="--") as raised:
+        with_options(reference_spec, RecipeOptions(**options))
+    assert told in raised.value.line
+
+
+def test_fewer_gpus_than_the_reward_wants(reference_spec: IntegrationSpec) -> None:
+    spec = with_options(reference_spec, RecipeOptions(gpus=2))
+    assert (spec.value("recipe.gpus"), spec.value("recipe.reward_gpus")) == (2, 2)
+
+
+def test_dates_are_the_day_and_a_second_run_keeps_them(scaffold_child: Callable[..., Any], tmp_path: Path) -> None:
+    def run(*more: object, epoch: str | None = "1") -> dict[str, Any]:
+        command = (*BAGEL, "--out", tmp_path / "out", "--format", "json", *more)
+        answer: dict[str, Any] = json.loads(scaffold_child(*command, SOURCE_DATE_EPOCH=epoch).success())
+        return answer
+
+    run()
+    page = tmp_path / "out/examples/flowgrpo_trainer/bagel/README.md"
+    assert "Last updated: 01/01/1970\n" in page.read_text()
+    assert {change["action"] for change in run(epoch="99999999")["changes"]} == {"same"}
+    run("--date", "02/03/2025", "--force")
+    assert "Last updated: 02/03/2025\n" in page.read_text()
+    refused = scaffold_child(*BAGEL, "--out", tmp_path / "other", SOURCE_DATE_EPOCH="soon").refusal()
+    assert "SOURCE_DATE_EPOCH is 'soon'" in refused
