@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, ExportSvg, Format, VllmOmni
 from scaffold.errors import ScaffoldError
+from scaffold.printable import printable
 
 ORDER = 30
 
@@ -22,21 +24,28 @@ def inspect(
     vllm_omni: VllmOmni = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
     export_svg: ExportSvg = None,
+    fact: Annotated[
+        str | None, typer.Option("--show", metavar="FACT", help="Show the lines of source that one answer rests on.")
+    ] = None,
+    extract: Annotated[
+        Path | None, typer.Option("--extract", metavar="DIR", help="Also write the files that answers rest on.")
+    ] = None,
 ) -> None:
     """Answer what an integration must know about a pipeline.
 
     Each answer with file and line, unknown where the source does not say.
 
     \b
-    Example:
+    Examples:
       omni-scaffold inspect BagelPipeline --vllm-omni 0.27.0rc1
+      omni-scaffold inspect BagelPipeline --show scheduler.steps
     """
     from scaffold.inspect import inspect_pipeline
     from scaffold.upstream import locate
 
     if everything:
-        if pipeline is not None or checkpoint is not None or export_svg is not None:
-            raise ScaffoldError("--all takes no PIPELINE, --checkpoint or --export-svg: it looks at every pipeline")
+        if any(given is not None for given in (pipeline, checkpoint, export_svg, fact, extract)):
+            raise ScaffoldError("--all takes --vllm-omni and --format alone: it looks at every pipeline")
         from scaffold.cli.commands.list import list as list_pipelines
 
         list_pipelines(vllm_omni, format)
@@ -50,7 +59,18 @@ def inspect(
         from scaffold.checkpoint import read_checkpoint
 
         headers = read_checkpoint(checkpoint)
-    report = inspect_pipeline(locate(vllm_omni), pipeline, headers)
+    source = locate(vllm_omni)
+    report = inspect_pipeline(source, pipeline, headers)
+    if fact is not None or extract is not None:
+        from scaffold.inspect.sources import lines_of, plan_extract, print_lines
+
+        answer = lines_of(report, source, fact) if fact is not None else None
+        if extract is not None:
+            written = plan_extract(report, source, extract).commit()
+            typer.echo(printable(f"wrote {len(written)} files to {extract}"), err=True)
+        if answer is not None:
+            show_json(answer) if format is Format.json else print_lines(answer)
+            return
     if format is Format.json:
         show_json(report.to_json())
         return
