@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from deletions import DELETIONS, PACKAGE, Deletion, Files
-from mutants.outcome import reference_files
+from mutants import reference_files
 
 from scaffold.check.catalogue import all_rules
 from scaffold.check.checklist import entries
