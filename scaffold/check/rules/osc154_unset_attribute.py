@@ -40,15 +40,15 @@ def check(package: Package) -> Hits:
         if cls is None or function.file not in package.files:
             continue
         known = _set(cls) if all(name.startswith(_PLAIN) for name in cls.external) and cls.resolved else None
-        for call in function.calls if known is not None else ():
-            target = call.func
-            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == function.bound:
-                if target.attr not in known | _OF_MODULES and not target.attr.startswith("_"):
-                    yield Hit(function.file, target, f"{cls.name} has no {target.attr}: nothing sets it")
-        for node in index.nodes(ast.Attribute, function.node) if fields is not None else ():
-            if ast.unparse(node.value) == f"{function.bound}.config" and node.attr not in fields:
-                assert config is not None
-                yield Hit(function.file, node, f"{config.name} has no field {node.attr}")
+        called = [call.func for call in function.calls]
+        for node in index.nodes(ast.Attribute, function.node):
+            owner = ast.unparse(node.value)
+            if known is not None and owner == function.bound and node in called and not node.attr.startswith("_"):
+                if node.attr not in known | _OF_MODULES:
+                    yield Hit(function.file, node, f"{cls.name} has no {node.attr}: nothing sets it")
+            if config is not None and fields is not None and owner == f"{function.bound}.config":
+                if node.attr not in fields:
+                    yield Hit(function.file, node, f"{config.name} has no field {node.attr}")
 
 
 def _set(cls: ClassModel) -> set[str] | None:

@@ -67,9 +67,9 @@ def _of_method(cls: ClassModel, method: FunctionModel) -> Hits:
     for call in method.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _CHANGING:
             changed.append((call, call.func.value))
-    for node, holder in changed:
+    for place, holder in changed:
         if _of_class(cls, holder, owners) or _of_module(method, holder):
-            yield Hit(file, node, f"{ast.unparse(holder)} is changed, and kept from one call to the next")
+            yield Hit(file, place, f"{ast.unparse(holder)} is changed, and kept from one call to the next")
     for decorator in method.node.decorator_list:
         made = decorator.func if isinstance(decorator, ast.Call) else decorator
         if file.qualified(made) in ("functools.lru_cache", "functools.cache"):
