@@ -25,14 +25,15 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 @lru_cache(maxsize=1)
-def _removed() -> dict[str, str]:
+def removed_rules() -> dict[str, str]:
+    """Return the identifiers of rules that are gone, with what to say instead."""
     text = read_text(Path(__file__).with_name("removed.toml"))
     return {str(name): str(instead) for name, instead in parse_toml(text).items()}
 
 
 def removed(name: str) -> str | None:
     """Return what to say of a rule that is gone, None for any other name: ``removed: contract `forward` …``."""
-    instead = _removed().get(name.upper())
+    instead = removed_rules().get(name.upper())
     return None if instead is None else f"{name.upper()} was removed: {instead}"
 
 

@@ -17,7 +17,33 @@ def explain(name: str) -> str:
     rule = find_rule(name)
     stands = f" · stands for {', '.join(rule.checklist)}" if rule.checklist else ""
     fix = f" · has {_FIXES[rule.safety]}" if rule.fix is not None else ""
-    return f"{rule.id} {rule.name}\n{rule.severity} · {rule.group}{stands}{fix}\n\n{rule.documentation.strip()}\n"
+    head = f"{rule.id} {rule.name}\n{rule.severity} · {rule.group}{stands}{fix}"
+    return f"{head}\n\n{rule.documentation.strip()}\n\n{_example(rule)}"
+
+
+def _example(rule: Rule) -> str:
+    """Return the first failing example, as the difference from an integration that is right."""
+    from scaffold.check.example import base_tree, check_files
+    from scaffold.plan.state import FileState
+    from scaffold.plan.unified import difference
+
+    example = rule.failing[0]
+    files, _ = example.tree()
+    base = dict(base_tree(example.base)) if example.base else {}
+    # What comments are about depends on the other rules.
+    findings = check_files(files, [] if rule.scope == "comments" else [rule.id])
+    message = next((finding.message for finding in findings if finding.rule == rule.id), "nothing is found")
+    lines = [f"Example, {example.title}: “{message}”.", ""]
+    for path in sorted(set(files) | set(base)):
+        before, after = base.get(path), files.get(path)
+        if before == after or not isinstance(after, str) or len(after) - len(before or "") > 4000:
+            lines += [f"# {path} {'is not there' if after is None else 'is too long to show'}"] * (before != after)
+            continue
+        old = FileState.text(before) if before is not None else None
+        shown = difference(path, old, FileState.text(after), context=1).splitlines()
+        heads = ("diff --git", "new file", "--- ")
+        lines += [line[:160].replace("\0", "\\0") for line in shown if not line.startswith(heads)]
+    return "\n".join(lines) + "\n"
 
 
 def list_rules() -> str:

@@ -6,29 +6,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scaffold.check.catalogue import all_rules
+from scaffold.check.catalogue import all_rules, removed_rules
 from scaffold.check.checklist import Entry, entries
-from scaffold.check.example import Example, base_tree, check_files
-from scaffold.check.rule import Rule
 from scaffold.reading import read_text
 
 WILD = Path(__file__).resolve().parents[2] / "docs" / "found_in_the_wild.toml"
-_FIXES = {"safe": "safe (`--fix`)", "unsafe": "unsafe (`--unsafe-fixes`)"}
+_FIXES = {"safe": "safe fix", "unsafe": "unsafe fix"}
 
 
 def rules_page() -> str:
     """Return the page."""
-    return "\n".join([*_head(), *_checklist(), *_rules(), *_wild()]).rstrip() + "\n"
+    return "\n".join([*_head(), *_wild(), *_rules(), *_checklist(), *_gone()]).rstrip() + "\n"
 
 
 def _head() -> Iterator[str]:
-    count = len(all_rules())
     yield "# Rules of `omni-scaffold check`"
     yield ""
     yield "<!-- Written by `make docs` from scaffold/check/rules/, checklist.toml and found_in_the_wild.toml. -->"
     yield ""
-    yield f"{count} rules. How to run them, hide a finding or configure them: [check.md](check.md)."
-    yield "Each rule holds its own documentation and examples; `omni-scaffold check --explain OSC103` shows them too."
+    yield f"{len(all_rules())} rules. `omni-scaffold check --explain OSC103` says why a rule is there, what to do"
+    yield "instead, and shows an example. How to run them, hide a finding or configure them: [check.md](check.md)."
+    yield "Text proves wiring; what a formula computes, [verify](verify.md) measures."
     yield ""
 
 
@@ -63,60 +61,30 @@ def _held_by(entry: Entry) -> str:
 
 
 def _rules() -> Iterator[str]:
+    yield "## The rules"
+    yield ""
     group = None
     for rule in all_rules():
         if rule.group != group:
+            yield from [""] * (group is not None)
             group = rule.group
-            yield f"## {group[0].upper()}{group[1:]}"
+            yield f"### {group[0].upper()}{group[1:]}"
             yield ""
-        yield from _rule(rule)
+            yield "| rule | finds | stands for |"
+            yield "|---|---|---|"
+        mark = "" if rule.fix is None else f" ({_FIXES[rule.safety]})"
+        name = f'<a id="{rule.id.lower()}"></a>{rule.id} {rule.name}'
+        yield f"| {name} | {rule.severity}: {rule.summary}{mark} | {', '.join(rule.checklist)} |"
+    yield ""
 
 
-def _rule(rule: Rule) -> Iterator[str]:
-    yield f'### <a id="{rule.id.lower()}"></a>{rule.id} {rule.name}'
+def _gone() -> Iterator[str]:
+    yield "## Rules that are gone"
     yield ""
-    facts: list[str] = [rule.severity]
-    if rule.checklist:
-        facts.append(f"stands for {', '.join(rule.checklist)}")
-    if rule.fix is not None:
-        facts.append(f"fix: {_FIXES[rule.safety]}")
-    yield " · ".join(facts)
-    yield ""
-    yield rule.documentation.strip()
-    yield ""
-    for example in rule.failing[:1]:
-        yield from _example(example, rule)
-
-
-def _example(example: Example, rule: Rule) -> Iterator[str]:
-    """The first failing example, as the difference from the integration that is right."""
-    from scaffold.plan.state import FileState
-    from scaffold.plan.unified import difference
-
-    files, _ = example.tree()
-    base = dict(base_tree(example.base)) if example.base else {}
-    # What comments are about depends on the other rules.
-    findings = check_files(files, [] if rule.scope == "comments" else [rule.id])
-    message = next((finding.message for finding in findings if finding.rule == rule.id), "nothing is found")
-    yield f"Example, {example.title}: “{message}”."
-    yield ""
-    yield "```diff"
-    for path in sorted(set(files) | set(base)):
-        before, after = base.get(path), files.get(path)
-        if before != after:
-            old = FileState.text(before) if before is not None else None
-            new = FileState.text(after) if after is not None else None
-            if new is None or (len(new.content) > 4000 and old is None):
-                yield f"# {path} {'is not there' if new is None else 'is too long to show'}"
-                continue
-            shown = difference(path, old, new, context=1).splitlines()
-            yield from (
-                line[:160].replace("\0", "\\0")
-                for line in shown
-                if not line.startswith(("diff --git", "new file", "--- "))
-            )
-    yield "```"
-    yield ""
+    yield "| rule | instead |"
+    yield "|---|---|"
+    for name, instead in removed_rules().items():
+        yield f"| {name} | {instead} |"
 
 
 def _wild() -> Iterator[str]:
@@ -139,6 +107,7 @@ def _wild() -> Iterator[str]:
     yield "|---|---|"
     for place in data.get("library", ()):
         yield f"| `{place['path']}:{place['line']}` | {place['proof']} |"
+    yield ""
 
 
 if __name__ == "__main__":

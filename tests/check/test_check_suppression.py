@@ -13,7 +13,7 @@ ARCHITECTURE = "    +actor_rollout_ref.model.architecture=OmniToyForConditionalG
 
 def rules_of(changes: dict[str, object]) -> list[str]:
     """Return the identifiers of what is found after changes of the good base."""
-    files, _ = Example("", changes).tree()  # type: ignore[arg-type]
+    files, _ = Example("", **changes).tree()  # type: ignore[arg-type]
     return sorted(finding.rule for finding in check_files(files))
 
 
@@ -66,6 +66,6 @@ def test_unused_in_yaml() -> None:
 
 
 def test_rule_that_does_not_run_makes_no_comment_useless() -> None:
-    files, _ = Example("", {"model": [(FLAG, FLAG[:-1] + "  # omni-scaffold: ignore[OSC104] why\n")]}).tree()
+    files, _ = Example("", model=[(FLAG, FLAG[:-1] + "  # omni-scaffold: ignore[OSC104] why\n")]).tree()
     assert [finding.rule for finding in check_files(files, ["OSC104", "OSC902"])] == ["OSC902"]
     assert check_files(files, ["OSC206", "OSC902"]) == []

@@ -35,10 +35,6 @@ class ModulePaths(NamedTuple):
         wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
         return any(name.split(".")[-len(wanted) :] == wanted for name in self.modules)
 
-    def starting(self, prefix: str) -> bool:
-        """Whether a prefix as ``layers.`` leads to a module or parameter."""
-        return any(f"{name}.".startswith(prefix) for name in (*self.modules, *self.parameters))
-
     @property
     def leaves(self) -> tuple[str, ...]:
         """Names of modules and parameters, for tests that look for a piece of a parameter's name."""

@@ -55,9 +55,10 @@ def _batched(function: FunctionModel, value: ast.expr, hops: int = 8) -> bool | 
         first = value.slice.elts[0] if isinstance(value.slice, ast.Tuple) and value.slice.elts else value.slice
         return True if isinstance(first, ast.Constant) and first.value is None else None
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        name, size = value.func.attr, function.file.value(value.args[0]) if value.args else None
+        name = value.func.attr
+        given = function.file.value(value.args[0]) if value.args else None
         if name in ("unsqueeze", "reshape", "view", "stack"):
-            return True if name == "stack" or size == (0 if name == "unsqueeze" else 1) else None
+            return True if name == "stack" or given == (0 if name == "unsqueeze" else 1) else None
         return _batched(function, value.func.value, hops - 1) if name in _KEEPING else None
     if isinstance(value, ast.Name):
         bindings = reaching(function, value)

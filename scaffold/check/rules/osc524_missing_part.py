@@ -27,7 +27,7 @@ from scaffold.check.rule import Applies, Hit, Hits
 ID = "OSC524"
 NAME = "missing-part"
 SEVERITY = "error"
-CHECKLIST = ("M6", "T3", "T5", "R3", "R6", "D1")
+CHECKLIST = ("M6", "T3", "T4", "T5", "R3", "R6", "D1")
 APPLIES = Applies()
 
 
