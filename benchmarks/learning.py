@@ -1,7 +1,8 @@
 """The reward and the log-prob difference of rendered and hand-written BAGEL in verl-omni's own trainer, on a CPU.
 
 ``make learning`` runs both under one command, three seeds each, and one run with a learning rate of 0. It writes
-``docs/learning.json`` with every step and ``docs/learning.svg``, and prints the table.
+``docs/learning.json`` with every step and ``docs/learning.svg``, and prints the table. What the file has already is not
+run again: a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.variants import VARIANTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-Runs = dict[str, list[dict[str, list[float]]]]
-LOOKS = {"rendered": "#0b7a75", "hand-written": "#b4540a", "learning rate 0": "#7a7a7a"}
+Curves = dict[str, list[float]]
+Runs = dict[str, list[Curves]]
+RENDERED, HAND_WRITTEN, FLAT = "rendered", "hand-written", "learning rate 0"
+LOOKS = {RENDERED: "#0b7a75", HAND_WRITTEN: "#b4540a", FLAT: "#7a7a7a"}
 
 
 def main() -> int:
@@ -35,62 +38,60 @@ def main() -> int:
     given = parser.parse_args()
     data = DOCS / "learning.json"
     if not given.draw:
-        write(data, {"steps": given.steps, "runs": run(given.verl_omni, given.seeds, given.steps)})
+        run(given.verl_omni, given.seeds, given.steps, data)
     found = json.loads(data.read_text(encoding="utf-8"))
-    (DOCS / "learning.svg").write_text(draw(found["runs"], found["steps"]), encoding="utf-8")
-    print(table(found["runs"]))
+    runs = {name: list(found["runs"][name].values()) for name in LOOKS if name in found["runs"]}
+    (DOCS / "learning.svg").write_text(draw(runs, found["steps"]), encoding="utf-8")
+    print(table(runs))
     return 0
 
 
-def run(verl_omni: Path, seeds: int, steps: int) -> Runs:
-    """Every run, each the reward and the largest log-prob difference by step."""
-    runs: Runs = {name: [] for name in LOOKS}
+def run(verl_omni: Path, seeds: int, steps: int, data: Path) -> None:
+    """Take every run that ``data`` does not hold, and add it as it ends.
+
+    Raises:
+        SystemExit: ``data`` is of another number of steps, or a run did not get to its end.
+    """
+    kept: dict[str, Any] = {"steps": steps, "runs": {}}
+    if data.is_file():
+        kept = json.loads(data.read_text(encoding="utf-8"))
+    if kept["steps"] != steps:
+        raise SystemExit(f"{data} has runs of {kept['steps']} steps: take --steps {kept['steps']}, or move it away")
+    runs: dict[str, dict[str, Curves]] = kept["runs"]
     with tempfile.TemporaryDirectory() as scratch:
-        new = [
-            sys.executable,
-            "-m",
-            "scaffold",
-            "new",
-            "bagel_scaffold",
-            "--pipeline",
-            "BagelPipeline",
-            "--out",
-            scratch,
-        ]
-        subprocess.run(new, check=True, stdout=subprocess.DEVNULL)
+        new = [sys.executable, "-m", "scaffold", "new", "bagel_scaffold", "--pipeline", "BagelPipeline"]
+        subprocess.run([*new, "--out", scratch], check=True, stdout=subprocess.DEVNULL)
         package = Path(scratch, "verl_omni", "pipelines", "bagel_scaffold_flow_grpo")
+        hand_written = verl_omni / "verl_omni" / "pipelines" / "bagel_flow_grpo"
         for seed in range(1, seeds + 1):
+            have = {name for name in LOOKS if str(seed) in runs.get(name, {})}
+            if have >= {RENDERED, HAND_WRITTEN, *([FLAT] if seed == 1 else [])}:
+                continue
             request = TrainRequest(
                 steps=steps,
                 verl_omni=verl_omni,
-                beside=verl_omni / "verl_omni" / "pipelines" / "bagel_flow_grpo",
+                beside=None if HAND_WRITTEN in have else hand_written,
                 seed=seed,
-                flat=seed == 1,
+                flat=seed == 1 and FLAT not in have,
             )
             with opened(package, request, lambda line: print(line, file=sys.stderr, flush=True)) as setting:
                 found = run_variant(setting, VARIANTS[0])
-            runs["rendered"].append(curves(found.run))
-            assert found.beside is not None
-            runs["hand-written"].append(curves(found.beside[1]))
-            if found.control is not None:
-                runs["learning rate 0"].append(curves(found.control))
-    return runs
+            beside = None if found.beside is None else found.beside[1]
+            for name, record in ((RENDERED, found.run), (HAND_WRITTEN, beside), (FLAT, found.control)):
+                if record is not None:
+                    runs.setdefault(name, {})[str(seed)] = curves(record, steps)
+                    data.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
-def curves(record: RunRecord) -> dict[str, list[float]]:
+def curves(record: RunRecord, steps: int) -> Curves:
     """What is kept of a run.
 
     Raises:
-        SystemExit: it took no step.
+        SystemExit: it did not take all its steps.
     """
-    if not record.steps:
-        raise SystemExit(f"a run took no step: {record.problem}")
+    if len(record.steps) < steps:
+        raise SystemExit(f"a run took {len(record.steps)} of {steps} steps: {record.problem}")
     return {"reward": record.series(REWARD), "difference": record.series(LOG_PROB)}
-
-
-def write(path: Path, data: dict[str, Any]) -> None:
-    """One line a run."""
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def table(runs: Runs) -> str:
