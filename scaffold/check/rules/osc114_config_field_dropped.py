@@ -101,19 +101,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "a list that is none of layers",
-        model=[
-            (": int = 16\n", ": int = 16\n    num_text_layers: int = 12\n"),
-            (
-                "latent_dim, config.hidden_size)\n",
-                (
-                    "latent_dim, config.hidden_size)\n        self.heads = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))\n"
-                ),
-            ),
-            ("norm(latents))", "norm(latents + sum(head.weight.sum() for head in self.heads)))"),
-        ],
-    ),
-    Example(
         "all of them, by name",
         model=(
             "**{field.name: raw[field.name] for field in fields(cls)}",

@@ -121,13 +121,4 @@ PASSING = (
             ),
         ),
     ),
-    Example(
-        "the padded length only where nothing is padded",
-        model=(
-            "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n        if text_attention_mask is not None:\n            first = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = first.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
-            ),
-        ),
-    ),
 )

@@ -85,7 +85,4 @@ FAILING = (
         ),
     ),
 )
-PASSING = (
-    Example("by position", training=("=torch_dtype", "")),
-    Example("and to another type", training=("torch_dtype)\n", "torch_dtype).to(torch_dtype)\n")),
-)
+PASSING = (Example("by position", training=("=torch_dtype", "")),)

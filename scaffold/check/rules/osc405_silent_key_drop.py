@@ -133,14 +133,4 @@ PASSING = (
             ),
         ),
     ),
-    Example(
-        "one kind of key is ignored by name",
-        model=(
-            "get_tensor(source)\n",
-            (
-                "get_tensor(source)\n"
-                '        state = {name: tensor for name, tensor in state.items() if not name == "rope.inv_freq"}\n'
-            ),
-        ),
-    ),
 )
