@@ -76,11 +76,9 @@ PASSING = (
             (" DiffusionModelBase", " DiffusionI2IModelBase, DiffusionModelBase"),
             (
                 "DiffusionModelBase):\n",
-                (
-                    "DiffusionI2IModelBase):\n    @classmethod\n    def prepare_condition(cls, micro_batch, latents, step):\n"
-                    '        return {"image_latents": latents[:, step]}\n'
-                    "\n"
-                ),
+                "DiffusionI2IModelBase):\n    @classmethod\n    def prepare_condition(cls, micro_batch, latents, step):\n"
+                '        return {"image_latents": latents[:, step]}\n'
+                "\n",
             ),
         ],
     ),

@@ -79,9 +79,7 @@ FAILING = (
             (
                 "build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
             ),
-            (
-                "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None"
-            ),
+            "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None",
         ),
     ),
 )

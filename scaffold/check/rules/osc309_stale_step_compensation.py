@@ -110,9 +110,7 @@ FAILING = (
         "a correction for 0.22 left in place",
         rollout=(
             ")\n        output",
-            (
-                ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output"
-            ),
+            ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output",
         ),
     ),
 )

@@ -128,9 +128,7 @@ PASSING = (
         "settings that a constructor takes",
         model=(
             "model_path)\n",
-            (
-                "model_path)\n        known = {f.name for f in fields(config)}\n        sizes = {key: value for key, value in vars(config).items() if key in known}\n        config = ToyTrainingConfig(**sizes)\n"
-            ),
+            "model_path)\n        known = {f.name for f in fields(config)}\n        sizes = {key: value for key, value in vars(config).items() if key in known}\n        config = ToyTrainingConfig(**sizes)\n",
         ),
     ),
 )

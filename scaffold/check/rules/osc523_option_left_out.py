@@ -103,10 +103,8 @@ FAILING = (
         },
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
         launch=("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
     ),
@@ -114,10 +112,8 @@ FAILING = (
         "named in the README",
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
         readme=(
             "run_toy_lora.sh\n",
@@ -131,10 +127,8 @@ PASSING = (
         "named in an error alone",
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
     ),
 )
