@@ -13,7 +13,7 @@ from mutants import AnchorError, Mutant, mutants, reference_files
 from scaffold.check.catalogue import all_rules
 from scaffold.check.checklist import entries
 from scaffold.check.example import check_files
-from scaffold.check.model import pyfile
+from scaffold.check.model.index import Index
 
 EACH = 3  # mutants of every item of the checklist, and of every pitfall that text shows
 
@@ -23,7 +23,7 @@ def parsed_once() -> object:
     """Keep the trees of files that no mutant changes: half of the time goes into reading them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ast, "parse", lru_cache(maxsize=64)(ast.parse))
-        patch.setattr(pyfile, "Index", lru_cache(maxsize=64)(pyfile.Index))
+        patch.setattr("scaffold.check.model.pyfile.Index", lru_cache(maxsize=64)(Index))
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,7 +47,6 @@ class KeyTable(NamedTuple):
     name: str
     rows: tuple[Rename, ...]
     ignores: bool = False
-    back: bool = False
 
     @property
     def line(self) -> int:
@@ -74,26 +72,8 @@ def key_tables(package: Package) -> list[KeyTable]:
     A table is a tuple or list of pairs, or a dictionary, of names with dots: checkpoint side first. Rows without a
     target are keys that are ignored.
     """
-    return [table for table in _all_tables(package) if not table.back]
-
-
-def _all_tables(package: Package) -> list[KeyTable]:
     files = {function.file for function in loading_functions(package)}
-    tables = [table for file in package.files if file in files for table in _tables(file)]
-    return [table._replace(back=any(_turns_round(table, other) for other in tables)) for table in tables]
-
-
-def _turns_round(table: KeyTable, other: KeyTable) -> bool:
-    """Whether a table has a row of another one the other way round, and none as it stands there.
-
-    Of two tables that do so for each other, the first in the text is the way to the training names.
-    """
-    if table is other or table.ignores or other.ignores or (table.file is other.file and table.line < other.line):
-        return False
-    pairs = {(row.source, row.target) for row in table.rows if row.source != row.target}
-    return any((row.target, row.source) in pairs for row in other.rows) and not any(
-        (row.source, row.target) in pairs for row in other.rows
-    )
+    return [table for file in package.files if file in files for table in _tables(file)]
 
 
 def loading_functions(package: Package) -> list[FunctionModel]:
@@ -143,32 +123,6 @@ def _tables(file: PythonFile) -> Iterator[KeyTable]:
             yield KeyTable(file, name, tuple(row._replace(target=None) for row in rows), ignores=True)
 
 
-def _written_out(file: PythonFile, rows: list[ast.expr]) -> Iterator[ast.expr]:
-    """Yield rows, those of ``*((f"{name}.", f"{name}.") for name in ("a", "b"))`` one by one."""
-    for row in rows:
-        made = row.value if isinstance(row, ast.Starred) else None
-        if not isinstance(made, (ast.GeneratorExp, ast.ListComp)) or len(made.generators) != 1:
-            yield row
-            continue
-        loop = made.generators[0]
-        values = file.value(loop.iter)
-        texts = [value for value in values if isinstance(value, str)] if isinstance(values, (list, tuple)) else []
-        if not isinstance(values, (list, tuple)) or len(texts) != len(values) or loop.ifs:
-            yield row
-        elif isinstance(loop.target, ast.Name):
-            for text in texts:
-                yield _Put(loop.target.id, text).visit(copy.deepcopy(made.elt))
-        else:
-            yield row
-
-
-class _Put(ast.NodeTransformer):
-    """Puts a text in the place of a name."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.text = name, text
-
-
 def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
     """Yield the rows of a table; rows that are not plain end it, for then nothing is certain."""
     pairs: list[tuple[ast.expr, ast.expr, ast.expr]] = []
@@ -177,7 +131,7 @@ def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
         if len(pairs) != len(value.keys):
             return
     elif isinstance(value, (ast.Tuple, ast.List)):
-        for row in _written_out(file, value.elts):
+        for row in value.elts:
             if not isinstance(row, (ast.Tuple, ast.List)) or len(row.elts) != 2:
                 return
             pairs.append((row, row.elts[0], row.elts[1]))

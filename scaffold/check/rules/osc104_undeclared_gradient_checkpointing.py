@@ -95,8 +95,4 @@ FAILING = (
 )
 PASSING = (
     Example("annotated and set", model=("_supports_gradient_checkpointing", "_supports_gradient_checkpointing: bool")),
-    Example(
-        "declared through a constant",
-        model=("_supports_gradient_checkpointing = True", "_supports_gradient_checkpointing = not False"),
-    ),
 )

@@ -42,23 +42,6 @@ def check(package: Package) -> Hits:
                     yield Hit(
                         file, call.func, "checkpoint() is called without use_reentrant", fixable=fixable, data=call
                     )
-    yield from _reentrant(package)
-
-
-def _reentrant(package: Package) -> Hits:
-    """Look for ``use_reentrant=True`` on the way to ``_checkpointed_call``, by ``partial`` too."""
-    for function in package.forward_functions:
-        for call in function.calls if function.file in package.files else ():
-            value = keyword(call, "use_reentrant")
-            named = [call.func, *call.args]
-            if value is not None and function.file.value(value) is True and any(_names_it(node) for node in named):
-                text = "reentrant checkpointing gives no gradient where no input of a layer needs one"
-                help = "leave use_reentrant to the base class, or give False"
-                yield Hit(function.file, value, text, help, fixable=False)
-
-
-def _names_it(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "_checkpointed_call"
 
 
 def fix(hit: Hit) -> str:
@@ -68,18 +51,6 @@ def fix(hit: Hit) -> str:
 
 
 FAILING = (
-    Example(
-        "reentrant, by another name",
-        model=[
-            ("import os\n", "import os\nfrom functools import partial\n"),
-            (
-                "for layer in self.layers:\n            context, latents = self._checkpointed_call",
-                (
-                    "call = partial(self._checkpointed_call, use_reentrant=«True»)\n        for layer in self.layers:\n            context, latents = call"
-                ),
-            ),
-        ],
-    ),
     Example(
         "imported by name",
         model=[
@@ -106,16 +77,6 @@ PASSING = (
             (
                 "self._checkpointed_call(layer, ",
                 "checkpoint(layer, context, latents, key_mask, use_reentrant=False) if torch.is_grad_enabled() else layer(",
-            ),
-        ],
-    ),
-    Example(
-        "perhaps given",
-        model=[
-            ("import Tensor\n", "import Tensor\nfrom torch.utils.checkpoint import checkpoint\n"),
-            (
-                "self._checkpointed_call(layer, ",
-                "checkpoint(layer, context, latents, key_mask, **self.checkpoint_options) if torch.is_grad_enabled() else layer(",
             ),
         ],
     ),

@@ -88,13 +88,4 @@ PASSING = (
         "a default of the environment, by keyword",
         model=("strict=True,", 'strict=os.environ.get("STRICT", default="1") == "1",'),
     ),
-    Example(
-        "one answer, both lists",
-        model=(
-            "model.load_state_dict(state, strict=True, assign=True)",
-            (
-                "result = model.load_state_dict(state, strict=False, assign=True)\n        assert not result.missing_keys and not result.unexpected_keys"
-            ),
-        ),
-    ),
 )

@@ -96,18 +96,14 @@ FAILING = (
         "a row of the padded length",
         model=(
             "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        length = text_token_ids.shape[1] if text_token_ids is not None else 0\n        image_positions = «torch.full((batch, latents.shape[1]), length, device=device)»\n        latents = latents + image_positions[..., None]\n"
-            ),
+            "latent_pos_ids)\n        length = text_token_ids.shape[1] if text_token_ids is not None else 0\n        image_positions = «torch.full((batch, latents.shape[1]), length, device=device)»\n        latents = latents + image_positions[..., None]\n",
         ),
     ),
     Example(
         "counted on from the padded length",
         model=(
             "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        start = text_token_ids.size(1)\n        position_ids = «torch.arange(latents.shape[1], device=device) + start»\n        latents = latents + position_ids[None, :, None]\n"
-            ),
+            "latent_pos_ids)\n        start = text_token_ids.size(1)\n        position_ids = «torch.arange(latents.shape[1], device=device) + start»\n        latents = latents + position_ids[None, :, None]\n",
         ),
     ),
 )
@@ -116,18 +112,7 @@ PASSING = (
         "each sample's own length",
         model=(
             "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        own = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = own.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
-            ),
-        ),
-    ),
-    Example(
-        "the padded length only where nothing is padded",
-        model=(
-            "latent_pos_ids)\n",
-            (
-                "latent_pos_ids)\n        first = torch.full((1, 1), text_token_ids.shape[1], device=device)\n        if text_attention_mask is not None:\n            first = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = first.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n"
-            ),
+            "latent_pos_ids)\n        own = text_attention_mask.sum(dim=1, keepdim=True)\n        position_ids = own.expand(batch, latents.shape[1])\n        latents = latents + position_ids[..., None]\n",
         ),
     ),
 )

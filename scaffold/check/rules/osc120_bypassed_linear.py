@@ -90,14 +90,5 @@ FAILING = (
     Example("of a sub-module", model=("mlp_gen(latents)\n", "mlp_gen(latents) @ «self.self_attn.o_proj_gen.weight»\n")),
 )
 PASSING = (
-    Example(
-        "dtypes in a loop",
-        model=(
-            ":\n        q",
-            (
-                ":\n        for part in (self.q_proj_gen, self.k_proj_gen):\n            latents = latents.to(part.weight.dtype)\n        q"
-            ),
-        ),
-    ),
     Example("its dtype", model=("q_proj_gen(latents))", "q_proj_gen(latents.to(self.q_proj_gen.weight.dtype)))")),
 )

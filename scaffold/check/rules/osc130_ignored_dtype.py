@@ -60,9 +60,7 @@ FAILING = (
             (
                 "torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype"
             ),
-            (
-                "«torch_dtype»: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path"
-            ),
+            "«torch_dtype»: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path",
         ),
     ),
 )
@@ -71,9 +69,7 @@ PASSING = (
         "used for every tensor",
         model=(
             "return model.to(torch_dtype)",
-            (
-                "for parameter in model.parameters():\n            parameter.data = parameter.data.to(torch_dtype)\n        return model"
-            ),
+            "for parameter in model.parameters():\n            parameter.data = parameter.data.to(torch_dtype)\n        return model",
         ),
     ),
 )

@@ -49,9 +49,7 @@ FAILING = (
         "the place to port",
         common=(
             "return None\n",
-            (
-                "return None\n    if size == 1:\n        «raise NotImplementedError('a window of one: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0')»\n"
-            ),
+            "return None\n    if size == 1:\n        «raise NotImplementedError('a window of one: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0')»\n",
         ),
     ),
 )

@@ -76,26 +76,10 @@ PASSING = (
             (" DiffusionModelBase", " DiffusionI2IModelBase, DiffusionModelBase"),
             (
                 "DiffusionModelBase):\n",
-                (
-                    "DiffusionI2IModelBase):\n    @classmethod\n    def prepare_condition(cls, micro_batch, latents, step):\n"
-                    '        return {"image_latents": latents[:, step]}\n'
-                    "\n"
-                ),
+                "DiffusionI2IModelBase):\n    @classmethod\n    def prepare_condition(cls, micro_batch, latents, step):\n"
+                '        return {"image_latents": latents[:, step]}\n'
+                "\n",
             ),
         ],
-    ),
-    Example(
-        "registered by a call",
-        training=(
-            (
-                '@DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n'
-                "class ToyDiffusion(DiffusionModelBase):\n"
-            ),
-            "class ToyDiffusion(DiffusionModelBase):\n    pass\n\n",
-        ),
-        init=(
-            "from .diffusers_training_adapter import ToyDiffusion\nfrom .vllm_omni_rollout_adapter import ToyPipelineWithLogProb\nfrom verl_omni.pipelines.model_base import DiffusionModelBase\n\n"
-            'DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")(ToyDiffusion)\n__all__ = ["ToyDiffusion", "ToyPipelineWithLogProb"]\n'
-        ),
     ),
 )

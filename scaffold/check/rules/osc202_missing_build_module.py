@@ -79,13 +79,8 @@ FAILING = (
             (
                 "build_module(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return ToyForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)"
             ),
-            (
-                "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None"
-            ),
+            "«build_module»(cls, model_config: DiffusionModelConfig, torch_dtype: torch.dtype) -> ToyForTraining:\n        return None",
         ),
     ),
 )
-PASSING = (
-    Example("by position", training=("=torch_dtype", "")),
-    Example("and to another type", training=("torch_dtype)\n", "torch_dtype).to(torch_dtype)\n")),
-)
+PASSING = (Example("by position", training=("=torch_dtype", "")),)

@@ -107,14 +107,4 @@ PASSING = (
             ("steps = model_config.pipeline.num_inference_steps\n        setup_toy_sigmas(scheduler, steps"),
         ),
     ),
-    Example(
-        "the same shift on both sides",
-        common=(
-            ("device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(1.0"),
-            (
-                "shift=3.0, device=None) -> list[float]:\n    sigmas = toy_sigmas(num_inference_steps)\n    scheduler.set_shift(shift"
-            ),
-        ),
-        rollout=(" num_inference_steps)", " num_inference_steps, shift=3.0)"),
-    ),
 )

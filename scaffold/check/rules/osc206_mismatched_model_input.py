@@ -94,5 +94,4 @@ FAILING = (
 )
 PASSING = (
     Example("a dimension by number", training=("latents[:, step],\n", "latents[:, step][:, None].squeeze(1),\n")),
-    Example("a parameter with a default may be left out", training=(', "text_attention_mask": None', "")),
 )

@@ -134,10 +134,4 @@ def _imported(file: PythonFile) -> list[PythonFile]:
 
 
 FAILING = (Example("of the rollout", training=('"all_timesteps"', '«"all_sigmas"»')),)
-PASSING = (
-    Example(
-        "the recorded column",
-        spec=('[upstream]\nversion = "0.27.0rc1"\n\n[prompt]\nchat_template = false\ncolumn = "prompt_token_ids"\n'),
-    ),
-    Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),
-)
+PASSING = (Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),)

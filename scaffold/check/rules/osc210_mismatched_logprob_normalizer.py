@@ -91,11 +91,4 @@ PASSING = (
         training=("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
         rollout=("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
     ),
-    Example(
-        "among the options of the step",
-        rollout=[
-            ("record_log_probs}", 'record_log_probs, "include_logprob_normalizer": False}'),
-            ("            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,\n", ""),
-        ],
-    ),
 )

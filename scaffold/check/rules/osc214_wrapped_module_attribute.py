@@ -99,10 +99,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "the device of a weight",
-        training=("latents.device)\n", "latents.device)\n        module.vae2llm.weight.device\n"),
-    ),
-    Example(
         "a size of a layer", training=("latents.device)\n", "latents.device)\n        module.vae2llm.in_features\n")
     ),
 )

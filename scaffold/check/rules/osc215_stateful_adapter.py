@@ -117,11 +117,4 @@ PASSING = (
         rollout=[(" VllmOmniPipelineBase", " DiffusionModelBase"), ("@VllmOmniPipelineBase", "@DiffusionModelBase")],
         also="OSC201 OSC301",
     ),
-    Example(
-        "constants on the class",
-        training=[
-            ("DiffusionModelBase):\n", "DiffusionModelBase):\n    DIMS = (1, 2)\n\n"),
-            ("latents.device)\n", "latents.device)\n        cls.DIMS\n"),
-        ],
-    ),
 )

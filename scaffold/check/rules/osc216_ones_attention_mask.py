@@ -67,9 +67,7 @@ PASSING = (
         "zeroed afterwards",
         training=(
             "return ids, torch.arange(ids.shape[1], device=device) < lengths[:, None]",
-            (
-                "mask = torch.ones_like(ids, dtype=torch.bool)\n        for at, row in enumerate(rows):\n            mask[at, len(row) :] = False\n        return ids, mask"
-            ),
+            "mask = torch.ones_like(ids, dtype=torch.bool)\n        for at, row in enumerate(rows):\n            mask[at, len(row) :] = False\n        return ids, mask",
         ),
     ),
     Example(

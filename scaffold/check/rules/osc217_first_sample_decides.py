@@ -126,11 +126,9 @@ PASSING = (
             (
                 ":, step].double()\n            velocity = torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)"
             ),
-            (
-                "0, step]\n            if not (timesteps[:, step] == sigma).all():\n"
-                '                raise ValueError("one noise level is needed")\n'
-                "            velocity = guided if low < sigma <= high else velocity"
-            ),
+            "0, step]\n            if not (timesteps[:, step] == sigma).all():\n"
+            '                raise ValueError("one noise level is needed")\n'
+            "            velocity = guided if low < sigma <= high else velocity",
         ),
     ),
 )

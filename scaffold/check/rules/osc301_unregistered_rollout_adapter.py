@@ -73,19 +73,4 @@ FAILING = (
         also="OSC509",
     ),
 )
-PASSING = (
-    Example(
-        "where the variable is empty",
-        rollout=[
-            ('@VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n', ""),
-            (
-                "return decoded\n",
-                (
-                    "return decoded\n\n\nimport os\n\n"
-                    'if (os.environ.get("TOY") or "1") == "1":\n    VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")(ToyPipelineWithLogProb)\n'
-                ),
-            ),
-        ],
-    ),
-    Example("positional", rollout=("algorithm=", "")),
-)
+PASSING = (Example("positional", rollout=("algorithm=", "")),)

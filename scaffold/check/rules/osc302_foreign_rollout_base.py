@@ -88,5 +88,4 @@ FAILING = (
 )
 PASSING = (
     Example("super with its own class", rollout=(" super().forward", " super(ToyPipelineWithLogProb, self).forward")),
-    Example("the recorded pipeline", spec='schema = 1\n\n[upstream]\nversion = "0.27.0rc1"\nclass = "ToyPipeline"\n'),
 )

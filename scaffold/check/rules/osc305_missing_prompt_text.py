@@ -94,11 +94,4 @@ PASSING = (
             '.setdefault("prompt", self._decode_prompt(prompt["prompt_token_ids"])',
         ),
     ),
-    Example(
-        "in forward itself",
-        rollout=(
-            "self._ensure_prompt_text(req",
-            ('prompt = req.prompts[0]\n        prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]'),
-        ),
-    ),
 )

@@ -112,18 +112,4 @@ PASSING = (
         "the upstream pipeline's timesteps are whole",
         rollout=("=timesteps", "=output.timesteps[window[0] : window[1]]"),
     ),
-    Example(
-        "recorded at every step and cut once",
-        rollout=[
-            (
-                (
-                    "inside:\n            if not self._latents:\n                self._latents.append(sample)\n            self._latents.append(prev_sample)"
-                ),
-                (
-                    "not self._latents:\n            self._latents.append(sample)\n        self._latents.append(prev_sample)\n        if inside:"
-                ),
-            ),
-            (" dim=1).cpu()\n", " dim=1)[:, begin : end + 1].cpu()\n"),
-        ],
-    ),
 )

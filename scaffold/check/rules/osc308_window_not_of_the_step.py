@@ -90,13 +90,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "the step, drawn without arguments",
-        common=(
-            "random.Random(int(training_step)).randint(low, latest",
-            "low + int(random.Random(int(training_step)).random() * (latest - low + 1)",
-        ),
-    ),
-    Example(
         "the step and a seed of the recipe",
         rollout=('global_steps")\n', 'global_steps", 0) + extra_args["sde_window_seed"]\n'),
     ),

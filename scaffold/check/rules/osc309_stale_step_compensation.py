@@ -110,9 +110,7 @@ FAILING = (
         "a correction for 0.22 left in place",
         rollout=(
             ")\n        output",
-            (
-                ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output"
-            ),
+            ")\n        # vllm-omni 0.22 takes one step more.\n        params.num_inference_steps = «int(params.num_inference_steps) - 1»\n        output",
         ),
     ),
 )
@@ -127,17 +125,5 @@ PASSING = (
             "request_offset = 0\n"
         ),
         common=("max(num_inference_steps, 2)", "num_inference_steps + 1"),
-    ),
-    Example(
-        "depends on the installed release",
-        rollout=[
-            ("to_checkpoint_key\n", "to_checkpoint_key\n\nVERSION = (0, 27)\n"),
-            (
-                ")\n        output",
-                (
-                    ")\n        if VERSION < (0, 24):  # 0.22 takes one step more\n            params.num_inference_steps = params.num_inference_steps - 1\n        output"
-                ),
-            ),
-        ],
     ),
 )

@@ -95,13 +95,4 @@ FAILING = (
 )
 PASSING = (
     Example("torch.Generator", rollout=('extra_args.get("generator"', "torch.Generator().manual_seed(hash(req)")),
-    Example(
-        "the state is put back",
-        rollout=(
-            "        output = super",
-            (
-                "        with torch.random.fork_rng():\n            torch.manual_seed(params.seed)\n            output = super"
-            ),
-        ),
-    ),
 )

@@ -55,12 +55,10 @@ PASSING = (
         "the prompt's hash and the training step for the latents",
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        ids = (*req.prompts[0]["prompt_token_ids"], extra_args.get("global_steps"))\n'
-                "        latents_generator = torch.Generator().manual_seed(hash(ids) & 0xFFFF)\n"
-                '        extra_args["latents"] = torch.randn(4, generator=latents_generator)\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        ids = (*req.prompts[0]["prompt_token_ids"], extra_args.get("global_steps"))\n'
+            "        latents_generator = torch.Generator().manual_seed(hash(ids) & 0xFFFF)\n"
+            '        extra_args["latents"] = torch.randn(4, generator=latents_generator)\n',
         ),
     ),
     Example("none", rollout=('extra_args.get("generator")', "None")),

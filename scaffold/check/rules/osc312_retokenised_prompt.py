@@ -86,11 +86,4 @@ PASSING = (
         "blanks left as they are",
         rollout=("skip_special_tokens=False)\n", "skip_special_tokens=False, clean_up_tokenization_spaces=False)\n"),
     ),
-    Example(
-        "without special tokens that nobody looks for",
-        rollout=(
-            'False)\n        decoded = decoded.removeprefix("<|im_start|>").removesuffix("<|im_end|>")',
-            "True)\n        decoded = decoded",
-        ),
-    ),
 )

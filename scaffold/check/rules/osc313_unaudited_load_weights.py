@@ -15,9 +15,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.arms import arms
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.possible_values import possible_values
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC313"
@@ -36,7 +36,7 @@ def check(package: Package) -> Hits:
             continue
         for statement in method.returns:
             given = statement.value if statement.value is not None else ast.Constant(value=None)
-            for written, value in arms(method, given):
+            for written, value in possible_values(method, given):
                 if isinstance(value, ast.Constant) and value.value is None:
                     where = statement if written is given else written
                     yield Hit(method.file, where, f"{adapter.name}.load_weights() returns None here")

@@ -102,15 +102,4 @@ PASSING = (
     Example(
         "gathered in a dictionary", rollout=("trajectory_log_probs=log_probs", '**{"trajectory_log_probs": log_probs}')
     ),
-    Example(
-        "in custom_output, as earlier releases take it",
-        rollout=(
-            (
-                "return rollout_output(\n            media=output.output,\n            trajectory_latents=latents,\n            trajectory_timesteps=timesteps,\n            trajectory_log_probs=log_probs,\n            to_cpu=False,"
-            ),
-            (
-                "kept = {'all_latents': latents, 'all_timesteps': timesteps, 'all_log_probs': log_probs}\n        return DiffusionOutput(\n            output=output.output, custom_output=kept, trajectory_latents=None"
-            ),
-        ),
-    ),
 )

@@ -109,16 +109,4 @@ PASSING = (
             "return dict(self._checkpoint_names(tensors.items()))",
         ),
     ),
-    Example(
-        "the engine's own adapters know the names",
-        rollout=(
-            (
-                "    def map_lora_update_to_engine(self, tensors, peft_config):\n"
-                '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
-                "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n\n"
-            ),
-            "",
-        ),
-        spec='[lora]\nsync = "adapter"\n',
-    ),
 )

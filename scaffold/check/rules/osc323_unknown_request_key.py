@@ -101,16 +101,4 @@ PASSING = (
         "another spelling beside the right one",
         rollout=('prompt_token_ids"])\n', 'prompt_token_ids"])\n        prompt.get("prompt_ids")\n'),
     ),
-    Example(
-        "a key of its own",
-        rollout=(
-            (
-                'if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:\n            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids'
-            ),
-            (
-                'prompt["window_size"] = prompt.get("prompt_token_ids")\n        if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:\n            prompt["prompt"] = self._decode_prompt(prompt["window_size'
-            ),
-        ),
-        also="OSC305 OSC312",
-    ),
 )

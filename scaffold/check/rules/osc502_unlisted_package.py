@@ -75,10 +75,4 @@ PASSING = (
         "a registry of star imports",
         registry="from .toy_flow_grpo import *  # noqa: F401, F403\n\n__all__ = list(toy_flow_grpo.__all__)\n",
     ),
-    Example(
-        "written another way",
-        registry=(
-            "from . import toy_flow_grpo\nfrom verl_omni.pipelines.toy_flow_grpo import *\n\n__all__ = [*toy_flow_grpo.__all__]\n"
-        ),
-    ),
 )

@@ -97,19 +97,6 @@ FAILING = (
 )
 PASSING = (
     Example(
-        "an engine in a variable",
-        launch=(
-            (
-                "vllm_omni \\\n    actor_rollout_ref.rollout.layered_summon=True \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni"
-            ),
-            (
-                '"$ENGINE" \\\n'
-                "    actor_rollout_ref.rollout.layered_summon=True \\\n"
-                '    +actor_rollout_ref.rollout.engine_kwargs."$ENGINE"'
-            ),
-        ),
-    ),
-    Example(
         "a path that only the user knows",
         e2e=("PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml", "{DEPLOY_CONFIG:?set it}"),
     ),

@@ -87,8 +87,4 @@ PASSING = (
         "a file of the user's",
         launch=("\n# Data: python3", "\npython3 ~/prepare.py\npython3 /data/prepare.py\n# Data: python3"),
     ),
-    Example(
-        "a name that is put together",
-        launch=("\n# Data: python3", "\npython3 examples/$NAME/prepare.py\n# Data: python3"),
-    ),
 )

@@ -92,13 +92,4 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
 
 
 FAILING = (Example("another engine", launch=("=vllm_omni", "=«vllm»")),)
-PASSING = (
-    Example(
-        "two options in one pattern of a case",
-        launch=(
-            "\n# Data: python3",
-            '\ncase "$1" in\n    trainer.a=1 | trainer.b=2 | trainer.c=3) NODES=1 ;;\nesac\n# Data: python3',
-        ),
-    ),
-    Example("an array that grows", launch=("layers.\"]'\n", "layers.\"]'\n)\n# LoRA\nmodel+=(\n")),
-)
+PASSING = (Example("an array that grows", launch=("layers.\"]'\n", "layers.\"]'\n)\n# LoRA\nmodel+=(\n")),)

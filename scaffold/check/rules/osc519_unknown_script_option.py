@@ -91,10 +91,8 @@ FAILING = (
         "another name",
         e2e=(
             "python3 tests",
-            (
-                'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py --model_path x «--save_dir» "$DATA_DIR"\n'
-                "python3 tests"
-            ),
+            'python3 examples/flowgrpo_trainer/data_process/toy_ocr.py --model_path x «--save_dir» "$DATA_DIR"\n'
+            "python3 tests",
         ),
     ),
     Example(
@@ -110,11 +108,9 @@ PASSING = (
         "as the script takes them",
         e2e=(
             "python3 tests",
-            (
-                "python3 examples/flowgrpo_trainer/data_process/toy_ocr.py \\\n    --model_path x \\\n"
-                '    --output_dir "$DATA_DIR"\n'
-                "python3 tests"
-            ),
+            "python3 examples/flowgrpo_trainer/data_process/toy_ocr.py \\\n    --model_path x \\\n"
+            '    --output_dir "$DATA_DIR"\n'
+            "python3 tests",
         ),
     ),
 )

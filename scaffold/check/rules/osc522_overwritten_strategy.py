@@ -45,10 +45,8 @@ FAILING = (
         "beside another one",
         launch=(
             'model[@]}" \\\n',
-            (
-                'model[@]}" \\\n'
-                "    actor_rollout_ref.actor.strategy=fsdp \\\n    «actor_rollout_ref.actor.fsdp_config.strategy=fsdp2» \\\n"
-            ),
+            'model[@]}" \\\n'
+            "    actor_rollout_ref.actor.strategy=fsdp \\\n    «actor_rollout_ref.actor.fsdp_config.strategy=fsdp2» \\\n",
         ),
     ),
 )
@@ -60,10 +58,8 @@ PASSING = (
         "both alike",
         launch=(
             'model[@]}" \\\n',
-            (
-                'model[@]}" \\\n'
-                "    actor_rollout_ref.actor.strategy=fsdp2 \\\n    actor_rollout_ref.actor.fsdp_config.strategy=fsdp2 \\\n"
-            ),
+            'model[@]}" \\\n'
+            "    actor_rollout_ref.actor.strategy=fsdp2 \\\n    actor_rollout_ref.actor.fsdp_config.strategy=fsdp2 \\\n",
         ),
     ),
 )

@@ -103,10 +103,8 @@ FAILING = (
         },
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
         launch=("actor_rollout_ref.rollout.name=vllm_omni", "«actor_rollout_ref.rollout.name=vllm_omni»"),
     ),
@@ -114,10 +112,8 @@ FAILING = (
         "named in the README",
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
         readme=(
             "run_toy_lora.sh\n",
@@ -131,33 +127,8 @@ PASSING = (
         "named in an error alone",
         rollout=(
             "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
-        ),
-    ),
-    Example(
-        "given by both",
-        {
-            "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh": (
-                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
-                "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]' \\\n"
-                "    actor_rollout_ref.model.lora_rank=64 \\\n"
-                '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n'
-                "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
-            )
-        },
-        rollout=(
-            "CFG_DEFAULTS}))\n",
-            (
-                "CFG_DEFAULTS}))\n"
-                '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n'
-            ),
-        ),
-        launch=(
-            "vllm_omni \\\n",
-            "vllm_omni \\\n    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent \\\n",
+            "CFG_DEFAULTS}))\n"
+            '        if not extra_args.get("raw_text"):\n            raise ValueError("set actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent")\n',
         ),
     ),
 )

@@ -111,16 +111,4 @@ PASSING = (
             ),
         },
     ),
-    Example(
-        "made by code",
-        {
-            "vllm_omni/__init__.py": "",
-            "vllm_omni/diffusion/data.py": "def __getattr__(name):\n    return load(name)\n",
-            "vllm_omni/diffusion/models/toy/pipeline_toy.py": "from .base import *\n",
-            "vllm_omni/diffusion/models/toy/base.py": "class ToyPipeline: ...\n",
-            "vllm_omni/diffusion/worker/request_batch.py": (
-                "try:\n    from vllm_omni.fast import DiffusionRequestBatch\nexcept ImportError:\n    DiffusionRequestBatch = None\n"
-            ),
-        },
-    ),
 )

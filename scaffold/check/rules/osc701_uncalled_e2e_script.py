@@ -109,11 +109,4 @@ FAILING = (
         "only in a comment", runner=("    bash tests", "    true\n#    bash tests"), e2e=("#!/usr/bin", "«»#!/usr/bin")
     ),
 )
-PASSING = (
-    Example(
-        "called by a script that is called",
-        {"tests/special_e2e/run_all.sh": "bash tests/special_e2e/run_flowgrpo_toy.sh\n"},
-        runner=("run_flowgrpo_toy", "run_all"),
-    ),
-    Example("the runner goes through the folder", runner=("run_flowgrpo_toy", '"$name"')),
-)
+PASSING = (Example("the runner goes through the folder", runner=("run_flowgrpo_toy", '"$name"')),)

@@ -40,7 +40,7 @@ def check(
     unsafe_fixes: Annotated[bool, typer.Option("--unsafe-fixes", help="Apply the other fixes too.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what the fixes change, write nothing.")] = False,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these: OSC203, OSC2, a name.")
+        list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these: OSC206, OSC2, a name.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these out.")] = None,
     baseline: Annotated[

@@ -9,7 +9,7 @@ from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 
 
-def arms(function: FunctionModel, expr: ast.expr, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
+def possible_values(function: FunctionModel, expr: ast.expr, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield what an expression of a function may stand for.
 
     ``a if test else b`` and ``a or b`` are their parts; a local name is what the assignments that reach it give it.
@@ -20,14 +20,14 @@ def arms(function: FunctionModel, expr: ast.expr, depth: int = 0) -> Iterator[tu
     if depth > 8:
         yield expr, expr
     elif isinstance(expr, ast.IfExp):
-        yield from arms(function, expr.body, depth + 1)
-        yield from arms(function, expr.orelse, depth + 1)
+        yield from possible_values(function, expr.body, depth + 1)
+        yield from possible_values(function, expr.orelse, depth + 1)
     elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
         for value in expr.values:
-            yield from arms(function, value, depth + 1)
+            yield from possible_values(function, value, depth + 1)
     elif isinstance(expr, ast.Name):
         values = [b.value if b.kind == "variable" else None for b in reaching(function, expr)]
-        found = [arm for value in values if value is not None for arm in arms(function, value, depth + 1)]
+        found = [arm for value in values if value is not None for arm in possible_values(function, value, depth + 1)]
         if not values or None in values:
             yield expr, expr
         elif len(found) == 1:
