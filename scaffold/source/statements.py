@@ -141,11 +141,11 @@ def unroll(run: Interpreter, node: ast.For | ast.AsyncFor | ast.While, turns: It
         context.continues = []
         falls = run.block(node.body, frame)
         path.rows.pop()
-        ends = ([dict(frame.env)] if falls else []) + context.continues
-        if not ends:
+        if context.continues:
+            replace_env(frame.env, run.domain.merge([*([dict(frame.env)] if falls else []), *context.continues]))
+        elif not falls:
             alive = False
             break
-        replace_env(frame.env, run.domain.merge(ends))
         if context.breaks:
             path.depth = depth + 1
     del path.conditions[pushed:]

@@ -47,6 +47,22 @@ def test_every_weight_lands_where_the_checkpoint_puts_it(prove: Callable[..., En
     assert proof.landings["head.weight"][0].place == "transformer.head.weight"
 
 
+def test_a_loop_that_an_error_ends_leaves_the_loop_around_it_as_it_was(prove: Callable[..., EngineProof]) -> None:
+    first = """
+    try:
+        for part in ("no.", "none."):
+            params[part + name]
+    except KeyError:
+        pass
+    if name.endswith("o_proj.weight"):
+        params[name].weight_loader(params[name], weight)
+        continue
+    """
+    proof = prove(first=first.strip().replace("\n    ", "\n            "))
+    assert proof.holds is True, proof.reason
+    assert all(proof.landings.values())
+
+
 def test_a_package_is_followed_through_its_own_modules(prove: Callable[..., EngineProof]) -> None:
     proof = prove(package=PACKAGE)
     assert proof.holds is True, proof.reason
