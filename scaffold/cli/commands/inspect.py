@@ -45,7 +45,7 @@ def inspect(
 
     if everything:
         if any(given is not None for given in (pipeline, checkpoint, export_svg, fact, extract)):
-            raise ScaffoldError("--all takes --vllm-omni and --format alone: it looks at every pipeline")
+            raise ScaffoldError("--all takes no PIPELINE, and of the options --vllm-omni and --format: it looks at all")
         from scaffold.cli.commands.list import list as list_pipelines
 
         list_pipelines(vllm_omni, format)

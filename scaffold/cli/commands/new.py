@@ -20,6 +20,7 @@ from scaffold.cli.options import (
     VllmOmni,
     one_output,
 )
+from scaffold.errors import ScaffoldError
 from scaffold.interrupt import leaving
 
 ORDER = 40
@@ -27,9 +28,12 @@ ORDER = 40
 
 def new(
     model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="Name of the integration, lower-case; or a pipeline's class."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Name of the integration, lower-case; or a pipeline's class. Without one, a terminal is asked.",
+        ),
+    ] = None,
     pipeline: Annotated[
         str | None, typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to integrate; MODEL by default.")
     ] = None,
@@ -84,6 +88,22 @@ def new(
     from scaffold.new.text import print_result
 
     as_json = one_output(format, diff)
+    if model is None:
+        from scaffold.cli.questions import ask, can_ask
+
+        if spec is not None or as_json or not can_ask():
+            raise ScaffoldError("Missing argument 'MODEL'", hint="see omni-scaffold new --help")
+        answers = ask(
+            pipeline=pipeline,
+            checkpoint=checkpoint,
+            vllm_omni=vllm_omni,
+            verl_omni=verl_omni,
+            out=out,
+            reward=reward,
+            lora_rank=lora_rank,
+        )
+        model, pipeline, checkpoint, verl_omni = answers.model, answers.pipeline, answers.checkpoint, answers.verl_omni
+        out, reward, lora_rank = answers.out, answers.reward, answers.lora_rank
     dry, mismatch = diff or dry_run, allow_version_mismatch
     recipe = RecipeOptions(reward, gpus, lora_rank, resolution)
     request = NewRequest(

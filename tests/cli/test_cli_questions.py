@@ -1,0 +1,90 @@
+"""`new` on a terminal without MODEL asks; in a pipe it never does. The terminal is a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.upstream
+REPOSITORY = Path(__file__).resolve().parents[2]
+VERSION = ("--vllm-omni", "0.27.0rc1")
+
+
+class Terminal:
+    """A command on a terminal of its own, in a folder."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.seen, self.answered = "", 0
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.environ |= {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", "TERM": "dumb"}
+            os.execv(sys.executable, [sys.executable, "-m", "scaffold", *arguments])
+
+    def answer(self, question: str, text: str) -> None:
+        """Wait for a question and type an answer."""
+        while question not in self.seen[self.answered :]:
+            read = self._read()
+            assert read, f"ended before {question!r}: {self.seen}"
+        self.answered = self.seen.index(question, self.answered) + len(question)
+        os.write(self.end, text.encode())
+
+    def rest(self) -> int:
+        """Read until the command ends; its status."""
+        while self._read():
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self) -> str:
+        try:
+            text = os.read(self.end, 4096).decode(errors="replace").replace("\r", "")
+        except OSError:  # Linux says so where the other side is closed
+            text = ""
+        self.seen += text
+        return text
+
+
+def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    terminal = Terminal(tmp_path, "new", *VERSION, "--dry-run")
+    terminal.answer("part of its name: ", "image\n")
+    terminal.answer("part of its name: ", "nosuchthing\n")
+    terminal.answer("part of its name: ", "bagel\n")
+    terminal.answer("name of the integration [bagel]: ", "toy\n")
+    terminal.answer("(empty for none) []: ", "\n")
+    terminal.answer("folder to write to [build/toy]: ", "\n")
+    terminal.answer("FILE:FUNCTION [ocr]: ", "pickscore\n")
+    terminal.answer("LoRA adapter [64]: ", "32\n")
+    assert terminal.rest() == 0, terminal.seen
+    seen = terminal.seen
+    assert "QwenImagePipeline, " in seen
+    assert "no pipeline has that in its name" in seen
+    assert re.search(r"scheduler\.shift: 3\.0 \(certain, vllm_omni/\S+:\d+\)", seen)
+    assert "dry run: " in seen
+    command = re.search(r"without questions: (omni-scaffold new .*)\n", seen)
+    assert command is not None
+    words = shlex.split(command[1])[1:]
+    assert words[:4] == ["new", "toy", "--pipeline", "BagelPipeline"]
+    said = scaffold_cli(*words, "--dry-run", cwd=tmp_path).success()
+    assert said.splitlines()[-1] in seen
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "new", *VERSION)
+    terminal.answer("part of its name: ", "\x03")
+    assert terminal.rest() == 128 + signal.SIGINT
+    assert "interrupted" in terminal.seen
+    assert "Traceback" not in terminal.seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_pipe_nothing_is_asked(scaffold_child: Callable[..., Any], tmp_path: Path) -> None:
+    assert "Missing argument 'MODEL'" in scaffold_child("new", *VERSION, cwd=tmp_path).refusal()
