@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from scaffold.spec.seal import seal
+
 Cli = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "toy_flow_grpo"
@@ -22,7 +24,7 @@ def spec(reference: Path, tmp_path: Path) -> Path:
     """The reference's spec under another name, with which nothing is inspected."""
     for half in reference.glob("verl_omni/pipelines/*/scaffold.*"):
         text = re.sub("bagel_flow_grpo", NAME, half.read_text()).replace('model = "bagel"', 'model = "toy"')
-        (tmp_path / half.name).write_text(text)
+        (tmp_path / half.name).write_text(seal(text) if half.suffix == ".lock" else text)
     return tmp_path / "scaffold.toml"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import shlex
 import signal
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.upstream
 REPOSITORY = Path(__file__).resolve().parents[2]
+WAIT_SECONDS = 300  # a hang ends as a failure
 VERSION = ("--vllm-omni", "0.27.0rc1")
 
 
@@ -26,6 +28,7 @@ class Terminal:
         self.seen, self.answered = "", 0
         self.pid, self.end = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may ignore it
             os.chdir(folder)
             os.environ |= {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", "TERM": "dumb"}
             os.execv(sys.executable, [sys.executable, "-m", "scaffold", *arguments])
@@ -45,6 +48,10 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def _read(self) -> str:
+        ready, _, _ = select.select([self.end], [], [], WAIT_SECONDS)
+        if not ready:
+            os.kill(self.pid, signal.SIGKILL)
+            pytest.fail(f"it says nothing more: {self.seen}")
         try:
             text = os.read(self.end, 4096).decode(errors="replace").replace("\r", "")
         except OSError:  # Linux says so where the other side is closed
