@@ -32,7 +32,8 @@ def out(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 
 def test_options_stand_in_spec_and_scripts(out: Path) -> None:
     spec = tomli.loads((out / PACKAGE / "scaffold.toml").read_text())
-    recipe, provenance = spec["recipe"], spec["provenance"]
+    recipe = spec["recipe"]
+    provenance = tomli.loads((out / PACKAGE / "scaffold.lock").read_text())["provenance"]
     assert (recipe["gpus"], recipe["width"], recipe["height"]) == (8, 768, 512)
     assert (spec["lora"]["rank"], spec["lora"]["alpha"]) == (16, 32), "the adapter keeps its scale"
     assert provenance["recipe.gpus"] == "flag --gpus"
