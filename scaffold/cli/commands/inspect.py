@@ -37,8 +37,8 @@ def inspect(
 
     \b
     Examples:
-      omni-scaffold inspect BagelPipeline --vllm-omni 0.27.0rc1
-      omni-scaffold inspect BagelPipeline --show scheduler.steps
+      omni-scaffold inspect MyPipeline --vllm-omni 0.27.0rc1
+      omni-scaffold inspect MyPipeline --show scheduler.steps
     """
     from scaffold.inspect import inspect_pipeline
     from scaffold.upstream import locate

@@ -80,8 +80,8 @@ def new(
 
     \b
     Examples:
-      omni-scaffold new bagel --out build/demo
-      omni-scaffold new my_model --pipeline BagelPipeline --verl-omni ~/verl-omni --dry-run
+      omni-scaffold new my_model --pipeline MyPipeline --out build/my_model
+      omni-scaffold new my_model --pipeline MyPipeline --verl-omni ~/verl-omni --dry-run
     """
     from scaffold.new import NewRequest, plan_new
     from scaffold.new.recipe_options import RecipeOptions
