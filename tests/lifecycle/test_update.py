@@ -298,9 +298,9 @@ def test_file_in_the_way_is_a_conflict(
 ) -> None:
     root = package("v0.2.0")
     link = root / "docs/examples/toy/flowgrpo_trainer_toy.md"
-    spec = (root / SPEC).read_text()
+    lock = (root / SPEC).with_name("scaffold.lock")
     name = link.relative_to(root).as_posix()
-    (root / SPEC).write_text(re.sub(rf'"{re.escape(name)}" = "[0-9a-f]+"\n', "", spec))
+    lock.write_text(seal(re.sub(rf'"{re.escape(name)}" = "[0-9a-f]+"\n', "", lock.read_text())))
     link.unlink()
     link.write_text("mine\n")
     before = snapshot(root)

@@ -40,6 +40,7 @@ def skill(
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
     from scaffold.plan.state import FileState
+    from scaffold.reading import read_text
     from scaffold.resources import PACKAGE_ROOT
     from scaffold.target import Checkout
 
@@ -49,7 +50,7 @@ def skill(
         raise ScaffoldError("say where the skill goes", hint="give --verl-omni CHECKOUT, or run this inside of one")
     folders = [name for name in FOLDERS if (checkout.root / name).is_dir() and not (checkout.root / name).is_symlink()]
     path = f"{(folders or FOLDERS[1:])[0]}/omni-scaffold/SKILL.md"
-    after = FileState((PACKAGE_ROOT / "skill" / "SKILL.md").read_bytes())
+    after = FileState(read_text(PACKAGE_ROOT / "skill" / "SKILL.md").encode())
     before = states(checkout.root, [path])[path]
     other = before is not None and before != after
     change = PlannedChange(path, before, after, "differs" if other else None)
