@@ -18,12 +18,12 @@ ARROWS = {
     "target": "",
     "render": "",
     "source": "upstream",
-    "inspect": "checkpoint source upstream",
+    "plan": "render target",
+    "inspect": "checkpoint plan source upstream",
     "remap": "checkpoint inspect source upstream",
     "port": "render source",
     "spec": "checkpoint port remap",
     "grade": "checkpoint inspect port render source spec target upstream",
-    "plan": "render target",
     "new": "checkpoint grade inspect plan remap render spec target upstream",
     "check": "checkpoint plan spec target upstream",
     "lifecycle": "check checkpoint grade inspect new plan remap render spec target upstream",
@@ -32,7 +32,7 @@ ARROWS = {
     "remap.command": "checkpoint grade inspect new port remap render spec target upstream verify",
     "doctor": "inspect target upstream verify",
     "api": "check checkpoint inspect new remap.command upstream verify",
-    "cli": "check checkpoint doctor drift grade inspect lifecycle new plan remap.command target upstream verify",
+    "cli": "check checkpoint doctor drift grade inspect lifecycle new plan remap.command render target upstream verify",
 }
 # Arrows that go up; this only shrinks.
 UP = {("spec", "grade"), ("lifecycle", "drift")}

@@ -249,9 +249,28 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _compare(
     subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int, lora: bool, whole: _Whole
 ) -> dict[str, Any]:
+    """What is worst of the two ways to hold the base weights: as the wrapper computes, and in float32.
+
+    The first shows parameters that do not have one dtype, the second a gradient that FSDP1 leaves unreduced.
+    """
+    held = (strategy.dtype,) if strategy.dtype == torch.float32 or not lora else (strategy.dtype, None)
+    found = [_compare_held(subject, strategy, mesh, device, rank, lora, whole, dtype) for dtype in held]
+    return max(found, key=lambda one: (one["unsharded"], one["worst"]))
+
+
+def _compare_held(
+    subject: Any,
+    strategy: Strategy,
+    mesh: Any,
+    device: torch.device,
+    rank: int,
+    lora: bool,
+    whole: _Whole,
+    dtype: torch.dtype | None,
+) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
-    module = _build(subject, device, lora, strategy.dtype)
+    module = _build(subject, device, lora, dtype)
     if strategy.dtype != torch.float32:
         for child in module.modules():
             if hasattr(child, "cast_input_dtype_enabled"):
