@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_bagel_flow_grpo_on_cpu import (
+from test_bagel_flow_grpo_on_cpu import (  # noqa: F401
     LORA_TARGETS,
     PLAIN_LORA,
     STEPS,
@@ -22,9 +22,12 @@ from test_bagel_flow_grpo_on_cpu import (
     BagelPipeline,
     DiffusionOutput,
     LinearBase,
+    engine,
+    folding,
     lora_config,
     lora_update,
     model_file,
+    pipeline,
     tiny_config,
     tiny_model_config,
     tiny_module,
