@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 - pytest finds its fixtures by these names
 # ruff: noqa: PT006, RUF012
 """What the golden package refuses, and the corners of its rollout.
 
