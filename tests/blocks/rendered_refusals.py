@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_bagel_flow_grpo_on_cpu import (  # noqa: F401
+from test_bagel_flow_grpo_on_cpu import (
     LORA_TARGETS,
     PLAIN_LORA,
     STEPS,
