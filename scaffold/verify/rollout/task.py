@@ -27,6 +27,7 @@ class Task:
         checks: ids of the checks to measure.
         results: file to which measurements are appended, one JSON object a line.
         recording: folder that gets rollouts for level ``contract``, or None.
+        sample: folder that gets what level ``train`` has to know of the tiny checkpoint, or None.
     """
 
     root: str
@@ -41,6 +42,7 @@ class Task:
     checks: list[str]
     results: str
     recording: str | None = None
+    sample: str | None = None
 
     def write(self, path: Path) -> None:
         """Write the task for :meth:`read`."""

@@ -22,6 +22,7 @@ from scaffold.verify.rollout.facts import model_name
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.sources import Sources, find_sources
@@ -83,6 +84,16 @@ class Setting:
     request: TrainRequest
     tell: Tell
     keep: list[bool]
+    checkpoints: dict[tuple[str, str], Grown | None] = field(default_factory=dict)
+
+    def checkpoint(self, package: Package, dtype: str) -> Grown | None:
+        """The tiny checkpoint of a ported package, made once; None where the smoke script builds its own."""
+        known = self.checkpoints
+        if (package.name, dtype) not in known:
+            folder = self.scratch / "grown" / f"{package.name}-{dtype}"
+            folder.mkdir(parents=True)
+            known[package.name, dtype] = grow(package, self.environment, dtype, folder)
+        return known[package.name, dtype]
 
 
 def wanted_variants(names: Sequence[str]) -> list[Variant]:
@@ -223,7 +234,8 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
 def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Package | None = None) -> RunPlan:
     request, package = setting.request, other or setting.package
     folder = _folder(setting, name)
-    changes = dict(request.changes)
+    grown = setting.checkpoint(package, variant.dtype)
+    changes = {**(grown.overrides if grown else {}), **request.changes}
     if variant.resumes:
         changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(setting.scratch / "checkpoints")}
     if other is not None:
@@ -235,7 +247,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         workshop=setting.workshop,
         verl=setting.sources.verl,
         script=setting.script,
-        model=folder / "model",
+        model=grown.model if grown else folder / "model",
         folder=folder,
         variant=variant,
         steps=steps,
@@ -245,6 +257,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         seed=request.seed,
         control=request.control,
         changes=changes,
+        given=grown.variables if grown else {},
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from scaffold.target.pin import text_of
 
+ABSENT = ""  # the digest of what a release does not have
+
 
 def digest(text: str, name: str) -> str | None:
     """Digest of a definition, comments and layout aside; of the whole file where ``name`` is empty.
@@ -45,5 +47,5 @@ def changed(places: Mapping[str, Sequence[str]], roots: Sequence[Path]) -> Itera
         text = next((text for root in roots if (text := text_of(root, file)) is not None), None)
         if text is None:
             yield f"{place}: there is no such file"
-        elif (found := digest(text, name)) not in known:
+        elif (found := digest(text, name) or ABSENT) not in known:
             yield f"{place}: {found or 'it is gone'}"

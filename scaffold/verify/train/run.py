@@ -60,6 +60,7 @@ class RunPlan:
         seed: of the rollouts.
         control: a deliberate mistake of ``inside/controls``.
         changes: overrides that come last.
+        given: further variables of the script.
     """
 
     environment: Environment
@@ -76,6 +77,7 @@ class RunPlan:
     seed: int = 1
     control: str | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 def train(plan: RunPlan, follow: Follow | None = None) -> RunRecord:
@@ -140,6 +142,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "DATA_DIR": str(folder / "data"),
         "TOTAL_TRAIN_STEPS": str(plan.steps),
         "TRAIN_BATCH": str(PROMPTS),
+        **plan.given,
     }
 
 

@@ -49,6 +49,7 @@ def overrides(dtype: str, processes: int, seed: int) -> dict[str, str]:
         "+ray_kwargs.ray_init.object_store_memory": "500000000",
         "trainer.device": "cpu",
         "trainer.logger": "[console,file]",
+        f"{rollout}.enable_prefix_caching": "False",  # of a language model; vllm-omni 0.30.0 refuses it elsewhere
         f"{rollout}.free_cache_engine": "False",
         f"+{rollout}.enable_sleep_mode": "False",
         f"{rollout}.dtype": dtype,

@@ -33,6 +33,10 @@ def main(path: Path) -> int:
             from scaffold.verify.rollout.engine_side.recording import record
 
             record(bench, Path(task.recording))
+        if task.sample is not None:
+            from scaffold.verify.rollout.engine_side.sample import write_sample
+
+            write_sample(bench, Path(task.sample))
         for scenario in scenarios():
             checks = [check for check in scenario.CHECKS if check.id in task.checks]
             if checks and task.dtype == scenario.DTYPE:

@@ -1,0 +1,41 @@
+"""What a training run on a tiny checkpoint has to be told: sizes, tokenizer, and files that a request brings."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaffold.verify.rollout.engine_side.media import media
+from scaffold.verify.rollout.engine_side.prompts import TEXTS
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+FILE = "sample.json"
+RATE = 16_000  # samples a second of a sound
+
+
+def write_sample(bench: Bench, folder: Path) -> None:
+    """Write ``sample.json``: ``height``, ``width``, ``num_frames``, ``tokenizer`` (a folder), ``text``, ``files``.
+
+    ``files`` are paths by kind of what the request that went through brought.
+    """
+    recipe = bench.recipe
+    found: dict[str, Any] = {
+        "height": recipe.height,
+        "width": recipe.width,
+        "num_frames": recipe.num_frames,
+        "tokenizer": bench.prompts.tokenizer.name_or_path,
+        "text": TEXTS[0],
+        "files": {},
+    }
+    for kind, value in media(bench.engine.media, recipe.height, recipe.width).items():
+        place = folder / f"sample.{'png' if kind == 'image' else 'wav'}"
+        if kind == "image":
+            value.save(place)
+        else:
+            importlib.import_module("soundfile").write(place, value, RATE)
+        found["files"][kind] = str(place)
+    (folder / FILE).write_text(json.dumps(found), encoding="utf-8")

@@ -1,0 +1,99 @@
+"""The tiny checkpoint of a ported package, and the variables that its smoke script asks a person for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaffold.documents import parse_json
+from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
+from scaffold.resources import kit_root
+from scaffold.verify.package import Package
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.level import kept_log, make_plan
+from scaffold.verify.rollout.process import run_process
+from scaffold.verify.rollout.task import Task
+
+SAMPLE = "sample.json"
+PIPELINE = "actor_rollout_ref.rollout.pipeline"
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What the pipeline made of itself.
+
+    Attributes:
+        model: folder of the checkpoint.
+        variables: of the smoke script.
+        overrides: of the trainer.
+    """
+
+    model: Path
+    variables: Mapping[str, str]
+    overrides: Mapping[str, str]
+
+
+def grow(package: Package, environment: Environment, dtype: str, folder: Path) -> Grown | None:
+    """Have the real pipeline make a tiny checkpoint, as at level ``rollout``.
+
+    Args:
+        package: any; one that builds a checkpoint itself needs none.
+        environment: with the real vllm-omni.
+        dtype: of its weights.
+        folder: gets checkpoint and sample; it has to be empty.
+
+    Returns:
+        None for a package whose denoiser is not ported.
+
+    Raises:
+        ScaffoldError: the pipeline could not be run; the message says where all it printed is.
+    """
+    try:
+        plan = make_plan(package, environment, None, folder)
+    except NotEstablishedError as reason:
+        raise ScaffoldError(f"level train cannot run: {reason}") from None
+    if plan.grown is None:
+        return None
+    task = Task(
+        root=str(package.root),
+        package=package.module,
+        library=None,
+        kit=str(kit_root()),
+        kit_profile=plan.profile,
+        checkpoint=str(plan.grown),
+        builder=None,
+        dtype=dtype,
+        facts=plan.facts,
+        checks=[],
+        results=str(folder / "grown.jsonl"),
+        sample=str(folder),
+    )
+    file = folder / "task.json"
+    task.write(file)
+    log = folder / "log"
+    ending = run_process(environment, file, log, profile=plan.profile)
+    if ending.problem is not None:
+        raise ScaffoldError(
+            f"level train cannot run: no tiny checkpoint: {ending.problem}",
+            hint=f"all it printed is in {kept_log(log, 'grown')}",
+        )
+    found = parse_json(read_text(folder / SAMPLE))
+    row = folder / "row.json"
+    row.write_text(json.dumps(_row(package, found)), encoding="utf-8")
+    sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
+    return Grown(
+        plan.grown,
+        {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **{n.upper(): v for n, v in sizes.items()}},
+        {f"{PIPELINE}.{name}": value for name, value in sizes.items()},
+    )
+
+
+def _row(package: Package, found: Mapping[str, Any]) -> dict[str, Any]:
+    """One row as the package's data script takes it."""
+    structured = package.spec.get("media", {}).get("structured")
+    return {"prompt": {"caption": found["text"]} if structured else found["text"], **found["files"]}
