@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program, once
-from scaffold.upstream.registry import REGISTRY_FILE
+from scaffold.upstream.registry import read_functions
 
 _TABLE = "_DIFFUSION_PRE_PROCESS_FUNCS"
 Key = tuple[str, str]
@@ -34,34 +33,28 @@ class PreProcess:
 @once
 def pre_process(program: Program) -> PreProcess:
     """What the pre-process function of the pipeline does; nothing where none is registered. Executed once."""
-    name = _registered(program)
-    if name is None:
+    found = registered(program, _TABLE)
+    if found is None:
         return PreProcess()
-    done = program.run_ready_maker(name)
+    done = program.run_ready_maker(found[0])
     if done is None:
         return PreProcess(followed=False)
     trace, ended = done
     return PreProcess(dict(trace.reads), frozenset(trace.own), ended, dict(trace.demands))
 
 
-def _registered(program: Program) -> str | None:
-    """The name of the function for the key that the pipeline is looked at under."""
-    keys = (
-        [program.execution.model_name]
-        if program.execution.model_name is not None
-        else list(program.target.registry_keys)
-    )
+def registered(program: Program, table: str) -> tuple[str, int] | None:
+    """The function that a table of the registry names for the key under which the pipeline is looked at, and its line.
+
+    Args:
+        program: of the pipeline.
+        table: such as ``_DIFFUSION_PRE_PROCESS_FUNCS``.
+    """
+    name = program.execution.model_name
     try:
-        tree = program.source.tree(REGISTRY_FILE)
+        functions = read_functions(program.source, table)
     except ScaffoldError:
         return None
-    for node in tree.body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if not any(isinstance(target, ast.Name) and target.id == _TABLE for target in targets):
-            continue
-        for key, value in zip(node.value.keys, node.value.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value in keys and isinstance(value, ast.Constant):
-                return str(value.value)
-    return None
+    return next(
+        (functions[key] for key in ([name] if name else program.target.registry_keys) if key in functions), None
+    )

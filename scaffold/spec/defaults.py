@@ -17,6 +17,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "default_seed": None,
         "input_module": None,
         "checkout_pin": None,
+        "post_process": None,
     },
     "architecture": {
         "rotary": "plain",

@@ -52,8 +52,40 @@ def read_registry(source: UpstreamSource) -> dict[str, tuple[str, str, str]]:
     return entries
 
 
-def _is_table(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == REGISTRY_NAME
+def read_functions(source: UpstreamSource, table: str) -> dict[str, tuple[str, int]]:
+    """Return registry key -> (function of the pipeline's module, line), of a table that names one for each pipeline.
+
+    Args:
+        source: of a version.
+        table: its name, such as ``_DIFFUSION_PRE_PROCESS_FUNCS``; a version without it names none.
+
+    Raises:
+        ScaffoldError: the version has no registry.
+    """
+    entries: dict[str, tuple[str, int]] = {}
+    for node in source.tree(REGISTRY_FILE).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            pairs: list[tuple[ast.expr | None, ast.expr]] = []
+            if _is_table(target, table) and isinstance(node.value, ast.Dict):
+                pairs = list(zip(node.value.keys, node.value.values, strict=True))
+            elif isinstance(target, ast.Subscript) and _is_table(target.value, table):
+                pairs = [(target.slice, node.value)]
+            for key, value in pairs:
+                if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+                    continue
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    entries[key.value] = (value.value, value.lineno)
+                elif isinstance(value, ast.Subscript) and _is_table(value.value, table):
+                    alias = value.slice.value if isinstance(value.slice, ast.Constant) else None
+                    if alias in entries:
+                        entries[key.value] = entries[alias]
+    return entries
+
+
+def _is_table(node: ast.expr, table: str = REGISTRY_NAME) -> bool:
+    return isinstance(node, ast.Name) and node.id == table
 
 
 def _add(entries: dict[str, tuple[str, str, str]], key: ast.expr | None, value: ast.expr) -> None:

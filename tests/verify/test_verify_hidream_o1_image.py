@@ -110,3 +110,23 @@ def test_a_convention_that_only_the_engine_knows_is_seen(
     edit(broken / file, right, wrong)
     found = verified(broken, "rollout-sde-velocity", "rollout-engine-float32")
     assert found["rollout-sde-velocity"].status == "fail"
+
+
+@pytest.mark.rollout
+def test_a_result_that_the_engine_cannot_finish_is_seen(
+    package: Path, tmp_path: Path, edit: Callable[..., None]
+) -> None:
+    import shutil
+
+    copy = tmp_path / package.parents[2].name
+    shutil.copytree(package.parents[2], copy)
+    broken = copy / package.relative_to(package.parents[2])
+    name = "get_hidream_o1_image_post_process_func"
+    edit(
+        broken / "vllm_omni_rollout_adapter.py",
+        f"pipeline_hidream_o1_image.{name} = rollout_post_processor\n",
+        "assert rollout_post_processor is not None\n",
+    )
+    found = verified(broken, "rollout-media")["rollout-media"]
+    assert found.status == "fail"
+    assert "expects (patch_tensor, height, width), got dict" in found.reason

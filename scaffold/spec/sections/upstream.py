@@ -43,6 +43,9 @@ def fill(section: Section) -> None:
         _put_ported(section)
     elif section.values["scheduler_attribute"] is None:
         _put_constructed(section)
+    made, origin = section.known("detail.post_process")
+    if made:
+        section.put("post_process", made, origin)
     denoiser, origin = section.known("answers.denoiser.class")
     method, _ = section.known("answers.denoiser.method")
     section.put("denoiser_method", f"{denoiser}.{method}" if denoiser and method else None, origin)

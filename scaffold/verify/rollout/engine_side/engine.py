@@ -135,6 +135,12 @@ class Engine:
             request = self.prepare(request)
         return self.worker.execute_model(request, self.config)
 
+    def finished(self, output: Any) -> Any:
+        """What the engine makes of an output before the server gets it: the registry names the function for that."""
+        registry: Any = importlib.import_module("vllm_omni.diffusion.registry")
+        function = registry.get_diffusion_post_process_func(self.config)
+        return output.output if function is None else function(output.output)
+
     def sync(self, tensors: Tensors) -> None:
         """Send base weights as the actor does."""
         self.transport.sync(self.worker, tensors)

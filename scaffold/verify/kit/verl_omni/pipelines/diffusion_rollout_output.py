@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omni_scaffold_kit.profile import require_module
@@ -48,3 +49,33 @@ def rollout_output(
         trajectory_decoded=trajectory_decoded,
         to_cpu=to_cpu,
     )
+
+
+def wrap_rollout_postprocessor(postprocess: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function that takes media take what :func:`rollout_output` stores.
+
+    Args:
+        postprocess: of the pipeline; a dictionary that it returns becomes the payload.
+
+    Raises:
+        ValueError: when called with a payload that has no media.
+    """
+
+    @functools.wraps(postprocess)
+    def opened(data: Any, **settings: Any) -> Any:
+        if not _is_stored(data):
+            return postprocess(data, **settings)
+        key = next((key for key in ("image", "video", "output", "audio") if key in data["payload"]), None)
+        if key is None:
+            raise ValueError("the payload holds no image, video, output or audio")
+        described = dict(data.get("metadata") or {})
+        made = postprocess(data["payload"][key], **settings)
+        if _is_stored(made):
+            return {"payload": dict(made["payload"]), "metadata": {**(made.get("metadata") or {}), **described}}
+        return {"payload": dict(made) if isinstance(made, Mapping) else {key: made}, "metadata": described}
+
+    return opened
+
+
+def _is_stored(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("payload"), Mapping)

@@ -1,0 +1,48 @@
+"""What the engine does with a result before anybody gets it, by the function that the registry names for that."""
+
+from __future__ import annotations
+
+import ast
+
+from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.pre_process import registered
+from scaffold.inspect.program import Program
+from scaffold.source.values import Func
+from scaffold.upstream.registry import REGISTRY_FILE
+
+KEYS = ("detail.post_process",)
+_TABLE = "_DIFFUSION_POST_PROCESS_FUNCS"
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """The function's name; an empty one where the result stays as the pipeline returns it."""
+    found = registered(program, _TABLE)
+    if found is None:
+        return {KEYS[0]: fact("", [program.place(program.cls)])}
+    name, line = found
+    places = [Evidence(REGISTRY_FILE, line)]
+    maker = program.scopes.lookup(program.cls.module, name)
+    if isinstance(maker, Func):
+        places.append(Evidence(maker.module.file, maker.node.lineno))
+        if _gives_back(maker.node):
+            name = ""
+    return {KEYS[0]: fact(name, places)}
+
+
+def _gives_back(maker: ast.AST) -> bool:
+    """Whether the function that ``maker`` returns does nothing but return what it is given."""
+    body = [node for node in getattr(maker, "body", []) if isinstance(node, ast.FunctionDef | ast.Return)]
+    if len(body) != 2 or not isinstance(body[0], ast.FunctionDef) or not isinstance(body[1], ast.Return):
+        return False
+    inner, made = body[0], body[1].value
+    says = [node for node in inner.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    first = next(iter([*inner.args.posonlyargs, *inner.args.args]), None)
+    return (
+        isinstance(made, ast.Name)
+        and made.id == inner.name
+        and first is not None
+        and len(says) == 1
+        and isinstance(says[0], ast.Return)
+        and isinstance(says[0].value, ast.Name)
+        and says[0].value.id == first.arg
+    )
