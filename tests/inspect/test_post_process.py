@@ -31,7 +31,7 @@ def test_function_that_changes_the_result_is_named(tmp_path: Path, monkeypatch: 
     named(monkeypatch, '{"MadeUpPipeline": "get_finish_func"}')
     found = look(tmp_path, before=MAKER.format(before="", says=says)).facts[FACT]
     assert found.value == "get_finish_func"
-    assert [place.file.rpartition("/")[2] for place in found.evidence] == ["registry.py", "pipeline_made_up.py"]
+    assert [place.file.rpartition("/")[2] for place in found.evidence] == ["registry.py", "pipeline.py"]
 
 
 def test_function_that_returns_what_it_gets_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ MODEL_BASE = "verl_omni/pipelines/model_base.py"
 MODULE_BASE = "verl_omni/pipelines/non_diffusers_model_base.py"
 SCHEDULER = "verl_omni/pipelines/schedulers/flow_match_sde.py"
 ROLLOUT_OUTPUT = "verl_omni/pipelines/diffusion_rollout_output.py"
+OF_ROLLOUTS = ("rollout_output", "wrap_rollout_postprocessor")
 
 SIGNATURES = """
 import importlib, inspect, json
@@ -151,7 +152,7 @@ def test_signatures_of_each_release(run_python: Any, release: str) -> None:
             ("verl_omni.pipelines.model_base", "VllmOmniPipelineBase"),
             ("verl_omni.pipelines.non_diffusers_model_base", "NonDiffusersModelBase"),
             ("verl_omni.pipelines.schedulers", "FlowMatchSDEDiscreteScheduler"),
-            ("verl_omni.pipelines.diffusion_rollout_output", "rollout_output"),
+            *(("verl_omni.pipelines.diffusion_rollout_output", name) for name in OF_ROLLOUTS),
         ],
         release,
     )
@@ -166,10 +167,11 @@ def test_signatures_of_each_release(run_python: Any, release: str) -> None:
         if f"{name} abstract" in kit:
             assert kit[f"{name} abstract"] == abstract(read(path), name)
 
-    try:
-        assert kit["rollout_output"] == methods(read(ROLLOUT_OUTPUT), "rollout_output")
-    except FileNotFoundError:
-        assert kit["rollout_output"] is None
+    for name in OF_ROLLOUTS:
+        try:
+            assert kit[name] == methods(read(ROLLOUT_OUTPUT), name)
+        except FileNotFoundError:
+            assert kit[name] is None
     register = ast.unparse(definition(read(MODEL_BASE), "VllmOmniPipelineBase"))
     profile = json.loads((kit_root() / "omni_scaffold_kit" / "profiles" / f"{release}.json").read_text())
     assert profile["marks_request_batch"] == ("supports_request_batch" in register)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -18,13 +19,14 @@ from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Measurement, NotApplicable
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
-from scaffold.verify.rollout.facts import model_name
+from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
 from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
+from scaffold.verify.train.settings import SIDE
 from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.variants import VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
@@ -257,8 +259,17 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         seed=request.seed,
         control=request.control,
         changes=changes,
-        given=grown.variables if grown else {},
+        given=grown.variables if grown else _sizes(package, setting.environment),
     )
+
+
+def _sizes(package: Package, environment: Environment) -> dict[str, str]:
+    """The table of sizes that the pipeline chooses from, where it has one: all of them are large."""
+    try:
+        table = gather_facts(package, environment).get("sizes")
+    except NotEstablishedError:
+        return {}
+    return {"OMNI_SCAFFOLD_TRAIN_SIZES": json.dumps({**table, "side": SIDE})} if table else {}
 
 
 def _folder(setting: Setting, name: str) -> Path:

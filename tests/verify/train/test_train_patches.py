@@ -102,3 +102,16 @@ def test_hook_on_a_package_reaches_every_module_below_it_once(tmp_path: Path) ->
     with_control = {"OMNI_SCAFFOLD_TRAIN": "patches,controls.lora_not_folded", **given}
     assert started(tmp_path, code, **with_control) == {"hook": False, "kept": 1}
     assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches", **given) == {"hook": True, "kept": 1}
+
+
+def test_small_size_takes_the_place_of_a_table_of_large_ones(tmp_path: Path) -> None:
+    (tmp_path / "sizes.py").write_text("SIZES = [(1024, 2048), (2048, 2048)]\n")
+    (tmp_path / "pipeline.py").write_text("from sizes import SIZES\n")
+    code = "import pipeline\nprint(json.dumps({'sizes': pipeline.SIZES}))"
+    table = {"module": "sizes", "constant": "SIZES", "sizes": [[2048, 1024], [2048, 2048]], "side": 64}
+    given = {"OMNI_SCAFFOLD_TRAIN": "patches", "OMNI_SCAFFOLD_TRAIN_SIZES": json.dumps(table)}
+    assert started(tmp_path, code, **given) == {"sizes": [[64, 64]]}
+    given["OMNI_SCAFFOLD_TRAIN_SIZES"] = json.dumps({**table, "sizes": [[512, 512]]})
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        started(tmp_path, code, **given)
+    assert "not the table that scaffold.toml has" in refused.value.stderr

@@ -341,6 +341,9 @@ class BagelPipelineWithLogProb(BagelPipeline):
             return
         extra_args = prompt.get("extra_args")
         nested = extra_args.get("multi_modal_data") if isinstance(extra_args, dict) else None
+        if "noise_level" not in (req.sampling_params.extra_args or {}):
+            # The engine's warm-up brings an image wherever upstream could take one.
+            prompt.pop("multi_modal_data", None)
         if prompt.get("multi_modal_data") or nested:
             raise ValueError("BagelPipelineWithLogProb trains text-to-image; the request brings multi_modal_data")
         if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:
