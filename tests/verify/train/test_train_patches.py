@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -115,3 +116,20 @@ def test_small_size_takes_the_place_of_a_table_of_large_ones(tmp_path: Path) -> 
     with pytest.raises(subprocess.CalledProcessError) as refused:
         started(tmp_path, code, **given)
     assert "not the table that scaffold.toml has" in refused.value.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed")
+def test_kernels_are_withheld_before_a_model_is_imported(tmp_path: Path) -> None:
+    model = tmp_path / "vllm_omni" / "diffusion" / "models" / "foo"
+    model.mkdir(parents=True)
+    for folder in (model, *model.parents[:3]):
+        (folder / "__init__.py").touch()
+    (model / "fast.py").write_text("from stand_in import triton\n\n\n@triton.jit\ndef kernel():\n    pass\n")
+    guarded = "try:\n    from .fast import kernel\nexcept ImportError:\n    kernel = None\n"
+    (model / "pipeline.py").write_text(guarded)
+    (tmp_path / "stand_in.py").write_text("class triton:\n    jit = staticmethod(lambda function: function)\n")
+    code = "from vllm_omni.diffusion.models.foo import pipeline\n"
+    code += "print(json.dumps({'kernel': None if pipeline.kernel is None else 'a stand-in'}))"
+    given = {"OMNI_SCAFFOLD_TRAIN": "patches", "OMNI_SCAFFOLD_TRAIN_SOURCES": "vllm_omni.diffusion.models.foo"}
+    assert started(tmp_path, code, **given) == {"kernel": None}
+    assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches") == {"kernel": "a stand-in"}

@@ -135,15 +135,17 @@ class Engine:
             request = self.prepare(request)
         return self.worker.execute_model(request, self.config)
 
-    def warm_up(self) -> Any:
+    def warm_up(self, height: int, width: int, num_frames: int | None) -> Any:
         """Run the request with which the engine tries itself before it takes others; its output, or None.
 
-        The engine's own code makes the request; its threads and processes are left out.
+        The engine's own code makes the request; its threads and processes are left out, and its size is a smaller one.
         """
         engines: Any = importlib.import_module("vllm_omni.diffusion.diffusion_engine")
         outputs: list[Any] = []
 
         def run(_: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            params = request.sampling_params
+            params.height, params.width, params.num_frames = height, width, num_frames or params.num_frames
             prepared = request if self.prepare is None else self.prepare(request)
             outputs.append(self.worker.execute_model(prepared, self.config))
             return outputs[-1]

@@ -17,12 +17,13 @@ CHECKS = (CHECK,)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Let the engine make it: 512 pixels a side, an image where the pipeline can take one, nothing that training sends.
+    """Let the engine make it: an image where the pipeline can take one, nothing that training sends.
 
     Raises:
         NotApplicable: this engine makes none for the pipeline.
     """
-    output = bench.engine.warm_up()
+    recipe = bench.recipe
+    output = bench.engine.warm_up(recipe.height, recipe.width, recipe.num_frames)
     if output is None:
         raise NotApplicable("the engine starts without one")
     error = getattr(output, "error", None)

@@ -184,7 +184,7 @@ class Components:
                 continue
             module = importlib.import_module(f"transformers.models.auto.{_AUTO[name]}")
             found = getattr(module, f"{name.upper()}_MAPPING_NAMES")[model]
-            parts[name] = getattr(importlib.import_module("transformers"), _flat(found)[0])()
+            parts[name] = getattr(importlib.import_module("transformers"), _flat(found)[0])(**_patches(model))
         made = cls(**parts)
         made.chat_template = made.tokenizer.chat_template
         return made
@@ -249,6 +249,23 @@ def _is_there(path: Path) -> bool:
 
 def _kinds(cls: Any) -> set[str]:
     return {base.__name__ for base in cls.__mro__}
+
+
+def _patches(model: str) -> dict[str, int]:
+    """Sizes of an image's patches, which the released processor of a model shares with its encoder."""
+    auto: Any = importlib.import_module("transformers.models.auto.configuration_auto")
+    try:
+        vision = auto.CONFIG_MAPPING[model]().vision_config
+    except (KeyError, AttributeError):
+        return {}
+    named = {
+        "patch_size": "patch_size",
+        "temporal_patch_size": "temporal_patch_size",
+        "merge_size": "spatial_merge_size",
+    }
+    return {
+        name: getattr(vision, other) for name, other in named.items() if isinstance(getattr(vision, other, None), int)
+    }
 
 
 _AUTO = {
