@@ -62,6 +62,7 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("media.kind", lambda value: value in _KINDS, "image, video, audio, action or absent"),
     ("media.ocr", _flag, "true or false"),
     ("media.lacks", _plain_list, "a list of plain words"),
+    ("media.prepared", lambda value: value is None or _plain_list(value), "a list of plain words, or absent"),
     ("media.required", _media, "a list of image, audio"),
     ("media.sends", _media, "a list of image, audio"),
     ("media.structured", lambda value: value in (True, None), "true or absent"),

@@ -18,7 +18,7 @@ from scaffold.source.classes import ClassInfo
 from scaffold.source.syntax import walk_tree
 
 ORDER = 17
-KEYS = ("detail.media.kind", "detail.media.inputs", "detail.media.required")
+KEYS = ("detail.media.kind", "detail.media.inputs", "detail.media.required", "detail.media.prepared")
 _METADATA = "vllm_omni/diffusion/model_metadata.py"
 _MEDIA = "multi_modal_data"
 _INPUTS = ("image", "video", "audio")
@@ -30,7 +30,7 @@ _OF_IMAGES = frozenset({"AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderDC"})
 
 def answers(program: Program) -> dict[str, Fact]:
     """``kind``: the first that says so of the engine's table, the class, a topology, the result, what is decoded."""
-    facts = {KEYS[1]: _inputs(program), KEYS[2]: _required(program)}
+    facts = {KEYS[1]: _inputs(program), KEYS[2]: _required(program), KEYS[3]: _prepared(program)}
     kinds = (entry for found in _SOURCES for entry in found(program) if entry[0] in _KINDS)
     kind, place, sure = next(kinds, (None, None, False))
     if kind is not None:
@@ -69,6 +69,14 @@ def _required(program: Program) -> Fact:
             media = [name for name in names if name in _INPUTS]
             found.setdefault(" or ".join(media or names), at)
     return fact(list(found), list(found.values()) or [program.place(program.cls)], "likely")
+
+
+def _prepared(program: Program) -> Fact:
+    """What the function that makes a request ready puts into every prompt, whether it brings media or not."""
+    before = pre_process(program)
+    keys = dict.fromkeys(key.partition(".")[0] for root, key in sorted(before.own) if root == "prompt")
+    sure: Confidence = "certain" if before.followed else "likely"
+    return fact([key for key in keys if key != _MEDIA], [program.place(program.cls)], sure)
 
 
 def _name(key: str) -> str:

@@ -20,6 +20,7 @@ from scaffold.verify.rollout.process import run_process
 from scaffold.verify.rollout.task import Task
 
 SAMPLE = "sample.json"
+REVISION = "0" * 40
 PIPELINE = "actor_rollout_ref.rollout.pipeline"
 
 
@@ -85,12 +86,24 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
     found = parse_json(read_text(folder / SAMPLE))
     row = folder / "row.json"
     row.write_text(json.dumps(_row(package, found)), encoding="utf-8")
+    hub = _hub(plan.grown / "hub", folder / "hub")
     sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
     return Grown(
         plan.grown,
-        {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **{n.upper(): v for n, v in sizes.items()}},
+        {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **hub, **{n.upper(): v for n, v in sizes.items()}},
         {f"{PIPELINE}.{name}": value for name, value in sizes.items()},
     )
+
+
+def _hub(made: Path, cache: Path) -> dict[str, str]:
+    """Lay parts that a pipeline loads from the Hub out as its cache has them; the variable that names the cache."""
+    for place in sorted(made.glob("*/*")):
+        repository = cache / f"models--{place.parent.name}--{place.name}"
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs" / "main").write_text(REVISION, encoding="ascii")
+        (repository / "snapshots").mkdir()
+        (repository / "snapshots" / REVISION).symlink_to(place, target_is_directory=True)
+    return {"HF_HUB_CACHE": str(cache)} if cache.is_dir() else {}
 
 
 def _row(package: Package, found: Mapping[str, Any]) -> dict[str, Any]:

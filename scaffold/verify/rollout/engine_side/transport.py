@@ -73,6 +73,8 @@ def _loader(tensors: dict[str, torch.Tensor], peft_config: dict[str, Any]) -> Ca
     """Return what takes the place of the manager's loading from a folder: the adapter comes from memory."""
 
     def load(manager: Any, lora_request: Any) -> tuple[Any, Any]:
+        if not manager._expected_lora_modules:  # as the library's own says before it reads anything
+            raise ValueError("No supported LoRA modules found in the diffusion pipeline.")
         model: Any = importlib.import_module("vllm.lora.lora_model")
         helper: Any = importlib.import_module("vllm.lora.peft_helper")
         mapper = getattr(manager.pipeline, "map_lora_update_to_engine", None)
