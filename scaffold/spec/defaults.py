@@ -50,7 +50,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},
-    "media": {"prepared": []},
     "tiny": {},
     "checkpoint": {"index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
 }
