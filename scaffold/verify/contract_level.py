@@ -76,7 +76,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"] = _recorded(package, request, stack, any(entry.recorded for entry in entries))
+        job["ported"], job["half"] = _recorded(package, request, stack, entries)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -100,16 +100,24 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     return outcome
 
 
-def _recorded(package: Package, request: VerifyRequest, stack: ExitStack, needed: bool) -> dict[str, Any] | None:
-    """Where a ported package's tiny checkpoint and rollouts lie; None for a package that makes its inputs itself."""
-    if not package.spec.get("port", {}).get("entry"):
-        return None
-    if not needed:
-        return {"unknown": "no selected contract needs the real pipeline"}
-    from scaffold.verify.rollout.recording import recorded
+def _recorded(
+    package: Package, request: VerifyRequest, stack: ExitStack, entries: Sequence[ContractEntry]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Where a ported package's tiny checkpoint and rollouts lie, in float32 and in half precision.
 
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
-    return recorded(package, request.checkpoint, Path(folder))
+    None for a package that makes its inputs itself.
+    """
+    if not package.spec.get("port", {}).get("entry"):
+        return None, None
+    needed = {"float32": any(entry.recorded for entry in entries), "bfloat16": any(entry.half for entry in entries)}
+    nothing = {"unknown": "no selected contract needs the real pipeline"}
+    found: dict[str, dict[str, Any]] = dict.fromkeys(needed, nothing)
+    if any(needed.values()):
+        from scaffold.verify.rollout.recording import recorded
+
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
+        found |= recorded(package, request.checkpoint, Path(folder), [dtype for dtype in needed if needed[dtype]])
+    return found["float32"], found["bfloat16"]
 
 
 def _profile(package: Package) -> str:

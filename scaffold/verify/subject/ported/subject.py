@@ -43,6 +43,15 @@ class PortedSubject(Subject):
         found: dict[str, Any] = torch.load(Path(ported["folder"], FILE), weights_only=True)
         return found
 
+    @cached_property
+    def half(self) -> PortedSubject:
+        """The same package, its tiny checkpoint and rollouts those of the pipeline in bfloat16."""
+        return PortedSubject({**self.job, "ported": self.job["half"]}, self.package)
+
+    def rolled_out(self, number: int) -> dict[str, Any] | None:
+        found: dict[str, Any] = self.recording["samples"][number]
+        return found
+
     @property
     def checkpoint(self) -> Path:
         """Folder of the tiny checkpoint."""
