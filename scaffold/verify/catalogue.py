@@ -26,7 +26,7 @@ class ContractEntry:
         megabytes: limit of additional address space, or None for none (accelerator drivers map far more).
         diffusers: release of diffusers that it must run on, or None for the installed one.
         recorded: whether it drives a package with a ported denoiser by rollouts that are recorded first.
-        half: whether it takes such rollouts in half precision, too.
+        half: whether those are rollouts in half precision.
     """
 
     module: str

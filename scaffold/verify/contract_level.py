@@ -109,7 +109,10 @@ def _recorded(
     """
     if not package.spec.get("port", {}).get("entry"):
         return None, None
-    needed = {"float32": any(entry.recorded for entry in entries), "bfloat16": any(entry.half for entry in entries)}
+    needed = {
+        "float32": any(entry.recorded and not entry.half for entry in entries),
+        "bfloat16": any(entry.half for entry in entries),
+    }
     nothing = {"unknown": "no selected contract needs the real pipeline"}
     found: dict[str, dict[str, Any]] = dict.fromkeys(needed, nothing)
     if any(needed.values()):

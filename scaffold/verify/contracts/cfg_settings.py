@@ -27,6 +27,9 @@ def run(subject: Any) -> Measured:
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = worst_relative(result[1], mean)
     problems = []
+    if found.dropped:
+        left = ", ".join(found.dropped)
+        problems.append(f"without a request's own, upstream sees no {left}: its default rules, training has the recipe's")
     name = found.names["text_scale"]
     given: dict[str, Any] = {name: GIVEN}
     seen = RolloutDriver(subject).roll_out(**given).extra_args.get(name)

@@ -8,8 +8,8 @@ import torch
 
 from scaffold.verify.contracts.cfg_formula import RENORMS
 from scaffold.verify.formulas import relative
-from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.guidance import guidance
+from scaffold.verify.measured import Measured
+from scaffold.verify.subject.guidance import guidance_of
 from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -49,9 +49,8 @@ def run(subject: Any) -> Measured:
 
 def _cases(subject: Any) -> list[dict[str, Any]]:
     """Settings of guidance: the recipe's, an interval that ends between samples, each renorm."""
-    try:
-        found = guidance(subject)
-    except NotDrivableError:
+    found = guidance_of(subject)
+    if found is None:
         return [{}]
     cases: list[dict[str, Any]] = [{}]
     if "interval" in found.names:

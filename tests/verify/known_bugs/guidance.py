@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from known_bugs.bug import COMMON, ROLLOUT, TRAINING, Bug
+from known_bugs.bug import COMMON, OTHERS, ROLLOUT, TRAINING, Bug
 
 BEFORE_RENORM = '    renorm, minimum = guidance["cfg_renorm_type"], guidance["cfg_renorm_min"]\n'
 
@@ -73,6 +73,82 @@ BUGS = (
         "guidance left out",
         ((TRAINING, 'if guidance["cfg_text_scale"] > 1.0:', 'if guidance["cfg_text_scale"] > 9.0:'),),
         ("cfg-formula", "cfg-settings"),
+    ),
+    Bug(
+        29,
+        "guidance in a dictionary that upstream never sees",
+        (
+            (
+                ROLLOUT,
+                "        extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))\n",
+                "        guidance = resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS})\n"
+                "        extra_args = {**extra_args, **guidance}\n",
+            ),
+        ),
+        ("cfg-settings",),
+    ),
+    Bug(
+        42,
+        "branch left out by the samples' noise levels",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        low, high = guidance["cfg_interval"]\n'
+                "        inside = (timesteps[:, step] > low) & (timesteps[:, step] <= high)\n"
+                '        if guidance["cfg_text_scale"] > 1.0 and inside.any():\n',
+            ),
+        ),
+        ("same-calls",),
+    ),
+    Bug(
+        42,
+        "branch left out at random",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and torch.rand(()).item() > 0.5:\n',
+            ),
+        ),
+        ("same-calls",),
+        OTHERS,
+    ),
+    Bug(
+        12,
+        "guidance in train mode alone",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and module.training:\n',
+            ),
+        ),
+        ("train-mode",),
+    ),
+    Bug(
+        12,
+        "guidance where gradients are on",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and torch.is_grad_enabled():\n',
+            ),
+        ),
+        ("train-mode",),
+    ),
+    Bug(
+        13,
+        "velocity rounded at the first step",
+        (
+            (
+                TRAINING,
+                "            model_output=velocity,\n",
+                "            model_output=velocity if step else velocity.bfloat16().float(),\n",
+            ),
+        ),
+        ("sde-step",),
     ),
     Bug(
         None,

@@ -168,6 +168,19 @@ class PortedSubject(Subject):
             rows.append(found)
         return rows
 
+    def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
+        """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32."""
+        from scaffold.verify.rollout.engine_side import recorder
+
+        settings, (latents, timesteps) = self.settings(), self.trajectory_of([sample])
+        inputs, negative = self.inputs_of(module, [sample], step=step)
+        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        with recorder.steps() as taken:
+            self.training.forward_and_sample_previous_step(
+                module, self.scheduler(settings), settings, inputs, negative, recorded, step
+            )
+        return taken[-1].velocity
+
     def may_lack(self, target: str) -> bool:
         """The ported text serves several configurations: whether it sets layers of those names in some of them."""
         names = [name for name in target.split(".") if not name.isdigit()]
