@@ -163,6 +163,47 @@ def test_a_bug_fails_its_contract(broken: Callable[[str], dict[str, CheckResult]
     assert found["determinism"].status == "pass", found["determinism"].reason
 
 
+# What rounds more than the pipeline does in bf16, in one piece or once sharded.
+ROUNDING = {
+    "FSDP2 rounds the arguments of layers": (
+        "BooguImagePipeline",
+        (("{model}_model.py", "        ExactArguments.of(module, cls._no_split_modules)\n", ""),),
+        "the velocity once sharded is",
+    ),
+    "the module rounds its table of positions": (
+        "BooguImagePipeline",
+        (("{model}_denoiser.py", POSITIONS, f"{POSITIONS}.bfloat16().float()"),),
+        "the velocity of the whole module is",
+    ),
+    "parameters that the pipeline keeps in float32": (
+        "LingBotVideoPipeline",
+        (("{model}_model.py", "        WideParameters.of(module, kept)\n", ""),),
+        "the velocity of the whole module is",
+    ),
+}
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", ROUNDING)
+def test_rounding_that_the_rollout_does_not_do_is_seen(
+    rendered: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
+) -> None:
+    import shutil
+
+    skip_without_environment(FIRST[0])
+    pipeline, edits, told = ROUNDING[name]
+    folder = rendered(FIRST[0], pipeline)
+    package = tmp_path / "out" / folder.relative_to(folder.parents[2])
+    shutil.copytree(folder.parents[2], tmp_path / "out")
+    for file, right, wrong in edits:
+        edit(package / file.format(model=model_name(pipeline)), right, wrong)
+    (found,) = verify(package, select=("fsdp2-bf16",)).checks
+    assert (found.status, told in found.reason) == ("fail", True), found.reason
+    assert "from the rollout's own in bf16" in found.reason
+
+
 @pytest.mark.upstream
 def test_without_the_environment_the_reason_says_how_to_build_it(
     rendered: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
