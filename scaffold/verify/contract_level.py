@@ -34,6 +34,7 @@ IMPORT, END = "import", "end"
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
+MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
@@ -203,13 +204,11 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Ite
 def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
     seen = False
-    for line in _lines(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
-        event = _event(line, token)
-        if event is not None and event["event"] == END:
+    for event in _said(process, token, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
+        if event["event"] == END:
             break
-        if event is not None:
-            seen = True
-            yield event
+        seen = True
+        yield event
     if not seen:
         ended = "the process ended" if not process.alive() else f"it did not end within {IMPORT_SECONDS:g} s"
         yield {"event": IMPORT, "error": f"{ended}{last_words(log)}", "origins": {}}
@@ -267,10 +266,11 @@ def _event(line: str, token: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and event.pop("token", None) == token else None
 
 
-def _lines(process: HostProcess, first_in: float, all_in: float) -> Iterator[str]:
-    """Lines of a host until its end; the first must come within ``first_in`` seconds, the last within ``all_in``.
+def _said(process: HostProcess, token: str, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
+    """What a host says until its end: the first within ``first_in`` seconds, the last within ``all_in``.
 
-    The pipe's own end may never come: a process that the package has started can hold it open.
+    The pipe's own end may never come: a process that the package has started can hold it open. The package may write
+    into it, too, as much as it likes: that gives it no more time, and no more than one event's room.
     """
     pending, started, seconds = b"", time.monotonic(), first_in
     with selectors.DefaultSelector() as selector:
@@ -286,7 +286,9 @@ def _lines(process: HostProcess, first_in: float, all_in: float) -> Iterator[str
                 return
             pending += chunk
             *lines, pending = pending.split(b"\n")
-            if lines:
-                seconds = all_in
+            pending = pending if len(pending) <= MOST_SAID else b""
             for line in lines:
-                yield line.decode("utf-8", errors="replace")
+                event = _event(line.decode("utf-8", errors="replace"), token)
+                if event is not None:
+                    seconds = all_in
+                    yield event

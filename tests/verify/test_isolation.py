@@ -24,9 +24,7 @@ from scaffold.verify.child.isolation import MOST_CROWDED, is_over
         (10.0, None, True),
     ],
 )
-def test_a_limit_of_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch, passed: float, load: float | None, over: bool
-) -> None:
+def test_a_limit_of_ten_seconds(monkeypatch: pytest.MonkeyPatch, passed: float, load: float | None, over: bool) -> None:
     def loads() -> tuple[float, float, float]:
         if load is None:
             raise OSError("nobody knows")

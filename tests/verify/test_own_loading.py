@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from scaffold.verify.subject.own_loading import OwnLoading
 
-PACKAGE = '''
+PACKAGE = """
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class Training:
     def build_module(cls, model_config, torch_dtype):
         data = json.loads((Path(model_config.local_path) / "plan.json").read_text())
         return Net(WIDTH, Grid())
-'''
+"""
 # How the width is made of the file, and the sizes that then stand in it.
 WAYS = {
     "a section spread as it is": ('Width(**data["width"])', {"breadth": 2048, "heads": 16}),
@@ -92,7 +92,7 @@ def test_defaults_of_a_class_are_sizes_of_the_section_that_it_is_made_of(
     width, sizes = WAYS[way]
     found = loading(width)
     assert found.values == {f"plan.json:.width.{name}": value for name, value in sizes.items()}
-    small = {name: 4 for name in found.values}
+    small = dict.fromkeys(found.values, 4)
     assert found.documents(small).get("plan.json", {}).get("width", {}) == dict.fromkeys(sizes, 4)
     (made, grid), _ = found.arguments(small)
     assert {name: getattr(made, name) for name in sizes} == dict.fromkeys(sizes, 4)

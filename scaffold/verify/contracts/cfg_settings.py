@@ -29,7 +29,7 @@ def run(subject: Any) -> Measured:
     problems = []
     if found.dropped:
         left = ", ".join(found.dropped)
-        problems.append(f"without a request's own, upstream sees no {left}: its default rules, training has the recipe's")
+        problems.append(f"a request that gives none brings no {left} to upstream, whose default is not the recipe's")
     name = found.names["text_scale"]
     given: dict[str, Any] = {name: GIVEN}
     seen = RolloutDriver(subject).roll_out(**given).extra_args.get(name)

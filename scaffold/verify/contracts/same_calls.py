@@ -12,7 +12,7 @@ from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
 
 ID = "same-calls"
-TITLE = "a step calls the module equally often whatever its samples are: ranks of sharded parameters wait for each other"
+TITLE = "a step calls the module equally often whatever its samples are: sharded ranks wait for each other"
 PITFALLS = (42,)
 STEP = 1
 SEEDS = (0, 1, 2, 3)  # the first number that they draw is 0.50, 0.76, 0.61, 0.004

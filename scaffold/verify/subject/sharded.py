@@ -176,9 +176,7 @@ def _rank(subject: Any, backend: str, strategy: Strategy, rank: int, folder: Pat
     }
 
 
-def _from_rollout(
-    subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int
-) -> dict[str, float]:
+def _from_rollout(subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int) -> dict[str, float]:
     """How far the guided velocities are from the rollout's, in one piece and sharded; empty without a recording."""
     sample = subject.rolled_out(rank)
     found: dict[str, float] = {}

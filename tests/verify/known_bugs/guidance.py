@@ -197,6 +197,18 @@ BUGS = (
     ),
     Bug(
         None,
+        "samples of an even batch see each other",
+        (
+            (
+                TRAINING,
+                BEFORE_RENORM,
+                "    if len(guided) % 2 == 0:\n        guided = guided - 0.1 * guided.mean(dim=0)\n" + BEFORE_RENORM,
+            ),
+        ),
+        ("batch-equals-singles",),
+    ),
+    Bug(
+        None,
         "one renorm follows the batch",
         (
             (
