@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scaffold.reading import read_text
 
-_OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded")
+_OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded", "half")
 CONTRACTS = Path(__file__).resolve().parent / "contracts"
 
 
@@ -26,6 +26,7 @@ class ContractEntry:
         megabytes: limit of additional address space, or None for none (accelerator drivers map far more).
         diffusers: release of diffusers that it must run on, or None for the installed one.
         recorded: whether it drives a package with a ported denoiser by rollouts that are recorded first.
+        half: whether those are rollouts in half precision.
     """
 
     module: str
@@ -36,6 +37,7 @@ class ContractEntry:
     megabytes: int | None = 4096
     diffusers: str | None = None
     recorded: bool = True
+    half: bool = False
 
 
 @lru_cache(maxsize=1)

@@ -34,6 +34,7 @@ IMPORT, END = "import", "end"
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
+MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
@@ -76,7 +77,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"] = _recorded(package, request, stack, any(entry.recorded for entry in entries))
+        job["ported"], job["half"] = _recorded(package, request, stack, entries)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -100,16 +101,27 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
     return outcome
 
 
-def _recorded(package: Package, request: VerifyRequest, stack: ExitStack, needed: bool) -> dict[str, Any] | None:
-    """Where a ported package's tiny checkpoint and rollouts lie; None for a package that makes its inputs itself."""
-    if not package.spec.get("port", {}).get("entry"):
-        return None
-    if not needed:
-        return {"unknown": "no selected contract needs the real pipeline"}
-    from scaffold.verify.rollout.recording import recorded
+def _recorded(
+    package: Package, request: VerifyRequest, stack: ExitStack, entries: Sequence[ContractEntry]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Where a ported package's tiny checkpoint and rollouts lie, in float32 and in half precision.
 
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
-    return recorded(package, request.checkpoint, Path(folder))
+    None for a package that makes its inputs itself.
+    """
+    if not package.spec.get("port", {}).get("entry"):
+        return None, None
+    needed = {
+        "float32": any(entry.recorded and not entry.half for entry in entries),
+        "bfloat16": any(entry.half for entry in entries),
+    }
+    nothing = {"unknown": "no selected contract needs the real pipeline"}
+    found: dict[str, dict[str, Any]] = dict.fromkeys(needed, nothing)
+    if any(needed.values()):
+        from scaffold.verify.rollout.recording import recorded
+
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
+        found |= recorded(package, request.checkpoint, Path(folder), [dtype for dtype in needed if needed[dtype]])
+    return found["float32"], found["bfloat16"]
 
 
 def _profile(package: Package) -> str:
@@ -192,13 +204,11 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Ite
 def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
     seen = False
-    for line in _lines(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
-        event = _event(line, token)
-        if event is not None and event["event"] == END:
+    for event in _said(process, token, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
+        if event["event"] == END:
             break
-        if event is not None:
-            seen = True
-            yield event
+        seen = True
+        yield event
     if not seen:
         ended = "the process ended" if not process.alive() else f"it did not end within {IMPORT_SECONDS:g} s"
         yield {"event": IMPORT, "error": f"{ended}{last_words(log)}", "origins": {}}
@@ -256,10 +266,11 @@ def _event(line: str, token: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and event.pop("token", None) == token else None
 
 
-def _lines(process: HostProcess, first_in: float, all_in: float) -> Iterator[str]:
-    """Lines of a host until its end; the first must come within ``first_in`` seconds, the last within ``all_in``.
+def _said(process: HostProcess, token: str, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
+    """What a host says until its end: the first within ``first_in`` seconds, the last within ``all_in``.
 
-    The pipe's own end may never come: a process that the package has started can hold it open.
+    The pipe's own end may never come: a process that the package has started can hold it open. The package may write
+    into it, too, as much as it likes: that gives it no more time, and no more than one event's room.
     """
     pending, started, seconds = b"", time.monotonic(), first_in
     with selectors.DefaultSelector() as selector:
@@ -275,7 +286,9 @@ def _lines(process: HostProcess, first_in: float, all_in: float) -> Iterator[str
                 return
             pending += chunk
             *lines, pending = pending.split(b"\n")
-            if lines:
-                seconds = all_in
+            pending = pending if len(pending) <= MOST_SAID else b""
             for line in lines:
-                yield line.decode("utf-8", errors="replace")
+                event = _event(line.decode("utf-8", errors="replace"), token)
+                if event is not None:
+                    seconds = all_in
+                    yield event

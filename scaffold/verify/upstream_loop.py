@@ -45,6 +45,7 @@ _FROM_FACTS = {
     "direction": "answers.scheduler.direction",
     "inline": "answers.scheduler.inline",
     "trajectory": "answers.trajectory.fields",
+    "scales": "answers.cfg.scales",
 }
 _NEEDED = ("scheduler_attribute", "arguments", "sample_rank", "steps", "shift")
 

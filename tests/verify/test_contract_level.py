@@ -295,10 +295,69 @@ def test_the_limits_hold_while_the_package_is_imported(
     assert len(found["registration"].reason) < 1000
 
 
-def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cold run, because only that knows what it has started."""
+AFTERWARDS = """
+import resource, threading, time
+
+def go_on():
+    while True:
+        try:
+            bytearray(5 << 30)
+            open({mark!r}, "a").write("memory ")
+        except MemoryError:
+            pass
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY:
+            open({mark!r}, "a").write("output ")
+        time.sleep(0.01)
+
+threading.Thread(target=go_on, daemon=True).start()
+"""
+
+
+def test_what_an_import_leaves_behind_is_limited_too(results: Any, copied: Path) -> None:
+    """A thread goes on in the process that the contracts are forks of."""
+    mark = copied.parent / "unlimited"
     init = copied / "__init__.py"
-    init.write_text(init.read_text() + "import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    init.write_text(init.read_text() + AFTERWARDS.format(mark=str(mark)))
+    assert results(copied, "determinism")["determinism"].status == "pass"
+    assert not mark.exists(), mark.read_text()[:100]
+
+
+def test_a_flood_without_an_end_of_line_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package may write into the pipe of its host; the host's own lines are read after it."""
+    import threading
+    import tracemalloc
+
+    monkeypatch.setattr(contract_level, "MOST_SAID", 1 << 20)
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as pipe:
+            for _ in range(32):
+                pipe.write(b"x" * (1 << 20))
+            pipe.write(b'\n{"event": "end", "token": "t"}\n')
+
+    thread = threading.Thread(target=write)
+    tracemalloc.start()
+    try:
+        thread.start()
+        said = list(contract_level._said(contract_level.HostProcess(reader, lambda: None), "t", 100.0, 100.0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        thread.join()
+        os.close(reader)
+    assert said == [{"event": "end"}]
+    assert peak < 16 << 20
+
+
+def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold run, because only that knows what it has started; what it writes anywhere gives it no more time."""
+    init = copied / "__init__.py"
+    everywhere = (
+        "import os, time\nfor number in range(3, 40):\n    try:\n        os.write(number, b'\\n')\n"
+        "    except OSError:\n        pass\n"
+    )
+    init.write_text(init.read_text() + everywhere + "print('begun', flush=True)\ntime.sleep(1000)\n")
     monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 15.0)
     (found,) = verify(copied, select=["registration"]).checks
     assert found.status == "fail"

@@ -25,11 +25,11 @@ PACKAGES: dict[str, tuple[set[str], set[str]]] = {
         },
     ),
     "many_files": (
-        {"prompt-ids", "weights-round-trip", "validation-output", "window-per-step", "lora-save-load"},
+        {"prompt-ids", "weights-round-trip", "validation-output", "window-per-step"},
         {"config-round-trip"},
     ),
     # Sizes are defaults of dataclasses in a dataclass, into which the file's sections are spread; weights are torch's.
-    "nested_sizes": ({"prompt-containers", "lora-save-load"}, {"config-round-trip"}),
+    "nested_sizes": ({"prompt-containers"}, {"config-round-trip"}),
 }
 EVERYWHERE = {"fsdp2-nccl", "prompt-preprocessor"}
 

@@ -31,6 +31,7 @@ SKIPPED = {
     "requests-apart",
     "validation-output",
     "window-alignment",
+    "window-noise",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
 }
@@ -76,7 +77,7 @@ def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline:
         wrong.pop("schedule-diffusers-0.40.0", None)  # not fetched
     assert wrong == {}
     # What the contract level leaves to the real loop has been seen there.
-    for name in ("rollout-validation", "rollout-validation-plain", "rollout-window-alignment"):
+    for name in ("rollout-validation", "rollout-validation-plain", "rollout-window-alignment", "rollout-window-noise"):
         assert found[name].status == "pass", found[name].reason
     # What passes has been measured: the deliberate mistakes are seen, and nothing is compared with itself.
     assert "modules moved" in found["lora-learns"].reason
@@ -161,6 +162,48 @@ def test_a_bug_fails_its_contract(broken: Callable[[str], dict[str, CheckResult]
     found = broken(BUGS[contract][0])
     assert found[contract].status == "fail", found[contract].reason
     assert found["determinism"].status == "pass", found["determinism"].reason
+
+
+TABLES = "freqs_real.append((freqs_cos, freqs_sin))"
+# What rounds more than the pipeline does in bf16, in one piece or once sharded.
+ROUNDING = {
+    "FSDP2 rounds the arguments of layers": (
+        "BooguImagePipeline",
+        (("{model}_model.py", "        ExactArguments.of(module, cls._no_split_modules)\n", ""),),
+        "the velocity once sharded is",
+    ),
+    "the module rounds its table of positions": (
+        "BooguImagePipeline",
+        (("{model}_denoiser.py", TABLES, "freqs_real.append((freqs_cos.bfloat16(), freqs_sin.bfloat16()))"),),
+        "the velocity of the whole module is",
+    ),
+    "parameters that the pipeline keeps in float32": (
+        "LingBotVideoPipeline",
+        (("{model}_model.py", "        WideParameters.of(module, kept)\n", ""),),
+        "the velocity of the whole module is",
+    ),
+}
+
+
+@pytest.mark.rollout
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", ROUNDING)
+def test_rounding_that_the_rollout_does_not_do_is_seen(
+    rendered: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
+) -> None:
+    import shutil
+
+    skip_without_environment(FIRST[0])
+    pipeline, edits, told = ROUNDING[name]
+    folder = rendered(FIRST[0], pipeline)
+    package = tmp_path / "out" / folder.relative_to(folder.parents[2])
+    shutil.copytree(folder.parents[2], tmp_path / "out")
+    for file, right, wrong in edits:
+        edit(package / file.format(model=model_name(pipeline)), right, wrong)
+    (found,) = verify(package, select=("fsdp2-bf16",)).checks
+    assert (found.status, told in found.reason) == ("fail", True), found.reason
+    assert "from the rollout's own in bf16" in found.reason
 
 
 @pytest.mark.upstream

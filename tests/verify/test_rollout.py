@@ -154,6 +154,17 @@ COPIES = {
         ("rollout-sde-log-prob",),
         ("rollout-window-alignment",),
     ),
+    "noise outside of the window": (
+        (
+            (
+                ROLLOUT,
+                'self._options if inside else {**self._options, "noise_level": 0.0, "return_logprobs": False}',
+                "self._options",
+            ),
+        ),
+        ("rollout-window-noise",),
+        ("rollout-window-alignment",),
+    ),
     "a branch that only half precision takes": (
         (
             (

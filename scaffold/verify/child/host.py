@@ -58,10 +58,10 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.imports import import_package, prepare
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
-        from scaffold.verify.child.isolation import limited
+        from scaffold.verify.child.isolation import limit_host
 
-        with limited(IMPORT_MEGABYTES):
-            package = import_package(job["module"])
+        limit_host(IMPORT_MEGABYTES)
+        package = import_package(job["module"])
         if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
             import peft  # noqa: F401  # once here instead of in every fork
     except BaseException as error:

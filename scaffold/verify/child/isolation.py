@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,10 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
         resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
         cpu = int(seconds) * max(os.cpu_count() or 1, 1) + 5
         resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
-        if megabytes is not None:
+        if megabytes is None:
+            most = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        else:
             _limit_memory(megabytes)
         text = json.dumps(task())
         data = text.encode("utf-8")
@@ -109,18 +112,13 @@ def _limit_memory(megabytes: int, *, for_good: bool = True) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-@contextlib.contextmanager
-def limited(megabytes: int) -> Iterator[None]:
-    """Limit memory and each file's size in this process for a while; the time is limited by who waits for it."""
-    kinds = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)
-    before = [resource.getrlimit(kind) for kind in kinds]
+def limit_host(megabytes: int) -> None:
+    """Limit memory and each file's size in this process from now on; the time is limited by who waits for it.
+
+    What is imported may leave a thread behind that goes on. Forks get limits of their own.
+    """
     _limit_memory(megabytes, for_good=False)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, before[1][1]))
-    try:
-        yield
-    finally:
-        for kind, limits in zip(kinds, before, strict=True):
-            resource.setrlimit(kind, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 def receive(process: Forked) -> bool:

@@ -14,5 +14,5 @@ PROMPTS = ((5, 6, 7, 8), (20, 19, 18, 17), (11, 3, 12, 4))
 
 
 def run(subject: Any) -> Measured:
-    """Compare one batch with its samples one by one, at different noise levels and latents."""
-    return measure_alone(subject, [PROMPTS], (0, 2))
+    """Compare batches of two, three and four with their samples one by one, at different noise levels and latents."""
+    return measure_alone(subject, [PROMPTS, PROMPTS[:2], (*PROMPTS, PROMPTS[0])], (0, 2))

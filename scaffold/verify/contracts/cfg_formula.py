@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from scaffold.verify.formulas import guided, time_of, transition, worst_relative
-from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.guidance import Guidance, guidance, step
 
 ID = "cfg-formula"
@@ -21,31 +21,42 @@ def run(subject: Any) -> Measured:
     """Every renorm under several scales, clamps, intervals and steps; the mean of the step shows the velocity."""
     found = guidance(subject)
     worst, where, tried, refused = 0.0, "", set(), set()
+    attempts = Attempts()
     for changes, index in _cases(found, [float(value) for value in subject.scheduler(subject.settings()).sigmas]):
         values = found.values(**changes)
         settings = subject.settings(**found.settings(**changes))
-        try:
-            module, latents, timesteps, result = step(subject, settings, index)
-        except (NotImplementedError, ValueError) as error:
-            if "renorm" not in str(error) and found.names.get("renorm_type", "renorm") not in str(error):
-                raise
+        stepped = attempts.of(f"with {changes}", _stepped, subject, settings, index, found)
+        if stepped is None:
+            continue
+        if not stepped:
             refused.add(str(values["renorm_type"]))
             continue
+        module, latents, timesteps, result = stepped
         difference = _difference(subject, settings, module, latents, timesteps, result, values, index)
         tried.add(str(values["renorm_type"]))
         if difference > worst or difference != difference:
             worst, where = difference, f" with {changes} at step {index}"
-    if not tried:
+    if not tried and not attempts.problems:
         raise NotDrivableError(f"the training adapter refuses every renorm of {', '.join(RENORMS)}")
     left = f"; refused: {', '.join(sorted(refused))}" if refused else ""
     return Measured(
         f"renorms {', '.join(sorted(tried))}: {worst:.1e} from the formula{where if worst > LIMIT else ''}{left}",
-        (),
+        attempts.problems,
         worst,
         LIMIT,
         "relative",
         2e-7,
     )
+
+
+def _stepped(subject: Any, settings: Any, index: int, found: Guidance) -> tuple[Any, ...]:
+    """One step over two known branches; nothing where the adapter refuses the renorm."""
+    try:
+        return step(subject, settings, index)
+    except (NotImplementedError, ValueError) as error:
+        if "renorm" not in str(error) and found.names.get("renorm_type", "renorm") not in str(error):
+            raise
+        return ()
 
 
 def _cases(found: Guidance, sigmas: list[float]) -> list[tuple[dict[str, Any], int]]:

@@ -27,6 +27,9 @@ def run(subject: Any) -> Measured:
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = worst_relative(result[1], mean)
     problems = []
+    if found.dropped:
+        left = ", ".join(found.dropped)
+        problems.append(f"a request that gives none brings no {left} to upstream, whose default is not the recipe's")
     name = found.names["text_scale"]
     given: dict[str, Any] = {name: GIVEN}
     seen = RolloutDriver(subject).roll_out(**given).extra_args.get(name)

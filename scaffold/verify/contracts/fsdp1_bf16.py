@@ -12,4 +12,5 @@ TITLE = (
 )
 PITFALLS = (13, 35)
 SECONDS = 120
+HALF = True
 run = partial(measure_sharded, backend="gloo", strategy=ID)

@@ -97,7 +97,10 @@ def _as_exported(module: Any, folder: Path) -> None:
 
 
 def _load(subject: Any, module: Any, folder: str) -> str:
-    """Load as the engine does; through PEFT where verl-omni cannot, which is not the package's fault."""
+    """Load and make the adapter the active one, as the engine does.
+
+    Through PEFT where verl-omni cannot load, which is not the package's fault.
+    """
     from peft import LoraConfig, set_peft_model_state_dict
     from safetensors.torch import load_file
 
@@ -112,4 +115,5 @@ def _load(subject: Any, module: Any, folder: str) -> str:
             module.add_adapter(config)
         set_peft_model_state_dict(module, load_file(Path(folder, "adapter_model.safetensors")))
         return f"; loaded through PEFT, because load_lora_adapter of this verl-omni raises {error}"
+    module.set_adapter("default")  # PEFT's file says that it is for inference: this is what makes it train
     return ""

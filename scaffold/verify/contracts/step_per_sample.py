@@ -8,8 +8,8 @@ import torch
 
 from scaffold.verify.contracts.cfg_formula import RENORMS
 from scaffold.verify.formulas import relative
-from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.guidance import guidance
+from scaffold.verify.measured import Attempts, Measured
+from scaffold.verify.subject.guidance import guidance_of
 from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -23,23 +23,15 @@ STEP = 1
 def run(subject: Any) -> Measured:
     """Score one batch whose windows begin at different steps, then each sample alone; guidance acts on some only."""
     worst, where = 0.0, ""
+    attempts = Attempts()
     for change in _cases(subject):
-        settings = subject.settings(**change)
-        try:
-            together = _scored(subject, settings, PROMPTS, *subject.unlike(len(PROMPTS), settings))
-        except (NotImplementedError, ValueError):
-            if not change:
-                raise
-            continue  # a renorm that it has not; see cfg-formula
-        for i, prompt in enumerate(PROMPTS):
-            alone = _scored(subject, settings, [prompt], *subject.unlike(1, settings, 1 + i))
-            for batch, single in zip(together[:2], alone[:2], strict=True):
-                difference = relative(batch[i], single[0])
-                if difference > worst:
-                    worst, where = difference, f" (sample {i + 1} of {len(PROMPTS)}, with {change or 'no settings'})"
+        name = f"with {change or 'no settings'}"
+        for number, difference in enumerate(attempts.of(name, _apart, subject, change) or ()):
+            if difference > worst:
+                worst, where = difference, f" (sample {number + 1} of {len(PROMPTS)}, {name})"
     return Measured(
         f"log-prob and mean differ by {worst:.1e} from those of the sample alone{where if worst > LIMIT else ''}",
-        (),
+        attempts.problems,
         worst,
         LIMIT,
         "relative",
@@ -47,11 +39,27 @@ def run(subject: Any) -> Measured:
     )
 
 
+def _apart(subject: Any, change: dict[str, Any]) -> list[float]:
+    """How far each sample of a batch is from itself alone; nothing for a renorm that it has not, see cfg-formula."""
+    settings = subject.settings(**change)
+    try:
+        together = _scored(subject, settings, PROMPTS, *subject.unlike(len(PROMPTS), settings))
+    except (NotImplementedError, ValueError):
+        if not change:
+            raise
+        return []
+    found = []
+    for i, prompt in enumerate(PROMPTS):
+        alone = _scored(subject, settings, [prompt], *subject.unlike(1, settings, 1 + i))
+        pairs = zip(together[:2], alone[:2], strict=True)
+        found.append(max(relative(batch[i], single[0]) for batch, single in pairs))
+    return found
+
+
 def _cases(subject: Any) -> list[dict[str, Any]]:
     """Settings of guidance: the recipe's, an interval that ends between samples, each renorm."""
-    try:
-        found = guidance(subject)
-    except NotDrivableError:
+    found = guidance_of(subject)
+    if found is None:
         return [{}]
     cases: list[dict[str, Any]] = [{}]
     if "interval" in found.names:

@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaffold.verify.package import Package
+    from scaffold.verify.rollout.level import Plan
 
 
-def recorded(package: Package, checkpoint: Path | None, scratch: Path) -> dict[str, Any]:
-    """Make the recording.
+def recorded(
+    package: Package, checkpoint: Path | None, scratch: Path, dtypes: Sequence[str] = ("float32",)
+) -> dict[str, dict[str, Any]]:
+    """Make the recordings.
 
     Args:
         package: one with a ported denoiser.
         checkpoint: a checkpoint to take in place of a tiny one.
         scratch: an empty folder that outlives the contracts.
+        dtypes: precisions to run the pipeline in.
 
     Returns:
-        ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the reason why there
-        is none.
+        By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
+        reason why there is none.
     """
     import os
 
-    from scaffold.resources import kit_root
     from scaffold.verify.rollout.environment import find_environment
     from scaffold.verify.rollout.facts import NotEstablishedError
-    from scaffold.verify.rollout.level import VERSION, kept_log, make_plan, package_version
+    from scaffold.verify.rollout.level import VERSION, make_plan, package_version
+
+    found = find_environment(os.environ.get(VERSION) or package_version(package))
+    try:
+        if isinstance(found, str):
+            raise NotEstablishedError(f"what a ported denoiser is given only its pipeline knows, and {found}")
+        plan = make_plan(package, found, checkpoint, scratch)
+    except NotEstablishedError as reason:
+        return {dtype: {"unknown": str(reason)} for dtype in dtypes}
+    return {dtype: _made(plan, dtype, scratch / dtype) for dtype in dtypes}
+
+
+def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
+    """One recording; the files of its process stand beside it."""
+    from scaffold.resources import kit_root
+    from scaffold.verify.rollout.level import kept_log
     from scaffold.verify.rollout.process import run_process
     from scaffold.verify.rollout.task import Task
 
-    found = find_environment(os.environ.get(VERSION) or package_version(package))
-    if isinstance(found, str):
-        return {"unknown": f"what a ported denoiser is given only its pipeline knows, and {found}"}
-    try:
-        plan = make_plan(package, found, checkpoint, scratch)
-    except NotEstablishedError as reason:
-        return {"unknown": str(reason)}
-    place = plan.checkpoint if plan.grown is None else plan.grown / "float32"
+    folder.mkdir()
+    place = plan.checkpoint if plan.grown is None else plan.grown / dtype
     task = Task(
-        root=str(package.root),
-        package=package.module,
+        root=str(plan.package.root),
+        package=plan.package.module,
         library=None if plan.library is None else str(plan.library),
         kit=str(kit_root()),
         kit_profile=plan.profile,
         checkpoint=str(place),
         builder=None,
-        dtype="float32",
+        dtype=dtype,
         facts=plan.facts,
         checks=[],
-        results=str(scratch / "recording.jsonl"),
-        recording=str(scratch),
+        results=str(folder / "recording.jsonl"),
+        recording=str(folder),
     )
-    file = scratch / "recording.json"
+    file = folder / "recording.json"
     task.write(file)
-    ending = run_process(plan.environment, file, scratch / "recording.log", profile=plan.profile)
+    ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
     if ending.problem is not None:
-        log = kept_log(scratch / "recording.log", "recording")
+        log = kept_log(folder / "recording.log", "recording")
         return {"unknown": f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"}
-    return {"checkpoint": str(place), "folder": str(scratch)}
+    return {"checkpoint": str(place), "folder": str(folder)}

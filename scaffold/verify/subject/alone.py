@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.formulas import relative
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.noise_floor import LARGEST_LIMIT, limit_for, noise_floor
 
 # Guidance multiplies what both branches err by: u + s (c - u) with s = 5 by nine.
@@ -34,16 +34,19 @@ def measure_alone(subject: Any, batches: Sequence[Sequence[Sequence[int]]], step
     """
     module, settings = subject.new_module(), subject.settings()
     worst = {name: _Worst() for name in ("velocity", "mean of the step", "log-prob")}
+    attempts = Attempts()
     for prompts in batches:
         longest = max(map(len, prompts))
         for step in steps:
-            together = _one(subject, module, settings, prompts, 1, step)
-            for i, prompt in enumerate(prompts):
+            case = f"a batch of {len(prompts)}"
+            together = attempts.of(case, _one, subject, module, settings, prompts, 1, step)
+            for i, prompt in enumerate(prompts if together is not None else ()):
                 alone = _one(subject, module, settings, [prompt], 1 + i, step)
-                for entry, batch, single in zip(worst.values(), together, alone, strict=True):
+                for entry, batch, single in zip(worst.values(), together or (), alone, strict=True):
                     difference = relative(batch[i], single[0])
                     if difference > entry.value:
-                        entry.value, entry.told = difference, f"(a prompt of {len(prompt)} tokens padded to {longest})"
+                        told = f"a prompt of {len(prompt)} tokens padded to {longest}, in {case}"
+                        entry.value, entry.told = difference, f"({told})"
     floor = noise_floor(subject, module)
     value, limit = worst["velocity"].value, limit_for(floor)
     limits = {name: limit if name == "velocity" else min(GUIDED * limit, LARGEST_LIMIT) for name in worst}
@@ -52,6 +55,7 @@ def measure_alone(subject: Any, batches: Sequence[Sequence[Sequence[int]]], step
     fine = ", ".join(f"{name} {entry.value:.1e}" for name, entry in worst.items())
     rounding = f"rounding alone gives {floor:.1e}"
     problems = [f"{told} from that of the sample alone; {rounding}"] if wrong else []
+    problems += attempts.problems
     return Measured(f"{fine} from the sample alone; {rounding}", problems, value, limit, "relative", floor)
 
 

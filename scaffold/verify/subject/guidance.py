@@ -21,11 +21,15 @@ NEUTRAL: dict[str, Any] = {"image_scale": 1.0, "interval": (0.0, 1.0), "renorm_t
 
 @dataclass(frozen=True)
 class Guidance:
-    """Names of the settings, by what they mean, the recipe's values, and how an interval is meant."""
+    """Names of the settings, by what they mean, the values without a request's, and how an interval is meant.
+
+    ``dropped`` are names whose values the rollout adapter has and upstream never sees.
+    """
 
     names: dict[str, str]
     defaults: dict[str, Any]
     conventions: dict[str, Any] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
 
     def values(self, **changes: Any) -> dict[str, Any]:
         """The recipe's values with ``changes``, by meaning."""
@@ -59,18 +63,29 @@ def guidance(subject: Any) -> Guidance:
         raise NotDrivableError("the training adapter reads no guidance scale from model_config.pipeline")
     rule = subject.spec.get("cfg", {}).get("interval_rule")
     conventions = {"interval_rule": rule, "time": subject.spec.get("upstream", {}).get("time")}
-    return Guidance(names, _defaults(subject, names), {key: value for key, value in conventions.items() if value})
-
-
-def _defaults(subject: Any, names: dict[str, str]) -> dict[str, Any]:
-    """The recipe's values: what upstream sees when a request gives none."""
-    seen = subject.passed_on()
-    missing = [name for name in names.values() if name not in seen]
+    seen, own = subject.passed_on(), _recipe(subject)
+    dropped = tuple(name for name in names.values() if seen.get(name) is None and own.get(name) is not None)
+    known = {**(subject.job["upstream"].get("scales") or {}), **seen, **{name: own[name] for name in dropped}}
+    missing = [name for name in names.values() if name not in known]
     if missing:
         raise NotDrivableError(
             f"the rollout adapter passes no {', '.join(missing)} on; upstream's default is not known"
         )
-    return {role: seen[name] for role, name in names.items()}
+    defaults = {role: known[name] for role, name in names.items()}
+    return Guidance(names, defaults, {key: value for key, value in conventions.items() if value}, dropped)
+
+
+def guidance_of(subject: Any) -> Guidance | None:
+    """The same, or None where it is not known."""
+    try:
+        return guidance(subject)
+    except NotDrivableError:
+        return None
+
+
+def _recipe(subject: Any) -> dict[str, Any]:
+    """The spec's values, which are not the pipeline's: only the rollout adapter brings them to upstream."""
+    return {entry["name"]: entry["default"] for entry in subject.spec.get("cfg", {}).get("parameters") or ()}
 
 
 def step(subject: Any, settings: Any, index: int = 1) -> tuple[TwoBranches, Any, Any, tuple[Any, ...]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.verify.measured import NotDrivableError
-
 
 def without_guidance(subject: Any) -> dict[str, Any]:
     """The setting that switches guidance off; empty where a known velocity shows that there is none to switch off.
@@ -13,9 +11,7 @@ def without_guidance(subject: Any) -> dict[str, Any]:
     A module that predicts one velocity in both branches is guided to that velocity, renormed or not, so contracts
     that use one stay right where the names are not known.
     """
-    from scaffold.verify.subject.guidance import guidance
+    from scaffold.verify.subject.guidance import guidance_of
 
-    try:
-        return guidance(subject).settings(text_scale=1.0)
-    except NotDrivableError:
-        return {}
+    found = guidance_of(subject)
+    return {} if found is None else found.settings(text_scale=1.0)

@@ -94,7 +94,8 @@ class OwnLoading:
         self.values: dict[str, int] = {}
         self.guessed: list[str] = []
         self._sections: dict[str, None] = {}
-        self._refused: set[str] = set()  # names that a section was given and that no constructor takes
+        self._refused: set[str] = set()  # names that a section was given and that no constructor takes from it
+        self._given: set[str] = set()  # names that the files hold
         self._last = ""  # what was read last: a file's object, or a key
         self._asked: dict[str, bool] = {}
         self._read: dict[str, dict[str, Any]] = {}
@@ -142,6 +143,7 @@ class OwnLoading:
             self.values = before
 
     def _meet(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self._given = {*self.values}
         try:
             with tempfile.TemporaryDirectory() as folder, self._watched():
                 self._write_marks(Path(folder))
@@ -165,10 +167,12 @@ class OwnLoading:
     def _learn_all(self) -> None:
         last = ""
         for _ in range(TRIES):
+            before = dict(self.values)
             try:
                 args, kwargs = copy.deepcopy(self._meet())
                 on_meta(partial(self.subject.module_class, *args, **kwargs))
-                return
+                if self.values == before:
+                    return  # what was learned is in the files now, and read there
             except NotDrivableError:
                 raise
             except Exception as error:
@@ -285,7 +289,12 @@ class OwnLoading:
             left = {p.name: p.default for p in parameters if p.name not in kwargs} if not args else {}
             for parameter, default in left.items():
                 name = self._left_out(parameter, kwargs)
-                if name is not None and name not in self._refused:
+                if name is None or name in self._refused:
+                    continue
+                if name in self._given:  # it stands in the file, and no matter
+                    self._refused.add(name)
+                    del self.values[name]
+                else:
                     self.defaulted(name, default)
             begin(made, *args, **kwargs)
 

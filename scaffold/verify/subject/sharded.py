@@ -34,20 +34,26 @@ LIMIT_BF16 = 1e-3
 # Gradients, and velocities where a strategy leads LoRA another way, may differ by four times what bf16 itself is from
 # float32, value by value; they count as a fraction of that.
 LIMIT_ROUNDING = 4.0
+# From the rollout's own velocity in bf16, as a fraction of what bf16 is from float32 in the same run: a right port is
+# 0 to 1.3e-4 away, one rounding more in every layer as far as bf16 from float32, or half of that (8.8e-3 of 2.2e-2).
+LIMIT_ROLLOUT = 0.1
 
 
 def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Measured:
     """Shard a module and compare velocity and gradients with the whole module, whose parameters have the same dtype.
 
     Once with all parameters trainable and once with LoRA. The ranks get different samples; the whole module gets both.
+    In bf16, where the real pipeline was recorded in it, the velocity of its steps is compared, too: a module that
+    rounds more than the pipeline does, sharded or not, is then seen.
 
     Args:
         subject: the package.
         backend: ``gloo`` on the CPU, ``nccl`` on two GPUs.
         strategy: one of ``wrapping.STRATEGIES``.
     """
-    subject.geometry  # noqa: B018  # found once, before the ranks start
     half = STRATEGIES[strategy].dtype != torch.float32
+    subject = subject.half if half else subject
+    subject.geometry  # noqa: B018  # found once, before the ranks start
     if STRATEGIES[strategy].lora_only:
         subject.declared("target_modules")
     with tempfile.TemporaryDirectory() as folder:
@@ -59,9 +65,17 @@ def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Meas
     worst, where = max((result["worst"], result["where"]) for result in results)
     missed = max(result["unsharded"] for result in results)
     problems = [f"{missed} layers of _no_split_modules hold parameters that are not sharded"] if missed else []
+    followed = [(apart, name, result) for result in results for name, apart in result["rollout"].items()]
+    if followed:
+        apart, name, result = max(followed, key=lambda entry: entry[0] / entry[2]["rounding"])
+        allowed = LIMIT_ROLLOUT * result["rounding"]
+        if not apart <= allowed:
+            line = f"{name} is {apart:.1e} from the rollout's own in bf16, of which {allowed:.1e} is rounding"
+            problems.append(line)
     return Measured(
         f"{results[0]['layers']} layers sharded over {WORLD} processes: {worst:.1e} apart"
         + (f", {where}" if worst else "")
+        + (f"; {max(entry[0] for entry in followed):.1e} from the rollout in bf16" if followed else "")
         + (f"; bf16 itself is {results[0]['rounding']:.1e} from float32" if half else ""),
         problems,
         worst,
@@ -149,14 +163,45 @@ def _rank(subject: Any, backend: str, strategy: Strategy, rank: int, folder: Pat
     try:
         mesh = init_device_mesh(device.type, (WORLD,))
         found = [_compare(subject, strategy, mesh, device, rank, lora, whole) for lora, whole in wholes]
+        rounding = max(whole.rounding.get(str(rank), 0.0) for _, whole in wholes)
+        followed = _from_rollout(subject, strategy, mesh, device, rank)
     finally:
         dist.destroy_process_group()
     return {
         **max(found, key=lambda entry: entry["worst"]),
         "layers": found[0]["layers"],
         "unsharded": max(entry["unsharded"] for entry in found),
-        "rounding": max(whole.rounding.get(str(rank), 0.0) for _, whole in wholes),
+        "rounding": rounding,
+        "rollout": followed,
     }
+
+
+def _from_rollout(subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int) -> dict[str, float]:
+    """How far the guided velocities are from the rollout's, in one piece and sharded; empty without a recording."""
+    sample = subject.rolled_out(rank)
+    found: dict[str, float] = {}
+    if strategy.dtype == torch.float32 or sample is None:
+        return found
+    for name in ("the velocity of the whole module", "the velocity once sharded"):
+        # A new adapter changes nothing: its second matrix is zero.
+        module = adapted(subject, dtype=strategy.dtype) if strategy.lora_only else subject.new_module()
+        module.to(device)
+        if found:
+            names = set(module._no_split_modules or ())
+            layers = [child for child in module.modules() if type(child).__name__ in names]
+            module = strategy.wrap(_as_engine(module), layers, mesh)
+        else:
+            _held_in(module, strategy.dtype)
+        steps = (0, len(sample["timesteps"]) // 2)
+        seen = {step: sample["velocities"][step] for step in steps if sample["velocities"][step] is not None}
+        if not seen:
+            return found
+        with torch.no_grad():
+            found[name] = max(
+                relative(subject.guided_velocity(module, sample, step), velocity.to(device))
+                for step, velocity in seen.items()
+            )
+    return found
 
 
 def _kinds(subject: Any, strategy: Strategy) -> list[bool]:
@@ -190,12 +235,24 @@ def _whole(subject: Any, strategy: Strategy, device: torch.device, lora: bool) -
     exact = _results(subject, module, batches, torch.float32)
     if strategy.dtype == torch.float32:
         return _Whole(batches, exact, {})
-    # Parameters alone, as the wrappers do it: buffers keep their dtype.
-    for parameter in module.parameters():
-        parameter.data = parameter.data.to(strategy.dtype)
+    _held_in(module, strategy.dtype)
     found = _results(subject, module, batches, strategy.dtype)
     least = torch.finfo(strategy.dtype).eps / 2
     return _Whole(batches, found, {name: max(least, relative(found[name], exact[name])) for name in found})
+
+
+def _held_in(module: Any, dtype: torch.dtype) -> None:
+    """Give parameters alone a dtype, as the wrappers do it: buffers keep theirs."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(dtype)
+
+
+def _as_engine(module: Any) -> Any:
+    """LoRA in float32 does not cast its input, as the engine sets it."""
+    for child in module.modules():
+        if hasattr(child, "cast_input_dtype_enabled"):
+            child.cast_input_dtype_enabled = False
+    return module
 
 
 def _results(subject: Any, module: Any, batches: list[dict[str, Any]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -272,9 +329,7 @@ def _compare_held(
 
     module = _build(subject, device, lora, dtype)
     if strategy.dtype != torch.float32:
-        for child in module.modules():
-            if hasattr(child, "cast_input_dtype_enabled"):
-                child.cast_input_dtype_enabled = False  # as the engine does where LoRA is float32
+        _as_engine(module)
     names = set(module._no_split_modules or ())
     layers = [child for child in module.modules() if type(child).__name__ in names]
     if not layers:

@@ -120,6 +120,15 @@ class Subject:
         found = vars(self.new_module()).items()
         return {name: value for name, value in found if name[0] != "_" and name != "training"}
 
+    @property
+    def half(self) -> Subject:
+        """The package with inputs as they are in half precision: the same where it makes them itself."""
+        return self
+
+    def rolled_out(self, number: int) -> dict[str, Any] | None:
+        """A sample of the real pipeline with the velocities of its steps; None where none was recorded."""
+        return None
+
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
         """Those of some parameters that no input of this subject leads to; a model has none of them."""
         return set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from known_bugs.bug import COMMON, ROLLOUT, TRAINING, Bug
+from known_bugs.bug import COMMON, OTHERS, ROLLOUT, TRAINING, Bug
 
 BEFORE_RENORM = '    renorm, minimum = guidance["cfg_renorm_type"], guidance["cfg_renorm_min"]\n'
 
@@ -75,6 +75,82 @@ BUGS = (
         ("cfg-formula", "cfg-settings"),
     ),
     Bug(
+        29,
+        "guidance in a dictionary that upstream never sees",
+        (
+            (
+                ROLLOUT,
+                "        extra_args.update(resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS}))\n",
+                "        guidance = resolve_guidance({name: extra_args.get(name) for name in CFG_DEFAULTS})\n"
+                "        extra_args = {**extra_args, **guidance}\n",
+            ),
+        ),
+        ("cfg-settings",),
+    ),
+    Bug(
+        42,
+        "branch left out by the samples' noise levels",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        low, high = guidance["cfg_interval"]\n'
+                "        inside = (timesteps[:, step] > low) & (timesteps[:, step] <= high)\n"
+                '        if guidance["cfg_text_scale"] > 1.0 and inside.any():\n',
+            ),
+        ),
+        ("same-calls",),
+    ),
+    Bug(
+        42,
+        "branch left out at random",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and torch.rand(()).item() > 0.5:\n',
+            ),
+        ),
+        ("same-calls",),
+        OTHERS,
+    ),
+    Bug(
+        12,
+        "guidance in train mode alone",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and module.training:\n',
+            ),
+        ),
+        ("train-mode",),
+    ),
+    Bug(
+        12,
+        "guidance where gradients are on",
+        (
+            (
+                TRAINING,
+                '        if guidance["cfg_text_scale"] > 1.0:\n',
+                '        if guidance["cfg_text_scale"] > 1.0 and torch.is_grad_enabled():\n',
+            ),
+        ),
+        ("train-mode",),
+    ),
+    Bug(
+        13,
+        "velocity rounded at the first step",
+        (
+            (
+                TRAINING,
+                "            model_output=velocity,\n",
+                "            model_output=velocity if step else velocity.bfloat16().float(),\n",
+            ),
+        ),
+        ("sde-step",),
+    ),
+    Bug(
         None,
         "renorm that scales up",
         ((TRAINING, ".clamp(min=minimum, max=1.0)", ".clamp(min=minimum)"),),
@@ -118,6 +194,18 @@ BUGS = (
         ),
         ("cfg-formula", "batch-equals-singles", "step-per-sample"),
         ("padding-invariance", "cfg-settings"),
+    ),
+    Bug(
+        None,
+        "samples of an even batch see each other",
+        (
+            (
+                TRAINING,
+                BEFORE_RENORM,
+                "    if len(guided) % 2 == 0:\n        guided = guided - 0.1 * guided.mean(dim=0)\n" + BEFORE_RENORM,
+            ),
+        ),
+        ("batch-equals-singles",),
     ),
     Bug(
         None,

@@ -85,7 +85,16 @@ BUGS = (
     Bug(
         None,
         "loaded adapter that does not train",
-        ((MODEL, "config.inference_mode = False", "config.inference_mode = True"),),
+        (
+            (MODEL, "config.inference_mode = False", "config.inference_mode = True"),
+            (
+                MODEL,
+                "    def add_adapter(self, adapter_config",
+                "    def set_adapter(self, adapter_name: str) -> None:\n"
+                "        pass\n\n"
+                "    def add_adapter(self, adapter_config",
+            ),
+        ),
         ("lora-save-load",),
     ),
     Bug(

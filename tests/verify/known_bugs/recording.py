@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from known_bugs.bug import COMMON, ROLLOUT, TRAINING, Bug
 
+OUTSIDE = '{**self._options, "noise_level": 0.0, "return_logprobs": False}'
+
 BUGS = (
+    Bug(
+        2,
+        "noise outside of the window",
+        ((ROLLOUT, f"self._options if inside else {OUTSIDE}", "self._options"),),
+        ("window-noise",),
+    ),
+    Bug(
+        15,
+        "noise outside of the window alone",
+        ((ROLLOUT, f"self._options if inside else {OUTSIDE}", f"{OUTSIDE} if inside else self._options"),),
+        ("window-noise",),
+        ("window-alignment", "rollout-log-probs"),
+    ),
     Bug(
         2,
         "log-probs cut by the window again",

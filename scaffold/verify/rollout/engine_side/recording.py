@@ -24,22 +24,24 @@ RANKS, TRAINING_STEPS = (0, 1), (1, 2, 3, 5, 8, 100)
 def record(bench: Bench, folder: Path) -> None:
     """Write ``recording.pt``: plain values and tensors.
 
-    ``samples`` under the default settings, ``guided`` one by scale, ``schedules`` noise levels by the number of steps
-    asked for, ``windows`` first noise levels by training step, one a rank, ``size`` what a request asks for.
+    ``samples`` under the default settings, with the velocity of each step, ``guided`` one by scale, ``schedules`` noise
+    levels by the number of steps asked for, ``windows`` first noise levels by training step, one a rank, ``size`` what
+    a request asks for. In half precision there are only samples, of different lengths.
     """
     import torch
 
     recipe = bench.recipe
-    content = {
-        "samples": [_plain(sample) for sample in bench.roll_out(recipe, (*RAGGED, *EQUAL))],
-        "kinds": {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")},
-        "guided": dict(_guided(bench)),
-        "schedules": dict(_schedules(bench)),
-        "windows": dict(_windows(bench)),
+    full = bench.task.dtype == "float32"
+    content: dict[str, Any] = {
+        "samples": [_plain(sample) for sample in bench.roll_out(recipe, (*RAGGED, *EQUAL) if full else RAGGED)],
         "size": {"height": recipe.height, "width": recipe.width, "num_frames": recipe.num_frames},
         "steps": recipe.num_inference_steps,
         "noise_level": recipe.noise_level,
     }
+    if full:
+        kinds = {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")}
+        content |= {"kinds": kinds, "guided": dict(_guided(bench))}
+        content |= {"schedules": dict(_schedules(bench)), "windows": dict(_windows(bench))}
     torch.save(content, folder / FILE)
 
 
@@ -49,7 +51,7 @@ def _one(bench: Bench, recipe: Recipe) -> Trajectory:
 
 def _plain(sample: Trajectory) -> dict[str, Any]:
     kept = {"latents": sample.latents, "timesteps": sample.timesteps, "log_probs": sample.log_probs}
-    return {**kept, "extra": dict(sample.extra)}
+    return {**kept, "velocities": list(sample.velocities), "extra": dict(sample.extra)}
 
 
 def _guided(bench: Bench) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scaffold.verify.rollout.check import Check, Measurement, equality
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
 ORDER = 40
 DTYPE = "float32"
@@ -23,7 +25,15 @@ ALIGNED = Check(
     (2,),
 )
 PAIR = equality("window", "Every position of the SDE window", (2,))
-CHECKS = (ALIGNED, *PAIR)
+# Relative; float32 gives 1e-7, a step with noise 1e-1.
+PLAIN = Check(
+    "rollout-window-noise",
+    "Steps before the SDE window are the plain integration: noise falls into the window only",
+    1e-5,
+    "relative",
+    (2, 15),
+)
+CHECKS = (ALIGNED, *PAIR, PLAIN)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
@@ -45,5 +55,22 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             wrong.append(f"{name}: noise levels {[round(float(t), 4) for t in sample.timesteps]}")
     told = "; ".join(wrong) or f"{len(positions)} positions of a window of {SIZE}"
     yield Measurement(ALIGNED.id, float(len(wrong)), told, floor=0.0)
+    yield _plain([samples[0] for samples, _ in runs])
     parts = [bench.compare(samples, recipe) for samples, recipe in runs]
     yield from bench.equal(PAIR, join(parts))
+
+
+def _plain(samples: Sequence[Trajectory]) -> Measurement:
+    """One request, its window one step later each time: where a window begins, the walk has come without noise."""
+    from scaffold.verify.formulas import relative
+
+    apart = []
+    for before, after in pairwise(samples):
+        velocity = before.velocities[0]
+        if velocity is None or not (before.aligned and after.aligned):
+            continue
+        begin, step = before.latents[0].double(), float(after.timesteps[0] - before.timesteps[0])
+        apart.append(relative(after.latents[0], begin + step * velocity[0].double()))
+    if not apart:
+        return Measurement(PLAIN.id, None, "no two windows are recorded whole, with their velocities", skipped=True)
+    return Measurement(PLAIN.id, max(apart), f"{len(apart)} steps before a window", floor=2**-23)

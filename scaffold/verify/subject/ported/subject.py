@@ -43,6 +43,15 @@ class PortedSubject(Subject):
         found: dict[str, Any] = torch.load(Path(ported["folder"], FILE), weights_only=True)
         return found
 
+    @cached_property
+    def half(self) -> PortedSubject:
+        """The same package, its tiny checkpoint and rollouts those of the pipeline in bfloat16."""
+        return PortedSubject({**self.job, "ported": self.job["half"]}, self.package)
+
+    def rolled_out(self, number: int) -> dict[str, Any] | None:
+        found: dict[str, Any] = self.recording["samples"][number]
+        return found
+
     @property
     def checkpoint(self) -> Path:
         """Folder of the tiny checkpoint."""
@@ -158,6 +167,19 @@ class PortedSubject(Subject):
                 )
             rows.append(found)
         return rows
+
+    def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
+        """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32."""
+        from scaffold.verify.rollout.engine_side import recorder
+
+        settings, (latents, timesteps) = self.settings(), self.trajectory_of([sample])
+        inputs, negative = self.inputs_of(module, [sample], step=step)
+        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        with recorder.steps() as taken:
+            self.training.forward_and_sample_previous_step(
+                module, self.scheduler(settings), settings, inputs, negative, recorded, step
+            )
+        return taken[-1].velocity
 
     def may_lack(self, target: str) -> bool:
         """The ported text serves several configurations: whether it sets layers of those names in some of them."""
