@@ -186,18 +186,18 @@ def _rendering(
             first = derive(spec, report, profile, source)
             files = render_files(spec, [], first.port)
             return Rendering(spec, files, lambda other: derive(spec, other, profile, source, first), report), None
-        made = _fresh(report).spec
-        return Rendering(made, render_files(made, []), _fresh, report), None
+        made = _fresh(report, source).spec
+        return Rendering(made, render_files(made, []), lambda other: _fresh(other, source), report), None
     except ScaffoldError as error:
         return None, error.line
 
 
-def _fresh(report: Report) -> Graded:
+def _fresh(report: Report, source: UpstreamSource) -> Graded:
     """Return the spec that `new` makes of a report for the pipeline's own preset."""
-    from scaffold.grade import Graded
+    from scaffold.grade import compose
     from scaffold.new import refuse
     from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, build_spec, find_preset
+    from scaffold.spec import SpecRequest, find_preset
     from scaffold.target import default_profile, profiles
 
     refuse(report)
@@ -206,7 +206,7 @@ def _fresh(report: Report) -> Graded:
         raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package in its place")
     version = report.upstream.version
     profile = next((profile for profile in profiles() if profile.vllm_omni == version), default_profile())
-    return Graded(build_spec(SpecRequest(report, derive_names(preset.name), profile)))
+    return compose(SpecRequest(report, derive_names(preset.name), profile), source)
 
 
 def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:
