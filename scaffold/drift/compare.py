@@ -17,7 +17,7 @@ from scaffold.lifecycle.package import PIPELINES
 from scaffold.progress import step
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.upstream.locate import NEWEST
-from scaffold.upstream.versions import is_same
+from scaffold.upstream.versions import fits
 
 if TYPE_CHECKING:
     from scaffold.drift.surface import SurfaceChange
@@ -122,8 +122,8 @@ def _named_package(request: DriftRequest) -> str | None:
 def _follow(request: DriftRequest, package: ScaffoldedPackage | None, new: UpstreamSource) -> str:
     """Say how a package gets to the newer version; in a checkout that pins another one the pin moves first."""
     folder = package.from_here if package is not None else "PACKAGE"
-    pin = package.checkout.vllm_omni_pin if package is not None and package.checkout is not None else None
-    if pin is None or is_same(pin, new.version) is not False:
+    pin = package.checkout.asked if package is not None and package.checkout is not None else None
+    if fits(pin, new.version) is not False:
         named = new.label if request.after == NEWEST else request.after
         return f"`omni-scaffold update {folder} --vllm-omni {named}`"
     return f"pin vllm-omni {new.version} in place of {pin}, then run `omni-scaffold update {folder}`"
