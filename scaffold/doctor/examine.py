@@ -66,7 +66,7 @@ def examine(checkout: Checkout | None) -> list[Finding]:
     return [
         _python(),
         *_libraries(checkout),
-        *_vllm_omni(pin, pin or DEFAULT_VERSION),
+        *_vllm_omni(checkout.asked if checkout is not None else None, pin or DEFAULT_VERSION),
         _verl_omni(checkout),
         _verl(checkout),
         *(_environment(version) for version in versions_needed(checkout)),
@@ -144,16 +144,17 @@ def _build(version: str) -> str:
     return version if built is None else f"{version}, built for {f'CUDA {built[1]}' if built[1] else 'CPU'}"
 
 
-def _vllm_omni(pin: str | None, read: str) -> Iterator[Finding]:
+def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
     from scaffold.upstream.at_hand import at_hand
-    from scaffold.upstream.versions import is_same
+    from scaffold.upstream.versions import fits
 
     version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
     command = f"pip install vllm-omni=={read}"
     if version is None:
         yield Finding("vllm-omni", needed, None, "is not installed", command)
-    elif pin is not None and not is_same(version, pin):
-        yield Finding("vllm-omni", needed, version, f"the checkout pins {pin}", command)
+    elif asked is not None and not fits(asked, version):
+        wants = "pins" if asked[0].isdigit() else "asks for"
+        yield Finding("vllm-omni", needed, version, f"the checkout {wants} {asked}", command)
     else:
         yield Finding("vllm-omni", needed, version)
     name, needed = "vllm-omni-source", "inspect, new, list and drift, which fetch it once"
@@ -168,8 +169,8 @@ def _verl_omni(checkout: Checkout | None) -> Finding:
     name, needed = "verl-omni", "new --verl-omni, update, verify --level train"
     if checkout is None:
         return Finding(name, needed, None, "no checkout is named, nor above this folder, nor in $VERL_OMNI_SRC", CLONE)
-    pin = checkout.vllm_omni_pin
-    return Finding(name, needed, f"{checkout.profile.title}, {f'pins vllm-omni {pin}' if pin else 'without a pin'}")
+    pin, asks = checkout.vllm_omni_pin, f"asks for vllm-omni {checkout.asked}" if checkout.asked else "without a pin"
+    return Finding(name, needed, f"{checkout.profile.title}, {f'pins vllm-omni {pin}' if pin else asks}")
 
 
 def _verl(checkout: Checkout | None) -> Finding:

@@ -17,7 +17,7 @@ from scaffold.lifecycle.package import PIPELINES
 from scaffold.progress import step
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.upstream.locate import NEWEST
-from scaffold.upstream.versions import is_same
+from scaffold.upstream.versions import fits
 
 if TYPE_CHECKING:
     from scaffold.drift.surface import SurfaceChange
@@ -122,8 +122,8 @@ def _named_package(request: DriftRequest) -> str | None:
 def _follow(request: DriftRequest, package: ScaffoldedPackage | None, new: UpstreamSource) -> str:
     """Say how a package gets to the newer version; in a checkout that pins another one the pin moves first."""
     folder = package.from_here if package is not None else "PACKAGE"
-    pin = package.checkout.vllm_omni_pin if package is not None and package.checkout is not None else None
-    if pin is None or is_same(pin, new.version) is not False:
+    pin = package.checkout.asked if package is not None and package.checkout is not None else None
+    if fits(pin, new.version) is not False:
         named = new.label if request.after == NEWEST else request.after
         return f"`omni-scaffold update {folder} --vllm-omni {named}`"
     return f"pin vllm-omni {new.version} in place of {pin}, then run `omni-scaffold update {folder}`"
@@ -186,18 +186,18 @@ def _rendering(
             first = derive(spec, report, profile, source)
             files = render_files(spec, [], first.port)
             return Rendering(spec, files, lambda other: derive(spec, other, profile, source, first), report), None
-        made = _fresh(report).spec
-        return Rendering(made, render_files(made, []), _fresh, report), None
+        made = _fresh(report, source).spec
+        return Rendering(made, render_files(made, []), lambda other: _fresh(other, source), report), None
     except ScaffoldError as error:
         return None, error.line
 
 
-def _fresh(report: Report) -> Graded:
+def _fresh(report: Report, source: UpstreamSource) -> Graded:
     """Return the spec that `new` makes of a report for the pipeline's own preset."""
-    from scaffold.grade import Graded
+    from scaffold.grade import compose
     from scaffold.new import refuse
     from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, build_spec, find_preset
+    from scaffold.spec import SpecRequest, find_preset
     from scaffold.target import default_profile, profiles
 
     refuse(report)
@@ -206,7 +206,7 @@ def _fresh(report: Report) -> Graded:
         raise ScaffoldError("no preset has the checkpoint of this pipeline", hint="name a package in its place")
     version = report.upstream.version
     profile = next((profile for profile in profiles() if profile.vllm_omni == version), default_profile())
-    return Graded(build_spec(SpecRequest(report, derive_names(preset.name), profile)))
+    return compose(SpecRequest(report, derive_names(preset.name), profile), source)
 
 
 def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:

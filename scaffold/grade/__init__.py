@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scaffold.grade.decide import Graded, specify
+    from scaffold.grade.decide import Graded, compose, specify
     from scaffold.grade.missing import Missing
 
-__all__ = ["COMPLETE", "PARTIAL", "REFUSED", "UNPROVEN", "Graded", "Missing", "grade_of", "is_ported", "specify"]
+__all__ = [
+    "COMPLETE",
+    "PARTIAL",
+    "REFUSED",
+    "UNPROVEN",
+    "Graded",
+    "Missing",
+    "compose",
+    "grade_of",
+    "is_ported",
+    "specify",
+]
 
 COMPLETE, UNPROVEN, PARTIAL, REFUSED = "complete", "unproven", "partial", "refused"
 
@@ -17,7 +28,7 @@ def __getattr__(name: str) -> object:
     """Import on first use: a port needs libcst."""
     import importlib
 
-    modules = {"Graded": "decide", "specify": "decide", "Missing": "missing"}
+    modules = {"Graded": "decide", "compose": "decide", "specify": "decide", "Missing": "missing"}
     if name in modules:
         return getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
     raise AttributeError(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import RefusedError, ScaffoldError
@@ -35,11 +35,11 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
     Raises:
         ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read.
     """
-    from scaffold.spec import build_spec, find_preset
+    from scaffold.spec import find_preset
     from scaffold.spec.preset import EMPTY
 
     try:
-        return Graded(build_spec(request))
+        return compose(request, source)
     except RefusedError as error:
         reason = error.message
     except ScaffoldError as error:
@@ -48,6 +48,26 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
             raise  # a model that is known: the checkpoint is at fault, not the templates
         reason = error.message
     return specify_partial(request, source, reason, ported)
+
+
+def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
+    """Return the spec of a package that the shared templates render whole; complete where tests have run it.
+
+    Raises:
+        ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
+        RefusedError: something that no template can leave open is unknown.
+    """
+    from scaffold.grade import COMPLETE, UNPROVEN
+    from scaffold.grade.proof import is_proven, not_run
+    from scaffold.spec import build_spec
+    from scaffold.spec.derived import digests
+
+    spec = build_spec(request)
+    proven = is_proven(request, source)
+    grade = {"value": COMPLETE} if proven else {"value": UNPROVEN, "reason": not_run(request)}
+    provenance = {**spec.provenance, **{f"grade.{key}": "omni-scaffold" for key in grade}}
+    derived = {**spec.derived, **digests({"grade": grade})}
+    return Graded(replace(spec, sections={**spec.sections, "grade": grade}, provenance=provenance, derived=derived))
 
 
 def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
@@ -67,8 +87,6 @@ def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, p
 
 def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:
     """Port the scheduler class of the source that makes the schedule, so that the text is there when it is rendered."""
-    from dataclasses import replace
-
     from scaffold.grade.established import Established
     from scaffold.grade.noise_levels import noise_levels
     from scaffold.grade.scheduler_module import port_scheduler

@@ -17,7 +17,7 @@ from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
-from scaffold.grade.proof import NOT_RUN, RUN, is_proven
+from scaffold.grade.proof import RUN, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
@@ -65,7 +65,7 @@ def build_partial(
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
-    sections["grade"] = _grade(missing, reason, request, ported)
+    sections["grade"] = _grade(missing, reason, request, ported, source)
     sections["port"] = ported
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}
@@ -85,7 +85,9 @@ def build_partial(
     return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
 
 
-def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any]) -> dict[str, Any]:
+def _grade(
+    missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any], source: UpstreamSource
+) -> dict[str, Any]:
     """Complete where nothing is left to write and tests have run what `new` renders, unproven where none has.
 
     Without a port the reason is that of the templates, which could not compose the denoiser either.
@@ -93,8 +95,8 @@ def _grade(missing: list[Missing], reason: str, request: SpecRequest, port: dict
     entries = [_entry(entry, request) for entry in missing]
     if entries:
         return {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
-    if not is_proven(request.report, port, request.profile.name):
-        return {"value": UNPROVEN, "reason": NOT_RUN, "missing": []}
+    if not is_proven(request, source, port["derived_from"]):
+        return {"value": UNPROVEN, "reason": not_run(request), "missing": []}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
 
 

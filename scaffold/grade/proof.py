@@ -1,34 +1,53 @@
-"""Which ported packages were run: nothing left to write is not enough for `complete`."""
+"""Which packages were run: nothing left to write is not enough for `complete`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaffold.reading import read_text
 from scaffold.resources import presets_root
 
 if TYPE_CHECKING:
-    from scaffold.inspect import Report
+    from scaffold.spec import SpecRequest
+    from scaffold.upstream import UpstreamSource
 
-RUN = "its denoiser is ported, and tests have run `verify` on it with this version"
-NOT_RUN = "nothing is left to write but the proof: run `verify --level rollout`, which no test does with these versions"
+RUN = "nothing is left to write, and tests have run both levels of `verify` with this version"
 
 
-def is_proven(report: Report, port: Mapping[str, Any], profile: str) -> bool:
+def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str] = ()) -> bool:
     """Whether `check` and both levels of `verify` were shown to pass on what `new` renders of a pipeline.
 
     Args:
-        report: of the pipeline.
-        port: the section of the spec; other code under the same version was not run.
-        profile: release of verl-omni that the package is for; only the default one was run.
+        request: report and release of verl-omni; only the default release was run.
+        source: the version of vllm-omni; other code under the same version was not run.
+        ported: files that a denoiser was ported from, beside those of the pipeline's folder.
     """
     from scaffold.target import default_profile
 
-    key = report.value("detail.pipeline.registry_key")
-    digest = proofs().get(report.upstream.version or "", {}).get(str(key))
-    return digest is not None and digest == port.get("source_digest") and profile == default_profile().name
+    key = request.report.value("detail.pipeline.registry_key")
+    recorded = proofs().get(request.report.upstream.version or "", {}).get(str(key))
+    if recorded is None or request.profile.name != default_profile().name:
+        return False
+    return recorded == digest_of_code(source, request.report.upstream.module, ported)
+
+
+def digest_of_code(source: UpstreamSource, module: str, ported: Iterable[str] = ()) -> str:
+    """Return the digest of the code that a package was run with: the folder of a pipeline, and what is ported."""
+    from scaffold.grade.origin import digest
+
+    folder = module.replace(".", "/").rpartition("/")[0]
+    return digest(source, {*source.files(f"{folder}/"), *ported})
+
+
+def not_run(request: SpecRequest) -> str:
+    """Return why a package of which nothing is left to write is not complete."""
+    version = request.report.upstream.version or request.report.upstream.label
+    return (
+        "nothing is left to write but the proof: no test has run `verify --level rollout` with this code of vllm-omni "
+        f"{version} and verl-omni {request.profile.name}"
+    )
 
 
 @cache
@@ -36,5 +55,5 @@ def proofs() -> dict[str, dict[str, str]]:
     """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
     import tomli
 
-    data = tomli.loads(read_text(presets_root() / "proofs" / "ported.toml"))
+    data = tomli.loads(read_text(presets_root() / "proofs" / "proven.toml"))
     return {str(version): dict(pipelines) for version, pipelines in data.items()}

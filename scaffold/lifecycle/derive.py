@@ -32,11 +32,11 @@ def derive(
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
         RefusedError: the pipeline has become something that no template renders.
     """
-    from scaffold.grade import Graded, is_ported, specify
+    from scaffold.grade import compose, is_ported, specify
     from scaffold.lifecycle.spec_headers import headers_of
     from scaffold.new import refuse
     from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, build_spec, find_preset
+    from scaffold.spec import SpecRequest, find_preset
 
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
@@ -46,4 +46,4 @@ def derive(
     # What was made from a packaged manifest is made from it again.
     packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {preset.manifest}"
     headers = None if packaged else headers_of(recorded, report)
-    return Graded(build_spec(SpecRequest(report, names, profile, headers)))
+    return compose(SpecRequest(report, names, profile, headers), source)

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from scaffold.console import SafeConsole, said
-from scaffold.grade import COMPLETE, grade_of, is_ported
+from scaffold.grade import grade_of, is_ported
+from scaffold.grade.proof import RUN
 from scaffold.new.plan import NewResult
 from scaffold.new.recorded import from_here
 from scaffold.spec import IntegrationSpec
@@ -53,7 +54,7 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
     offset = spec.value("schedule.request_offset")
     compensation = f", upstream is asked for {offset:+d}" if offset else ""
     return [
-        ("grade", f"{COMPLETE}: nothing is left to write; verify proves it"),
+        ("grade", f"{grade_of(spec)}: {spec.value('grade.reason') or RUN}"),
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
         ("key remap", remap),

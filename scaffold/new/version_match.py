@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ConflictError
-from scaffold.upstream.versions import is_admitted, is_same
+from scaffold.upstream.versions import fits, is_same
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -31,8 +31,8 @@ def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, 
     Raises:
         ConflictError: the versions differ, and nobody allowed it.
     """
-    pin = _pinned(checkout)
-    same = _fits(pin, version)
+    pin = checkout.asked if checkout is not None else None
+    same = fits(pin, version)
     if pin is None or same:
         return None
     if same is None:
@@ -53,16 +53,6 @@ def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, 
     return pin
 
 
-def _pinned(checkout: Checkout | None) -> str | None:
-    return None if checkout is None else checkout.vllm_omni_pin or checkout.vllm_omni_asked
-
-
-def _fits(pin: str | None, version: str | None) -> bool | None:
-    if pin is None:
-        return None
-    return is_same(pin, version) if pin[0].isdigit() else is_admitted(pin, version)
-
-
 def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
     """Return the spec with what `other_pin` returned; its README then says so."""
     upstream = {key: value for key, value in spec.sections.get("upstream", {}).items() if key != KEY}
@@ -77,6 +67,6 @@ def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
 
 def is_allowed(spec: IntegrationSpec, checkout: Checkout | None, version: str | None) -> bool:
     """Whether a package records that it may be for this version beside what the checkout pins."""
-    pin, recorded = _pinned(checkout), spec.value(f"upstream.{KEY}")
+    pin, recorded = checkout.asked if checkout is not None else None, spec.value(f"upstream.{KEY}")
     as_recorded = recorded is not None and (recorded == pin or is_same(recorded, pin))
     return bool(as_recorded and is_same(str(spec.value("upstream.version")), version))

@@ -61,6 +61,11 @@ class Checkout:
         asked = vllm_omni_asked(root) if pin is None else None
         return cls(root, _corrected(nearest, seen), pin, tuple(notes), asked)
 
+    @property
+    def asked(self) -> str | None:
+        """What the checkout asks for of vllm-omni: the version that it pins, else its requirement."""
+        return self.vllm_omni_pin or self.vllm_omni_asked
+
     @classmethod
     def above(cls, folder: Path) -> Checkout | None:
         """Open the checkout that a folder lies in, or is; None where it lies in none."""

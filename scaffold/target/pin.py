@@ -28,9 +28,7 @@ def vllm_omni_pin(root: Path) -> str | None:
 
 def vllm_omni_asked(root: Path) -> str | None:
     """Return what the first requirement of vllm-omni asks for where none pins it: ``>=0.27,<0.28``, ``@ git+…``."""
-    names = [path.name for path in sorted(root.glob("requirements*.txt"))]
-    found = (_ASKED.match(requirement) for requirement in _requirements(lambda name: text_of(root, name), names))
-    return next((match[1].strip().rstrip(",") for match in found if match), None)
+    return asked_of(lambda name: text_of(root, name), [path.name for path in sorted(root.glob("requirements*.txt"))])
 
 
 def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
@@ -40,6 +38,12 @@ def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("re
         if match:
             return match[1]
     return None
+
+
+def asked_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
+    """Return what the first requirement of vllm-omni in a tree asks for, as `pin_of` reads one."""
+    found = (_ASKED.match(requirement) for requirement in _requirements(read, requirements))
+    return next((match[1].strip().rstrip(",") for match in found if match), None)
 
 
 def text_of(root: Path, path: str) -> str | None:

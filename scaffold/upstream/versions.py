@@ -20,11 +20,16 @@ def is_older(first: str | None, second: str | None) -> bool | None:
     return None if one is None or other is None else one < other
 
 
-def is_admitted(requirement: str, version: str | None) -> bool | None:
-    """Whether a requirement such as ``~=0.27.0`` takes a version; None where one of them cannot be read."""
+def fits(asked: str | None, version: str | None) -> bool | None:
+    """Whether a version is the one that is asked for, or one that a requirement such as ``~=0.27.0`` takes.
+
+    None where nothing is asked for, or one of the two cannot be read.
+    """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    found = _read(version)
+    if asked is None or asked[:1].isdigit():
+        return is_same(asked, version)
+    requirement, found = asked, _read(version)
     try:
         return None if found is None else SpecifierSet(requirement).contains(found, prereleases=True)
     except InvalidSpecifier:

@@ -25,6 +25,31 @@ def test_what_a_refusal_asks_for_is_required(tmp_path: Path) -> None:
     assert required(tmp_path / "two", MEDIA + one + REFUSED.format(kind="audio")) == ["image", "audio"]
 
 
+HELPER = """
+
+def paths_of(given):
+{body}
+    return {{"first": str(given)}}
+"""
+FIELD = 'found = paths_of(media.get("audio"))\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    if given is None:\n        return {}", ["audio"]),
+        ("    if not given:\n        return []", ["audio"]),
+        ("    if given is not None:\n        return [given]\n    return []", ["audio"]),
+        ('    if given is None:\n        return {"first": "silence"}', []),
+        ("    if given == 3:\n        return {}", []),
+    ],
+)
+def test_what_a_helper_makes_of_it_is_asked_for(tmp_path: Path, body: str, expected: list[str]) -> None:
+    text = MEDIA + FIELD + 'if not found:\n    raise ValueError("no sound")\n'
+    found = look(tmp_path, text + EULER, before=HELPER.format(body=body)).facts["detail.media.required"]
+    assert found.value == expected
+
+
 def test_of_alternatives_one_is_required(tmp_path: Path) -> None:
     text = 'camera, action = prompt.get("camera"), prompt.get("action")\n'
     text += 'if camera is None and action is None:\n    raise ValueError("no way")\n'

@@ -230,6 +230,14 @@ def test_schedule_is_the_solvers(found: dict[Any, Any]) -> None:
         assert sigmas == [1.0, *(told[1:] / 1000).tolist()]
 
 
+def test_the_readme_says_that_the_solver_is_replaced(tree: Path) -> None:
+    (page,) = tree.glob("examples/*/*/README.md")
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert (
+        "**Solver.** `FlowUniPCMultistepScheduler` in the pipeline, Euler steps between its noise levels here" in text
+    )
+
+
 def test_grade_check_and_origins(tree: Path, scaffold_cli: Callable[..., Any]) -> None:
     spec = read_spec(tree / PACKAGE / "scaffold.toml").spec
     assert scaffold_cli("check", tree / PACKAGE).success()

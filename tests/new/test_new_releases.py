@@ -224,3 +224,22 @@ def test_later_diffusers_that_has_the_model_is_a_note(scaffold_cli: Callable[...
     printed = scaffold_cli(*command).success()
     assert "note: diffusers 0.42.1 has the model QwenImage21Transformer2DModel, " in printed
     assert "but this version pins 0.40.0: with that release the pipeline would load through diffusers\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "grade"),
+    [
+        (("--vllm-omni", "0.27.0rc1"), "complete"),
+        (("--vllm-omni", "0.28.0"), "unproven"),
+        (("--vllm-omni", "0.22.0", "--profile", "v0.1.0"), "unproven"),
+        (("--vllm-omni", "0.24.0", "--profile", "v0.2.0"), "unproven"),
+    ],
+)
+def test_complete_rests_on_versions_that_were_run(
+    rendered: Callable[..., Path], options: tuple[str, ...], grade: str
+) -> None:
+    tree = rendered("bagel", *options)
+    assert f'\n[grade]\nvalue = "{grade}"\n' in (tree / PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
+    readme = " ".join((tree / README).read_text(encoding="utf-8").split())
+    said = f"no test has run `verify --level rollout` with this code of vllm-omni {options[1]}"
+    assert ("**This integration is unproven**" in readme, said in readme) == (grade == "unproven",) * 2

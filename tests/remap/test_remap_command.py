@@ -280,6 +280,35 @@ def test_a_table_with_a_row_of_its_own_that_holds(scaffold_cli: CLI, package: Pa
     scaffold_cli("remap", package).success()
 
 
+IGNORED = '("connector.", "image understanding, not used for image generation")'
+
+
+def started(package: Path, table: str) -> int:
+    text = (package / "bagel_model.py").read_text(encoding="utf-8")
+    return text[: text.index(f"{table}: tuple")].count("\n") + 1
+
+
+def test_the_advice_names_the_table_that_a_row_goes_into(scaffold_cli: CLI, package: Path) -> None:
+    edit(package, f"    {IGNORED},\n", "", "bagel_model.py")
+    outcome = scaffold_cli("remap", package)
+    at = started(package, "IGNORED_KEYS")
+    assert f"covers: bagel_model.py:{at}: scaffold.toml has {IGNORED}, which is missing here" in outcome.out
+    assert outcome.out.endswith(f"next: put {IGNORED} back into IGNORED_KEYS in bagel_model.py, line {at}\n")
+
+
+def test_a_row_that_hides_another_is_to_be_taken_out(scaffold_cli: CLI, package: Path) -> None:
+    row = '("time_embedder.", "not needed")'
+    edit(package, f"    {IGNORED},\n", f"    {IGNORED},\n    {row},\n", "bagel_model.py")
+    outcome = scaffold_cli("remap", package)
+    assert f'{row} stands here and hides ("time_embedder.", "time_embedder.") of scaffold.toml' in outcome.out
+    assert f"next: take {row} out of IGNORED_KEYS in bagel_model.py, line " in outcome.out
+    # Moved from one table to the other, both have to be mended.
+    edit(package, '    ("time_embedder.", "time_embedder."),\n', "", "bagel_model.py")
+    outcome = scaffold_cli("remap", package)
+    advice = f'take {row} out of IGNORED_KEYS, and put ("time_embedder.", "time_embedder.") back into KEY_MAP'
+    assert f"next: {advice} in bagel_model.py, line " in outcome.out
+
+
 def test_a_table_that_lost_a_row(scaffold_cli: CLI, package: Path) -> None:
     edit(package, '    ("vae2llm.", "vae2llm."),\n', "", "bagel_model.py")
     outcome = scaffold_cli("remap", package)

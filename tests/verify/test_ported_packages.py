@@ -1,10 +1,11 @@
 """Packages with a ported denoiser, as `new` renders them: `check` is clean, `verify` passes at both levels.
 
-Every pipeline of ``scaffold/presets/proofs`` is here, which is what lets `new` call it complete.
+Every pipeline of ``scaffold/presets/proofs`` is here or in `ELSEWHERE`, which is what lets `new` call it complete.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,18 @@ from scaffold.verify.catalogue import catalogue
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids
 from scaffold.verify.rollout.environment import OVERRIDE, find_environment
+from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.run import verify
 
-PROVEN = [(version, pipeline) for version, found in proofs().items() for pipeline in found]
+# Packages that the shared templates render whole, and the test that runs both levels on what `new` renders of them.
+ELSEWHERE = {
+    ("0.27.0rc1", "BagelPipeline"): "test_rollout.py",
+    ("0.30.0", "BagelPipeline"): "test_rollout.py",
+    ("0.30.0", "HiDreamO1ImagePipeline"): "test_verify_hidream_o1_image.py",
+    ("0.30.0", "SenseNovaU1Pipeline"): "../models/test_sensenova_u1_rollout.py",
+}
+RECORDED = [(version, pipeline) for version, found in proofs().items() for pipeline in found]
+PROVEN = [entry for entry in RECORDED if entry not in ELSEWHERE]
 # What such a package has no part in, or no machine without GPUs can run.
 SKIPPED = {
     "fsdp2-nccl",
@@ -85,8 +95,15 @@ def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline:
     assert f"vllm-omni {version}" in found["rollout-engine-float32"].reason
 
 
+def test_every_proof_names_the_test_that_gives_it() -> None:
+    for version, pipeline in ELSEWHERE:
+        text = (Path(__file__).parent / ELSEWHERE[version, pipeline]).read_text(encoding="utf-8")
+        assert version in {*known_versions(), *re.findall(r'^VERSION\b.* = "([^"]+)"', text, re.MULTILINE)}
+        assert "pytest.mark.rollout" in text
+
+
 @pytest.mark.upstream
-@pytest.mark.parametrize(("version", "pipeline"), PROVEN)
+@pytest.mark.parametrize(("version", "pipeline"), RECORDED)
 def test_it_is_complete_and_clean(
     rendered: Callable[..., Path], scaffold_cli: Callable[..., Any], version: str, pipeline: str
 ) -> None:
@@ -220,17 +237,29 @@ def test_without_the_environment_the_reason_says_how_to_build_it(
 
 
 @pytest.mark.upstream
-def test_other_code_under_the_same_version_is_not_proven() -> None:
+def test_other_code_under_the_same_version_is_not_proven(upstream_copies: Any, tmp_path: Path) -> None:
     from scaffold.inspect import inspect_pipeline
+    from scaffold.render import derive_names
+    from scaffold.spec import SpecRequest
+    from scaffold.target import profile_by_name
     from scaffold.upstream import locate
 
     version, pipeline = FIRST
     report = inspect_pipeline(locate(version), pipeline)
-    section = {"source_digest": proofs()[version][pipeline]}
-    assert is_proven(report, section, "main")
-    assert not is_proven(report, section, "v0.1.0")
-    assert not is_proven(report, {"source_digest": "0" * 64}, "main")
-    assert not is_proven(report, {}, "main")
+    copy = upstream_copies.Copy(locate(version), tmp_path / "upstream", ("omnigen2",))
+    ported = "vllm_omni/diffusion/utils/tf_utils.py"
+
+    def proven(profile: str = "main") -> bool:
+        return is_proven(SpecRequest(report, derive_names("x"), profile_by_name(profile)), copy.source(), [ported])
+
+    assert proven()
+    assert not proven("v0.1.0")
+    for file in ("vllm_omni/diffusion/models/omnigen2/pipeline_omnigen2.py", ported):
+        before = copy.read(file)
+        copy.write(file, before + "\nCHANGED = True\n")
+        assert not proven()
+        copy.write(file, before)
+        assert proven()
 
 
 @pytest.mark.upstream

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.source import UndecodableError
 from scaffold.check.model.tree import UnreadableError
-from scaffold.target.pin import pin_of
+from scaffold.target.pin import asked_of, pin_of
 from scaffold.upstream.at_hand import at_hand
 from scaffold.upstream.exports import Exports
 from scaffold.upstream.source import PACKAGE, UpstreamSource
@@ -24,7 +25,15 @@ _READ: WeakKeyDictionary[Project, dict[str, Exports | None]] = WeakKeyDictionary
 
 def pinned(project: Project) -> str | None:
     """Return the version of vllm-omni that the tree pins; None where it pins none."""
+    return pin_of(_reader(project))
 
+
+def asked(project: Project) -> str | None:
+    """Return what the tree asks for of vllm-omni: the version that it pins, else a range such as ``~=0.27.0``."""
+    return pinned(project) or asked_of(_reader(project))
+
+
+def _reader(project: Project) -> Callable[[str], str | None]:
     def read(name: str) -> str | None:
         source = project.source(name)
         try:
@@ -32,7 +41,7 @@ def pinned(project: Project) -> str | None:
         except UndecodableError:
             return None
 
-    return pin_of(read)
+    return read
 
 
 def upstream_of(package: Package) -> tuple[str, Exports] | None:

@@ -33,6 +33,10 @@ def check(package: Package) -> Hits:
     """Look for each registered adapter in ``__init__.py``."""
     init = package.init
     if init is None:
+        for cls in dict.fromkeys(r.cls for side in ("training", "rollout") for r in package.registered(side)):
+            if cls is not None and cls.file in package.files:
+                text = f"{package.path}/__init__.py is not there, so nothing imports {cls.name}"
+                yield Hit(cls.file, cls.node, text, "write it, with both adapters in __all__", fixable=False)
         return
     registry = package.project.registry
     if registry is not None and package.name in registry.exported and not _may_have_all(init):

@@ -30,6 +30,7 @@ HELP = "run python3 -m verl_omni.trainer.… and hand every group of overrides t
 
 
 _ARRAY = re.compile(r"^(\w+)=\(")
+_OPTIONS = ("-m", "-u", "-B", "-I", "-O")
 _SCRIPT = re.compile(r"\.sh$")
 
 
@@ -63,9 +64,17 @@ def check(package: Package) -> Hits:
 
 def _runs_something(script: ShellScript) -> bool:
     """Whether a trainer may be started in a way that is not plain: a module or program in a variable."""
-    return any(
-        word.text in ("python", "python3", "torchrun", "ray", "exec") or "main_" in word.text for word in script.words
-    )
+    for at, word in enumerate(script.words):
+        behind = script.words[at + 1 :]
+        if word.text in ("torchrun", "exec") or "main_" in word.text:
+            return True
+        if word.text == "ray" and behind and behind[0].text == "job":
+            return True
+        if word.text in ("python", "python3"):
+            program = next((other for other in behind if other.text not in _OPTIONS), None)
+            if program is None or "$" in program.raw or "train" in program.text:
+                return True
+    return False
 
 
 def _arrays(script: ShellScript) -> Hits:
@@ -91,5 +100,14 @@ def _holds_overrides(script: ShellScript, word: Word) -> bool:
     return False
 
 
-FAILING = (Example("another engine", launch=("=vllm_omni", "=«vllm»")),)
+FAILING = (
+    Example("another engine", launch=("=vllm_omni", "=«vllm»")),
+    Example(
+        "data are made, and nothing is trained",
+        e2e=(
+            'python3 -m verl_omni.trainer.main_diffusion \\\n    data.train_files="$DATA_DIR/train.parquet"',
+            'echo \\\n    «data.train_files="$DATA_DIR/train.parquet"»',
+        ),
+    ),
+)
 PASSING = (Example("an array that grows", launch=("layers.\"]'\n", "layers.\"]'\n)\n# LoRA\nmodel+=(\n")),)

@@ -6,6 +6,9 @@ script beside it, shows that the option belongs to the recipe.
 
     raise ValueError("configure `actor_rollout_ref.model.extra_tokenizers` …")     # and the script does not
 
+What no run goes without is asked for in any case: the model's place, and the data, for which the trainer would take
+those of another recipe.
+
 Instead: give the option in every script that trains the package.
 """
 
@@ -29,9 +32,23 @@ CHECKLIST = ("W3",)
 APPLIES = Applies()
 _OPTION = re.compile(r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\.[A-Za-z_]\w*)+")
 
+# What each script gives, and what comes of a run without it.
+_ALWAYS = {
+    "actor_rollout_ref.model.path": "the trainer has no model",
+    "data.train_files": "the trainer takes the data of another recipe",
+}
+
 
 def check(package: Package) -> Hits:
     """Compare the scripts of a folder with each other, for each option that the package's errors name."""
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        for option, why in _ALWAYS.items():
+            model = option.startswith(ROLLOUT.partition(".")[0])
+            if _trains(package, script) and _starts(script) and not _gives(script, option):
+                if not model or script in package.launch_scripts:
+                    yield Hit(
+                        script, script.overrides[0].span, f"{option} is left out here, and {why}", f"give {option}"
+                    )
     for option, place in _demanded(package).items():
         folders: dict[str, list[ShellScript]] = {}
         for script in package.project.example_scripts:
@@ -46,6 +63,10 @@ def check(package: Package) -> Hits:
                     start = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                     text = f"{option} is left out here, and {place} raises without it"
                     yield Hit(script, start.span, text, f"give {option}, as {_who(giving)} does")
+
+
+def _starts(script: ShellScript) -> bool:
+    return any(word.text.startswith("verl_omni.trainer") for word in script.words)
 
 
 def _demanded(package: Package) -> dict[str, str]:
@@ -91,10 +112,17 @@ def _who(giving: list[ShellScript]) -> str:
 
 FAILING = (
     Example(
+        "the data",
+        launch=[
+            ('    data.train_files="$DATA_DIR/train.parquet" \\\n', ""),
+            ("actor_rollout_ref.model.path=", "«»actor_rollout_ref.model.path="),
+        ],
+    ),
+    Example(
         "given by the script beside it",
         {
             "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh": (
-                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
+                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    data.train_files=train.parquet \\\n    actor_rollout_ref.model.path=toy \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
                 "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]' \\\n"
                 "    actor_rollout_ref.model.lora_rank=64 \\\n"
                 '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n'

@@ -12,6 +12,7 @@ Instead: write the part that the message names.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.algorithms import Objective
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -39,27 +42,50 @@ class Part(NamedTuple):
         name: of the method.
         objective: how packages that need it are trained; None for all.
         why: who calls it, or what goes without it.
+        result: what the caller takes from it; None where another rule looks at that.
     """
 
     of: str
     name: str
     objective: Objective | None
     why: str
+    result: str | None = None
 
 
 PARTS = (
-    Part("training", "prepare_model_inputs", None, "the engine calls it for every micro-batch"),
-    Part("training", "forward_and_sample_previous_step", "policy_gradient", "the engine computes log-probs with it"),
-    Part("training", "build_scheduler", "policy_gradient", "the engine asks it for the SDE scheduler"),
+    Part(
+        "training",
+        "prepare_model_inputs",
+        None,
+        "the engine calls it for every micro-batch",
+        "the inputs of both branches",
+    ),
+    Part(
+        "training",
+        "forward_and_sample_previous_step",
+        "policy_gradient",
+        "the engine computes log-probs with it",
+        "the log-prob and what belongs to it",
+    ),
+    Part("training", "build_scheduler", "policy_gradient", "the engine asks it for the SDE scheduler", "the scheduler"),
     Part("training", "set_timesteps", "policy_gradient", "the scheduler keeps its own schedule"),
-    Part("module", "forward", None, "it is what is trained"),
-    Part("module", "from_pretrained", None, "what the base class has knows neither the files nor the keys"),
+    Part("module", "forward", None, "it is what is trained", "the prediction"),
+    Part(
+        "module", "from_pretrained", None, "what the base class has knows neither the files nor the keys", "the module"
+    ),
     Part("rollout", "forward", "policy_gradient", "upstream's own records no trajectory"),
-    Part("wrapper", "step", "policy_gradient", "the pipeline's call goes past it to the scheduler inside"),
+    Part(
+        "wrapper",
+        "step",
+        "policy_gradient",
+        "the pipeline's call goes past it to the scheduler inside",
+        "the next sample",
+    ),
 )
 # Where the methods stand that a class has to override, and bases that bring none.
 _ABSTRACT = ("verl_omni/pipelines/model_base.py", "verl_omni/pipelines/non_diffusers_model_base.py")
 _PLAIN = ("verl_omni.pipelines.", "vllm_omni.", "torch.nn.", "abc.", "object")
+_WRITING = {"to_parquet", "write_table", "write_parquet", "save_to_disk", "to_json", "to_csv", "write", "write_text"}
 _ELSEWHERE = {"rollout": ("diffuse", "post_decode", "denoise_step", "step_scheduler")}
 
 
@@ -74,6 +100,11 @@ def check(package: Package) -> Hits:
             if not any(_has(cls, name) for name in (part.name, *_ELSEWHERE.get(part.of, ()))):
                 text = f"{cls.name} has no {part.name}(): {part.why}"
                 yield Hit(cls.file, cls.node, text, f"write {part.name}()")
+                continue
+            method = cls.method(part.name)
+            if part.result is not None and method is not None and method.file in package.files and _falls_off(method):
+                text = f"{cls.name}.{part.name}() returns nothing, and its caller takes {part.result} from it"
+                yield Hit(method.file, method.node, text, f"return {part.result}")
     yield from _data(package)
 
 
@@ -102,8 +133,21 @@ def _has(cls: ClassModel, name: str) -> bool:
     return not method.is_abstract and method.file.path not in _ABSTRACT
 
 
+def _falls_off(method: FunctionModel) -> bool:
+    """Whether a method has a body and no way of it ends with a value, an error or a generator's item."""
+    own = list(method.file.index.own(method.node))
+    valued = any(isinstance(node, ast.Return) and node.value is not None for node in own)
+    ends = isinstance(method.node.body[-1], ast.Raise) or any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own)
+    return not (valued or ends or method.is_abstract)
+
+
 def _data(package: Package) -> Hits:
-    """Look for a script below ``examples/`` that the package's scripts or their README name."""
+    """Look for a script below ``examples/`` that the package's scripts or their README name, and that writes a file."""
+    for file in package.preprocessors:
+        named = {node.attr for node in file.index.nodes(ast.Attribute)}
+        if file.path.startswith("examples/") and file.problem is None and not named & _WRITING and not _hands_on(file):
+            text = f"{file.name} writes no file, and the recipe trains on what it made"
+            yield Hit(file, Span(1, 1, 1, 1), text, "write the rows with to_parquet()")
     if package.project.alone or not package.is_non_diffusers or not package.launch_scripts:
         return
     if not any(file.path.startswith("examples/") for file in package.preprocessors):
@@ -113,7 +157,20 @@ def _data(package: Package) -> Hits:
         yield Hit(file, Span(1, 1, 1, 1), text, help)
 
 
+def _hands_on(file: PythonFile) -> bool:
+    """Whether a script takes something from another file of the tree, which may write."""
+    taken = [binding.target for bound in file.names.values() for binding in bound if binding.kind == "import"]
+    return bool(file.stars) or any(file.project.definition(target) is not None for target in taken if target)
+
+
 FAILING = (
+    Example(
+        "what the step returns",
+        training=[
+            ("return log_prob, prev_sample_mean, std_dev_t, sqrt_dt", "print(log_prob)"),
+            ("def forward_and_sample_previous_step", "def «forward_and_sample_previous_step»"),
+        ],
+    ),
     Example(
         "the data",
         data=None,

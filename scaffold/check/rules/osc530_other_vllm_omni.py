@@ -16,11 +16,11 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
-from scaffold.check.model.pinned_upstream import pinned
+from scaffold.check.model.pinned_upstream import asked
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Applies, Hit, Hits
-from scaffold.upstream.versions import is_same
+from scaffold.upstream.versions import fits
 
 ID = "OSC530"
 NAME = "other-vllm-omni"
@@ -33,12 +33,14 @@ _VERSION = re.compile(r"\s*version\s*=")
 
 def check(package: Package) -> Hits:
     """Compare what ``scaffold.toml`` was made from with what the tree pins."""
-    version, pin = recorded(package, "upstream", "version"), pinned(package.project)
+    version, wanted = recorded(package, "upstream", "version"), asked(package.project)
     source = package.project.source(f"{package.path}/scaffold.toml")
-    if source is None or is_same(version, pin) is not False:
+    if source is None or fits(wanted, version) is not False:
         return
-    message = f"made for vllm-omni {version}, and the checkout pins {pin}"
-    help = f"move the pin, or carry the package with `omni-scaffold update PACKAGE --vllm-omni {pin}`"
+    one = wanted is not None and wanted[0].isdigit()
+    message = f"made for vllm-omni {version}, and the checkout {'pins' if one else 'asks for'} {wanted}"
+    target = wanted if one else "VERSION"
+    help = f"move the pin, or carry the package with `omni-scaffold update PACKAGE --vllm-omni {target}`"
     yield Hit(source, _place(source), message, help)
 
 
@@ -58,6 +60,11 @@ FAILING = (
         "made for a newer one", spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n«version = "0.30.0"»\n'
     ),
     Example(
+        "a range that leaves it out",
+        pyproject=("vllm-omni==0.27.0rc1", "vllm-omni>=0.27.0rc1,<0.28"),
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\n«version = "0.30.0"»\n',
+    ),
+    Example(
         "a pin among the requirements",
         {"requirements.txt": "vllm-omni==0.28.0\n"},
         pyproject=('"vllm-omni==0.27.0rc1"', ""),
@@ -67,6 +74,11 @@ FAILING = (
 PASSING = (
     Example(
         "made for what is pinned", spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nversion = "0.27.0rc1"\n'
+    ),
+    Example(
+        "made for one of a range",
+        pyproject=("vllm-omni==0.27.0rc1", "vllm-omni~=0.27.0rc1"),
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nversion = "0.27.1"\n',
     ),
     Example(
         "another spelling of the version",

@@ -22,14 +22,20 @@ class Rendered:
     Attributes:
         rules: the rules.
         table: the table that most of them stand in, ``KEY_MAP`` or ``RULES``.
-        line: where it begins.
+        starts: where each table begins, by its name.
         lines: where each rule stands, by its label.
+        standing: what all rows do, those that another one hides among them (`essence`).
     """
 
     rules: tuple[Rule, ...]
     table: str
-    line: int
+    starts: Mapping[str, int]
     lines: Mapping[str, int]
+    standing: frozenset[tuple[Any, ...]]
+
+    def table_of(self, rule: Rule) -> str:
+        """The name of the table that a rule belongs into."""
+        return PATTERNED if self.table == PATTERNED else _TABLES[rule.op == "drop"]
 
 
 def rendered_rules(tree: ast.Module) -> Rendered | None:
@@ -53,11 +59,13 @@ def rendered_rules(tree: ast.Module) -> Rendered | None:
     try:
         if PATTERNED in tables:
             found = [(_rule(*row), line) for row, line in tables[PATTERNED]]
+            standing = frozenset(essence(rule) for rule, _ in found)
         elif {"KEY_MAP", "IGNORED_KEYS"} <= tables.keys():
             found = [(Rule(literal(source), literal(target)), line) for (source, target), line in tables["KEY_MAP"]]
             found += [
                 (Rule(literal(source), None, "drop", reason), line) for (source, reason), line in tables["IGNORED_KEYS"]
             ]
+            standing = frozenset(essence(rule) for rule, _ in found)
             # As the code does: of two rows for one name the later one counts, and the longest name that fits decides.
             found = sorted({entry[0].label: entry for entry in found}.values(), key=lambda entry: -len(entry[0].label))
         else:
@@ -66,7 +74,7 @@ def rendered_rules(tree: ast.Module) -> Rendered | None:
         return None
     table = PATTERNED if PATTERNED in tables else "KEY_MAP"
     lines = {rule.label: line for rule, line in reversed(found)}
-    return Rendered(tuple(rule for rule, _ in found), table, starts[table], lines)
+    return Rendered(tuple(rule for rule, _ in found), table, starts, lines, standing)
 
 
 def _rule(op: Any, sources: Any, targets: Any, axis: Any, sizes: Any, reason: Any) -> Rule:

@@ -53,16 +53,24 @@ def tables_of(package: Package, tree: ast.Module) -> Tables:
     if _as_rendered(package):
         what = _rows(theirs or mine, code) or "the order of the rules"
         return Tables(spec, f"{where} is not rendered from these rules yet: {what} {'is' if theirs else 'is gone'} new")
-    at = code.lines.get(mine[0].label if mine else "", code.line)
+    lost = [rule for rule in theirs if essence(rule) not in code.standing]
+    start = code.starts[code.table_of(lost[0]) if lost else code.table]
+    at = code.lines.get(mine[0].label if mine else "", start)
     if not mine and not theirs:
         cause, restore = "its rules stand in another order than in scaffold.toml", "put them in that order"
     elif not mine:
         cause, restore = (
             f"scaffold.toml has {_rows(theirs, code)}, which is missing here",
-            f"put {_rows(theirs, code)} back",
+            f"put {_by_table(lost or theirs, code, 'back into')}",
         )
     elif not theirs:
         cause, restore = f"{_rows(mine, code)} is no rule of scaffold.toml", f"take {_rows(mine, code)} out"
+    elif not lost:
+        cause = f"{_rows(mine, code)} stands here and hides {_rows(theirs, code)} of scaffold.toml"
+        restore = f"take {_by_table(mine, code, 'out of')}"
+    elif len({code.table_of(rule) for rule in (*mine, *lost)}) > 1:
+        cause = f"{_rows(mine, code)} stands here, and {_rows(theirs, code)} in scaffold.toml"
+        restore = f"take {_by_table(mine, code, 'out of')}, and put {_by_table(lost, code, 'back into')}"
     else:
         cause = f"{_rows(mine, code)} stands here, and {_rows(theirs, code)} in scaffold.toml"
         restore = f"put {_rows(theirs, code)} back"
@@ -86,6 +94,13 @@ def _with_reasons(code: tuple[Rule, ...], spec: tuple[Rule, ...]) -> list[Rule]:
 def _rows(rules: list[Rule], code: Rendered) -> str:
     more = f" and {len(rules) - SHOWN} more" if len(rules) > SHOWN else ""
     return ", ".join(_row(rule, code) for rule in rules[:SHOWN]) + more
+
+
+def _by_table(rules: list[Rule], code: Rendered, verb: str) -> str:
+    """Return the rows with the table that they come out of or go into."""
+    tables = dict.fromkeys(code.table_of(rule) for rule in rules)
+    parts = [(table, [rule for rule in rules if code.table_of(rule) == table]) for table in tables]
+    return " and ".join(f"{_rows(mine, code)} {verb} {table}" for table, mine in parts)
 
 
 def _row(rule: Rule, code: Rendered) -> str:

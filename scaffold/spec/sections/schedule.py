@@ -7,6 +7,7 @@ import re
 from scaffold.spec.section import Section
 
 ORDER = 20
+EULER = "FlowMatchEulerDiscreteScheduler"
 
 _COUNT = re.compile(r"n([+-]\d+)?")
 
@@ -22,6 +23,8 @@ def fill(section: Section) -> None:
     offset = None if wanted is None or counted is None else wanted - counted
     section.put("request_offset", offset, "schedule.steps less upstream.steps")
     section.fact("shift", "answers.scheduler.shift")
+    if section.sources.report.value("answers.scheduler.class") not in (None, EULER):
+        section.fact("solver", "answers.scheduler.class")
     if section.fact("direction", "answers.scheduler.direction") == "ascending":
         section.put("kind", "ascending", section.provenance["schedule.direction"])
     if section.known_fact("kind", "detail.schedule.kind") is not None:
