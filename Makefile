@@ -116,6 +116,7 @@ docs: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
+	$(BIN)/python -m scaffold.grade.gallery > docs/gallery.html
 
 dist: $(BIN)/python
 	@echo "building wheel and sdist into dist/, and checking what an index would show"
