@@ -16,7 +16,7 @@ VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs dist bench browser clean help
+.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
@@ -32,6 +32,7 @@ help:
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
 	@echo "make dist          build wheel and sdist, and check their metadata"
+	@echo "make installs      install both into fresh environments of Python 3.10 and 3.13, where they are there"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
@@ -88,7 +89,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	bash -n .ci/run
+	bash -n .ci/run && bash -n .ci/installs
 	$(BIN)/omni-scaffold check reference_bagel
 
 # The day that the golden output carries is the one in its own spec.
@@ -98,13 +99,13 @@ golden golden-check: export SOURCE_DATE_EPOCH = $(shell $(BIN)/python -c "import
 
 golden: $(VENV)/.tool
 	@rm -rf build/golden
-	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/golden
+	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --out build/golden
 	rm -rf reference_bagel
 	mv build/golden reference_bagel
 
 golden-check: $(VENV)/.tool
 	@rm -rf build/golden
-	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/golden >/dev/null
+	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --out build/golden >/dev/null
 	@diff --recursive --unified --no-dereference reference_bagel build/golden \
 		&& echo "reference_bagel is what the tool writes" \
 		|| { echo "reference_bagel differs; run 'make golden' and review the difference"; exit 1; }
@@ -115,6 +116,7 @@ docs: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
+	$(BIN)/python -m scaffold.grade.gallery > docs/gallery.html
 
 dist: $(BIN)/python
 	@echo "building wheel and sdist into dist/, and checking what an index would show"
@@ -122,6 +124,10 @@ dist: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
+
+# What an index offers, on the oldest and the newest Python that this machine has.
+installs: dist
+	.ci/installs
 
 bench: $(VENV)/.tool
 	$(BIN)/python benchmarks/commands.py

@@ -26,6 +26,8 @@ from scaffold.verify.rollout.forking import Servers, forking
 
 # Journals of trees without git.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="omni-scaffold-tests-")
+# Presets and templates of whoever runs the tests would go before the packaged ones.
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["XDG_STATE_HOME"], "no-config")  # noqa: PTH118
 # The day of the golden output.
 os.environ["SOURCE_DATE_EPOCH"] = "1787356800"
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.

@@ -24,15 +24,16 @@ ARROWS = {
     "port": "render source",
     "spec": "checkpoint port remap",
     "grade": "checkpoint inspect port render source spec target upstream",
-    "new": "checkpoint grade inspect plan remap render spec target upstream",
     "check": "checkpoint plan spec target upstream",
+    "new": "check checkpoint grade inspect plan remap render spec target upstream",
     "lifecycle": "check checkpoint grade inspect new plan remap render spec target upstream",
     "drift": "grade inspect lifecycle new plan render source spec target upstream",
     "verify": "inspect plan spec target upstream",
     "remap.command": "checkpoint grade inspect new port remap render spec target upstream verify",
     "doctor": "inspect target upstream verify",
     "api": "check checkpoint inspect new remap.command upstream verify",
-    "cli": "check checkpoint doctor drift grade inspect lifecycle new plan remap.command render target upstream verify",
+    "cli": "check checkpoint doctor drift grade inspect lifecycle new plan remap.command render spec target upstream "
+    "verify",
 }
 # Arrows that go up; this only shrinks.
 UP = {("lifecycle", "drift")}

@@ -33,7 +33,7 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
         ScaffoldError: nothing there, pickled weights only, or damaged or hostile files.
     """
     if progress is None:
-        from scaffold.checkpoint.progress import progress_bar
+        from scaffold.progress import progress_bar
 
         with progress_bar(str(location)) as report:
             return read_checkpoint(location, progress=report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ import scaffold.cli.commands as rooms
 from scaffold import __version__
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import EXIT_CODE, line
+from scaffold.progress import VOICE
 
 
 class InterruptedCommandError(ScaffoldError):
@@ -48,14 +50,32 @@ def app(wanted: str = "") -> typer.Typer:
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options that all have, which ends with one line on Ctrl-C."""
+
     @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: Any, quiet: bool = False, verbose: bool = False, **options: Any) -> None:
+        if quiet and verbose:
+            raise ScaffoldError("--quiet and --verbose exclude each other", hint="leave one of them out")
+        VOICE.quiet, VOICE.verbose = quiet, verbose
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as interrupt:
             raise InterruptedCommandError(line(f"`omni-scaffold {command.__name__}`", interrupt)) from None
 
+    # Typer asks for both.
+    signature = inspect.signature(command, eval_str=True)
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind) for name, kind in _VOICE
+    ]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *own])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, **dict(_VOICE)}
     return run
+
+
+_VOICE = (
+    ("quiet", Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes: only what was asked for.")]),
+    ("verbose", Annotated[bool, typer.Option("--verbose", "-v", help="Each step on stderr, in a pipe too.")]),
+)
 
 
 def _version(value: bool) -> None:

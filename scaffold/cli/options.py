@@ -56,6 +56,14 @@ AllowVersionMismatch = Annotated[
     bool,
     typer.Option("--allow-version-mismatch", help="Write for another vllm-omni than the checkout pins."),
 ]
+Preset = Annotated[
+    Path | None,
+    typer.Option("--preset", metavar="FILE", help="Preset that goes before all others; one TOML file."),
+]
+Packaged = Annotated[
+    bool,
+    typer.Option("--packaged", help="Leave presets and templates of the checkout and of your configuration out."),
+]
 Checkpoint = Annotated[
     str | None,
     typer.Option(

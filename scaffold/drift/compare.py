@@ -14,7 +14,7 @@ from scaffold.drift.report import Drift, FactDrift
 from scaffold.drift.resting import Rendering, Resting
 from scaffold.errors import ScaffoldError
 from scaffold.lifecycle.package import PIPELINES
-from scaffold.progress import step
+from scaffold.progress import progress_bar, step
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits
@@ -178,14 +178,21 @@ def _rendering(
 ) -> tuple[Rendering | None, str | None]:
     """Return the package's rendering, else the one that `new` would make; and why there is none."""
     from scaffold.lifecycle.derive import derive
+    from scaffold.lifecycle.overrides import require_overrides
     from scaffold.new import render_files
 
     try:
         if package is not None:
             spec, profile = package.spec, package.profile
-            first = derive(spec, report, profile, source)
-            files = render_files(spec, [], first.port)
-            return Rendering(spec, files, lambda other: derive(spec, other, profile, source, first), report), None
+            team = package.team
+            require_overrides(package)
+            first = derive(spec, report, profile, source, team=team)
+            files = render_files(spec, [], first.port, team)
+
+            def again(other: Report) -> Graded:
+                return derive(spec, other, profile, source, first, team)
+
+            return Rendering(spec, files, again, report, team), None
         made = _fresh(report, source).spec
         return Rendering(made, render_files(made, []), lambda other: _fresh(other, source), report), None
     except ScaffoldError as error:
@@ -213,7 +220,11 @@ def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tu
     """Return what rests on each fact alone, and the lines that only several facts together change."""
     if rendering is None:
         return [FactDrift(change, None) for change in changes], ()
-    facts = [FactDrift(change, rendering.resting_on((change,))) for change in changes]
+    facts = []
+    with progress_bar("facts") as progress:
+        for number, change in enumerate(changes, start=1):
+            facts.append(FactDrift(change, rendering.resting_on((change,))))
+            progress(number, len(changes))
     whole = rendering.resting_on(changes) if len(changes) > 1 else Resting()
     alone = {
         (hunk.file, line)

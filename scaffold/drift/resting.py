@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scaffold.drift.facts import FactChange, with_facts
 from scaffold.drift.hunks import Hunk, hunks
 from scaffold.errors import ScaffoldError
+from scaffold.team import PACKAGED, Team
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -44,12 +45,14 @@ class Rendering:
         files: what it renders.
         derive: makes the spec of a report, apart from what a person edited; with the port of a ported package.
         report: the pipeline in the older version.
+        team: whose templates go before the packaged ones.
     """
 
     spec: IntegrationSpec
     files: Mapping[str, RenderedFile]
     derive: Callable[[Report], Graded]
     report: Report
+    team: Team = PACKAGED
 
     @cached_property
     def _derived(self) -> IntegrationSpec:
@@ -68,7 +71,7 @@ class Rendering:
             keys = changed_keys(self.spec, spec)
             if not keys:
                 return Resting(kept=kept)
-            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port)), kept=kept)
+            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port, self.team)), kept=kept)
         except ScaffoldError as error:
             return Resting(refused=error.line)
 

@@ -33,17 +33,19 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
         ported: the same pipeline of the same source, of another report: its port is not made again.
 
     Raises:
-        ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read.
+        ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read; a preset of
+            the team cannot be used.
     """
-    from scaffold.spec import find_preset
-    from scaffold.spec.preset import EMPTY
+    from scaffold.spec.preset import EMPTY, PresetError
 
     try:
         return compose(request, source)
+    except PresetError:
+        raise
     except RefusedError as error:
         reason = error.message
     except ScaffoldError as error:
-        preset = find_preset(request.names.model, request.report.value("detail.pipeline.registry_key"))
+        preset = request.preset
         if preset is not EMPTY and (request.headers is not None or preset.manifest is not None):
             raise  # a model that is known: the checkpoint is at fault, not the templates
         reason = error.message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
 from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
-from scaffold.spec.preset import find_preset
+from scaffold.spec.preset import PresetError, reading_preset
 from scaffold.spec.section import Section, Sources
 from scaffold.upstream import UpstreamSource
 
@@ -53,8 +52,13 @@ def build_partial(
     modules = {name: importlib.import_module(f"scaffold.spec.sections.{name}") for name in SECTIONS}
     for name, module in sorted(modules.items(), key=lambda entry: int(entry[1].ORDER)):
         section = Section(name, sources, sections)
-        with contextlib.suppress(ScaffoldError):  # what it put before it gave up stays; the rest is unknown
-            module.fill(section)
+        try:
+            with reading_preset(sources.preset, name):
+                module.fill(section)
+        except PresetError:
+            raise
+        except ScaffoldError:
+            pass  # what it put before it gave up stays; the rest is unknown
         sections[name] = section.values
         provenance |= section.provenance
         fingerprints |= section.fingerprints
@@ -82,7 +86,8 @@ def build_partial(
         fingerprints |= section.fingerprints
     sections = {name: values for name, values in sections.items() if values}
     provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
+    record = sources.preset.record
+    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
 
 
 def _grade(
@@ -114,7 +119,7 @@ def _is_there(key: str, sections: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _sources(request: SpecRequest) -> Sources:
-    preset = find_preset(request.names.model, request.report.value("detail.pipeline.registry_key"))
+    preset = request.preset
     headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
     return Sources(
         request.report,

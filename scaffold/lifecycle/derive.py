@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile
+    from scaffold.team import Team
     from scaffold.upstream import UpstreamSource
 
 
@@ -18,6 +20,7 @@ def derive(
     profile: ContractProfile,
     source: UpstreamSource,
     ported: Graded | None = None,
+    team: Team | None = None,
 ) -> Graded:
     """Return the spec of a report for a recorded package; of a ported package with its port.
 
@@ -27,6 +30,7 @@ def derive(
         profile: the release of verl-omni to write for.
         source: the version of vllm-omni that a denoiser is ported from.
         ported: what this function returned for the report as it was read; its port is not made again.
+        team: whose presets go before the packaged ones.
 
     Raises:
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
@@ -36,14 +40,15 @@ def derive(
     from scaffold.lifecycle.spec_headers import headers_of
     from scaffold.new import refuse
     from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, find_preset
+    from scaffold.spec import SpecRequest
+    from scaffold.team import PACKAGED
 
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
-    preset = find_preset(names.model, report.fact("detail.pipeline.registry_key").value)
+    request = SpecRequest(report, names, profile, team=team or PACKAGED)
     if is_ported(recorded):
-        return specify(SpecRequest(report, names, profile), source, ported)
+        return specify(request, source, ported)
     # What was made from a packaged manifest is made from it again.
-    packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {preset.manifest}"
+    packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {request.preset.manifest}"
     headers = None if packaged else headers_of(recorded, report)
-    return compose(SpecRequest(report, names, profile, headers), source)
+    return compose(replace(request, headers=headers), source)

@@ -106,6 +106,7 @@ def merge_specs(
         derived=derived,
         files={},
         folders=(),
+        overrides=new.overrides,
     )
     return MergedSpec(merged, tuple(conflicts), tuple(followed))
 

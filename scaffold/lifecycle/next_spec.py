@@ -54,7 +54,10 @@ def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpe
     from scaffold.spec.derived import digests
     from scaffold.spec.validate import validate
 
-    (validate_partial if is_ported(package.spec) else validate)(package.spec, package.spec_path)
+    if is_ported(package.spec):
+        validate_partial(package.spec, package.spec_path)
+    else:
+        validate(package.spec, package.spec_path, package.team)
     notes: list[str] = []
     pin = _other_pin(package, package.spec.value("upstream.version"), allowed, notes)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}
@@ -96,8 +99,8 @@ def upstream_spec(
     old_source = recorded_source(package.spec, base)
     old_report = read(package.spec, old_source)
     profile = package.checkout.profile if package.checkout is not None else package.profile
-    old = derive(package.spec, old_report, package.profile, old_source)
-    new = derive(package.spec, new_report, profile, new_source)
+    old = derive(package.spec, old_report, package.profile, old_source, team=package.team)
+    new = derive(package.spec, new_report, profile, new_source, team=package.team)
     merged = merge_specs(package.spec, old.spec, new.spec)
     if merged.conflicts and not force:
         listed = "; ".join(map(str, merged.conflicts))
@@ -107,7 +110,8 @@ def upstream_spec(
         )
     notes += [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
     if merged.followed:
-        notes.append(f"this version of omni-scaffold changes {_values(package.spec, merged.spec, merged.followed)}")
+        who = "this version of omni-scaffold" + (", or the preset," if merged.spec.overrides else "")
+        notes.append(f"{who} changes {_values(package.spec, merged.spec, merged.followed)}")
     return NextSpec(with_pin(merged.spec, other), tuple(notes), (old_source, new_source), new.port)
 
 

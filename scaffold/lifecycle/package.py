@@ -16,6 +16,7 @@ from scaffold.plan.folder import contained
 from scaffold.render.rendered import RenderedFile
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.spec.model import RESTORE
+from scaffold.team import PACKAGED, TEMPLATES, Team, team_for
 
 if TYPE_CHECKING:
     from scaffold.plan.edits import FileEdit
@@ -36,17 +37,24 @@ class ScaffoldedPackage:
         root: the checkout, or the folder given to ``--out``.
         stored: its ``scaffold.toml`` and ``scaffold.lock``.
         checkout: the checkout, or None for a folder of its own.
+        team: presets and templates that go before the packaged ones in its tree.
     """
 
     root: Path
     stored: StoredSpec
     checkout: Checkout | None
+    team: Team = PACKAGED
 
     @classmethod
-    def open(cls, given: str | Path) -> ScaffoldedPackage:
+    def open(cls, given: str | Path, *, preset: Path | None = None, packaged: bool = False) -> ScaffoldedPackage:
         """Open a package by its folder, its ``scaffold.toml``, or the tree that holds it alone.
 
         What an interrupted run left is not looked at here; see `recover`.
+
+        Args:
+            given: what is opened.
+            preset: file of a preset that goes before all others.
+            packaged: leave out presets and templates of the tree and of the user.
 
         Raises:
             ScaffoldError: nothing there that ``new`` wrote, more than one package, or a spec that is not its folder's.
@@ -68,7 +76,8 @@ class ScaffoldedPackage:
                 hint="give the folder its name back; `new MODEL` renders under another name",
             )
         _require_names(spec, shown)
-        package = cls(root, stored, Checkout.open(root) if (root / REGISTRY).is_file() else None)
+        team = team_for(root, preset, packaged=packaged)
+        package = cls(root, stored, Checkout.open(root) if (root / REGISTRY).is_file() else None, team)
         foreign = [path for path in spec.files if not _inside(package.path, path) and path not in package.own_paths]
         if foreign:
             lister = shown if stored.lock is None else f"{shown.removesuffix(SPEC_NAME)}{LOCK_NAME}"
@@ -90,7 +99,9 @@ class ScaffoldedPackage:
         """Every path at which the templates put a file of a package of this name; a spec may list anything."""
         from scaffold.render.tree import template_paths
 
-        return template_paths(str(self.spec.value("names.model")), str(self.spec.value("names.package")))
+        names = self.spec.sections["names"]
+        gone = [name.removeprefix(f"{TEMPLATES}/") for name in self.spec.overrides if name.startswith(f"{TEMPLATES}/")]
+        return template_paths(str(names["model"]), str(names["package"]), team=self.team, gone=gone)
 
     @property
     def files(self) -> Mapping[str, str]:

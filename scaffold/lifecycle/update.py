@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
+from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.line_ends import as_there
@@ -34,6 +36,8 @@ class UpdateRequest:
     force: bool = False
     dry: bool = False
     allow_version_mismatch: bool = False
+    preset: Path | None = None
+    packaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     from scaffold.plan.output import PATCH, states
     from scaffold.progress import step
 
+    if request.spec and request.preset is not None:
+        raise ScaffoldError("--spec renders scaffold.toml as it is", hint="leave out --preset")
     if request.spec and (request.vllm_omni or request.base):
         raise ScaffoldError("--spec renders scaffold.toml as it is", hint="leave out --vllm-omni and --from")
     for flag, value in (("--vllm-omni", request.vllm_omni), ("--from", request.base)):
@@ -110,10 +116,12 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
             raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
     recover_around(request.package, dry=request.dry)
     notes: list[str] = []
-    package = ScaffoldedPackage.open(request.package)
+    package = ScaffoldedPackage.open(request.package, preset=request.preset, packaged=request.packaged)
     _refuse_unresolved(package)
     if not request.force:
         _refuse_newer(package)
+        if not request.packaged:
+            require_overrides(package)
     found = (
         edited_spec(package, allowed=request.allow_version_mismatch)
         if request.spec
@@ -128,7 +136,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes += found.notes
     with step("rendering"):
         root = package.root if package.checkout is not None else None
-        files, spec = render_package(found.spec, notes, root, found.port)
+        files, spec = render_package(found.spec, notes, root, found.port, package.team)
     own, lock = (FileState.of(files.pop(path)) for path in (package.spec_path, package.lock_path))
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.files)
@@ -136,7 +144,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
 
     def derived() -> Graded:
         source = recorded_source(package.spec, request.base)
-        return derive(package.spec, read(package.spec, source), package.profile, source)
+        return derive(package.spec, read(package.spec, source), package.profile, source, team=package.team)
 
     bases = Bases(package, derived)
     labels = (

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.new.recorded import record_paths, recorded_spec
+from scaffold.team import PACKAGED, TEMPLATES
 
 if TYPE_CHECKING:
     from scaffold.port import Port
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
+    from scaffold.team import Team, TeamFile
 
 
 def render_package(
-    spec: IntegrationSpec, notes: list[str], checkout: Path | None = None, port: Port | None = None
+    spec: IntegrationSpec,
+    notes: list[str],
+    checkout: Path | None = None,
+    port: Port | None = None,
+    team: Team | None = None,
 ) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
     """Render every file, and the two of the spec itself with the digests of the others.
 
@@ -24,6 +30,10 @@ def render_package(
         notes: receives one line for each check that this machine could not make.
         checkout: where the files will be; the spec then keeps which folders they need that it did not have.
         port: the ported denoiser of a partial package; without it, it is ported again from the recorded version.
+        team: whose templates go before the packaged ones.
+
+    Raises:
+        ScaffoldError: the spec cannot be rendered, or a template of the team does not give what a package needs.
     """
     import hashlib
     from dataclasses import replace
@@ -31,38 +41,52 @@ def render_package(
     from scaffold.render import RenderedFile
 
     spec = spec.as_written()
-    files = render_files(spec, notes, port)
+    used: dict[str, TeamFile] = {}
+    files = render_files(spec, notes, port, team, used)
+    if used:
+        from scaffold.new.promises import require_promises
+
+        require_promises(files, render_files(spec, [], port), used)
+        notes.append(f"rendered with {', '.join(file.shown for _, file in sorted(used.items()))}")
     digests = {
         path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
     }
     paths = record_paths(spec)
     folders = _made_folders(checkout, [*files, *paths], spec) if checkout is not None else ()
-    spec = replace(spec, files=digests, folders=folders)
+    overrides = {name: record for name, record in spec.overrides.items() if not name.startswith(f"{TEMPLATES}/")}
+    overrides |= {f"{TEMPLATES}/{name}": file.record for name, file in used.items()}
+    spec = replace(spec, files=digests, folders=folders, overrides=overrides)
     for path, text in zip(paths, (spec.to_toml(), spec.to_lock()), strict=True):
         files[path] = RenderedFile(text, template=PurePosixPath(path).name)
     return dict(sorted(files.items())), spec
 
 
-def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
-    """Render what `render_package` does, without the files of the spec itself."""
+def render_files(
+    spec: IntegrationSpec,
+    notes: list[str],
+    port: Port | None = None,
+    team: Team | None = None,
+    used: dict[str, TeamFile] | None = None,
+) -> dict[str, RenderedFile]:
+    """Render what `render_package` does, without the files of the spec itself; ``used`` receives the team's."""
     from scaffold.grade import is_ported
     from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
     from scaffold.render import render
     from scaffold.spec.validate import validate
 
-    spec = spec.as_written()
+    spec, team = spec.as_written(), team or PACKAGED
     context = spec.context()
     if is_ported(spec):
         validate_partial(spec)
         context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
     else:
-        validate(spec)
+        validate(spec, team=team)
         rules = spec.value("checkpoint.rules")
         if not isinstance(rules, list):
             raise ScaffoldError(f"checkpoint.rules is {rules!r}", hint="it must be the list of the key remap")
         KeyMap.from_data(rules)
-    return render(context, notes=notes)
+    return render(context, notes=notes, team=team, used=used)
 
 
 def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:

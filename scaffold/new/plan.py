@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scaffold.render.names import Names
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile
+    from scaffold.team import Team
     from scaffold.upstream import UpstreamSource
 
 SCHEMA = 1
@@ -78,6 +79,7 @@ def plan_new(request: NewRequest) -> NewResult:
     from scaffold.progress import step
     from scaffold.render import derive_names
     from scaffold.target import Checkout, default_profile, profile_by_name
+    from scaffold.team import team_for
     from scaffold.upstream import locate
 
     request = named_after_pipeline(request)
@@ -103,6 +105,8 @@ def plan_new(request: NewRequest) -> NewResult:
     else:
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
+    root = Path(checkout.root if checkout is not None else request.out or ".").expanduser()
+    team = team_for(root, request.preset, packaged=request.packaged)
     report, port = None, None
 
     def allowed_pin(version: str | None) -> str | None:
@@ -123,15 +127,15 @@ def plan_new(request: NewRequest) -> NewResult:
         wanted = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
         source = locate(request.vllm_omni, checkout_pin=wanted)
         pin = allowed_pin(source.version)
-        report, graded = _specify(request, names, profile, source)
+        report, graded = _specify(request, names, profile, source, team)
         spec, port = graded.spec, graded.port
         later = report.fact(LATER).value
         notes += [f"{later}: with that release the pipeline would load through diffusers"] if later else []
     spec = with_pin(with_options(spec, request.recipe), pin)
     if request.date is None and request.spec is None:
-        spec = _dated_as_there(spec, Path(checkout.root if checkout is not None else request.out or "."))
+        spec = _dated_as_there(spec, root)
     with step("rendering"):
-        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port)
+        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port, team)
     edits = wiring_edits(files, spec.context())
     plan = (
         plan_checkout(files, edits, checkout.root, known=known_digests(checkout.root, spec), force=request.force)
@@ -158,7 +162,7 @@ def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:
 
 
 def _specify(
-    request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource
+    request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource, team: Team
 ) -> tuple[Report, Graded]:
     from scaffold.checkpoint import read_checkpoint
     from scaffold.grade import specify
@@ -170,7 +174,7 @@ def _specify(
     with step(f"reading vllm-omni {source.label}"):
         report = inspect_pipeline(source, request.pipeline or request.model, headers)
     refuse(report)
-    return report, specify(SpecRequest(report, names, profile, headers, request.date), source)
+    return report, specify(SpecRequest(report, names, profile, headers, request.date, team), source)
 
 
 def _read_spec(path: Path, model: str) -> IntegrationSpec:

@@ -29,6 +29,8 @@ class NewRequest:
     dry: bool = False
     allow_version_mismatch: bool = False
     recipe: RecipeOptions = NO_OPTIONS
+    preset: Path | None = None
+    packaged: bool = False
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
@@ -64,6 +66,7 @@ def refuse_flags(request: NewRequest) -> None:
         "--vllm-omni": request.vllm_omni,
         "--profile": request.profile,
         "--date": request.date,
+        "--preset": request.preset,
         **request.recipe.given,
     }
     for flag, value in given.items():

@@ -17,10 +17,11 @@ from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
 from scaffold.render.rendered import RenderedFile
 from scaffold.target.profile import ContractProfile, default_profile
+from scaffold.team import FOLDER as TEAM
 
 PATCH = "verl_omni.patch"
-# What running and linting a tree leaves in it.
-IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
+# What running and linting a tree leaves in it, and what it is rendered with.
+IGNORED = frozenset({".git", TEAM, "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
 
 
 def plan_output(

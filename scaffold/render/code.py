@@ -7,6 +7,7 @@ import textwrap
 from typing import Any
 
 SHOWN = 60
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def expression(value: Any) -> str:
@@ -36,6 +37,18 @@ def module(value: Any) -> str:
     text = _text(value, "a module")
     _parsed(text, "exec", "a module")
     return text
+
+
+def public_names(text: str) -> list[str]:
+    """Return what others may take from a module: functions, classes and ``Class.method``, in their order."""
+    found: list[str] = []
+    for statement in ast.parse(text).body:
+        if isinstance(statement, _NAMED):
+            found.append(statement.name)
+        if isinstance(statement, ast.ClassDef):
+            inner = [one.name for one in statement.body if isinstance(one, _NAMED)]
+            found += [f"{statement.name}.{name}" for name in inner if not name.startswith("_")]
+    return [name for name in found if not name.startswith("_")]
 
 
 def _statements(value: Any, kinds: tuple[type[ast.stmt], ...], wanted: str) -> str:

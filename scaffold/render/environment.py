@@ -1,26 +1,70 @@
-"""The Jinja environment: packaged templates only, undefined names raise, nothing is escaped behind one's back."""
+"""The Jinja environment: a team's templates before the packaged ones, undefined names raise, nothing is escaped
+behind one's back."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
+from scaffold.team import TeamFile
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+PACKAGED = "packaged/"
+"""What a template writes before the name of one that it overrides, to include the packaged one."""
 
-def environment(templates: Path) -> Environment:
-    """Return the environment for a folder of templates; its loader opens nothing outside that folder."""
-    from jinja2 import FileSystemLoader, StrictUndefined
+
+class Sources:
+    """Where templates come from, and which of a team's were asked for.
+
+    Args:
+        packaged: the folder of the tool's own.
+        team: a team's, by name.
+    """
+
+    def __init__(self, packaged: Path, team: Mapping[str, TeamFile]) -> None:
+        self.packaged, self._team = packaged, team
+        self.used: dict[str, TeamFile] = {}
+        self._shown: dict[str, str] = {}
+
+    def load(self, name: str) -> tuple[str, str, Callable[[], bool]]:
+        """Return text, place and freshness of a template, as Jinja asks for them."""
+        from jinja2 import TemplateNotFound
+        from jinja2.loaders import split_template_path
+
+        own = self._team.get(name)
+        if own is not None:
+            self.used[name] = own
+            self._shown[str(own.path)] = own.shown
+            return own.text, str(own.path), lambda: True
+        path = self.packaged.joinpath(*split_template_path(name.removeprefix(PACKAGED)))
+        try:
+            text = read_text(path, inside=self.packaged)
+        except OSError:
+            raise TemplateNotFound(name) from None
+        self._shown[str(path)] = path.relative_to(self.packaged).as_posix()
+        return text, str(path), lambda: True
+
+    def shown(self, place: str | None) -> str | None:
+        """Return what errors call the template of a place or of a name; None for what is none."""
+        named = self._team.get(place or "")
+        return named.shown if named is not None else self._shown.get(place or "")
+
+
+def environment(sources: Sources) -> Environment:
+    """Return the environment for templates; its loader opens nothing outside their folders."""
+    from jinja2 import FunctionLoader, StrictUndefined
 
     from scaffold.render.filters import filters
     from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
 
     env = InertEnvironment(
-        loader=FileSystemLoader(templates, followlinks=False),
+        loader=FunctionLoader(sources.load),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,7 +78,7 @@ def environment(templates: Path) -> Environment:
     return env
 
 
-def render_template(env: Environment, templates: Path, name: str, context: dict[str, Any]) -> str:
+def render_template(env: Environment, sources: Sources, name: str, context: dict[str, Any]) -> str:
     """Render one template.
 
     Raises:
@@ -45,24 +89,27 @@ def render_template(env: Environment, templates: Path, name: str, context: dict[
     try:
         return env.get_template(name).render(context)
     except TemplateSyntaxError as error:
-        raise ScaffoldError(f"template {error.name or name}, line {error.lineno}: {error.message}") from error
+        named = error.name or name
+        raise ScaffoldError(
+            f"template {sources.shown(named) or named}, line {error.lineno}: {error.message}"
+        ) from error
     except TemplateNotFound as error:
-        raise ScaffoldError(f"{_place(error, templates, name)}: there is no template {error.name}") from error
+        raise ScaffoldError(f"{_place(error, sources, name)}: there is no template {error.name}") from error
     except (TemplateError, ScaffoldError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ScaffoldError(f"{_place(error, templates, name)}: {_message(error)}") from error
+        raise ScaffoldError(f"{_place(error, sources, name)}: {_message(error)}") from error
     except RecursionError as error:
-        raise ScaffoldError(f"template {name}: blocks or values are nested without end") from error
+        shown = sources.shown(name) or name
+        raise ScaffoldError(f"template {shown}: blocks or values are nested without end") from error
 
 
-def _place(error: BaseException, templates: Path, name: str) -> str:
+def _place(error: BaseException, sources: Sources, name: str) -> str:
     """Name the innermost template line on the way to the error; Jinja rewrites tracebacks to template lines."""
-    place = f"template {name}"
-    root = str(templates)
+    place = f"template {sources.shown(name) or name}"
     traceback = error.__traceback__
     while traceback is not None:
-        filename = traceback.tb_frame.f_code.co_filename
-        if filename.startswith(root):
-            place = f"template {Path(filename).relative_to(root).as_posix()}, line {traceback.tb_lineno}"
+        shown = sources.shown(traceback.tb_frame.f_code.co_filename)
+        if shown is not None:
+            place = f"template {shown}, line {traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from scaffold.errors import ScaffoldError
+from scaffold.patience import Patience
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.resources import templates_root
+from scaffold.team import PACKAGED, Team, TeamFile
 
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
+PLACEHOLDERS = ("_package_", "_model_")
+PATIENCE_SECONDS = 30.0
+"""Processor time for all templates of a package: many times what the packaged ones take."""
 OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
 
 
@@ -27,7 +32,12 @@ class HasContext(Protocol):
 
 
 def render(
-    spec: Mapping[str, Any] | HasContext, templates: Path | None = None, *, notes: list[str] | None = None
+    spec: Mapping[str, Any] | HasContext,
+    templates: Path | None = None,
+    *,
+    notes: list[str] | None = None,
+    team: Team = PACKAGED,
+    used: dict[str, TeamFile] | None = None,
 ) -> dict[str, RenderedFile]:
     """Render every template and bring the result into its final form.
 
@@ -39,6 +49,8 @@ def render(
         spec: the sections of the spec, or an object whose ``context()`` returns them.
         templates: folder of templates; the packaged one by default.
         notes: receives one line for each check that this machine could not make.
+        team: whose templates go before those of the folder.
+        used: receives the templates of the team that had a part in the result, by name.
 
     Returns:
         Files by POSIX path relative to the repository's root, sorted by path.
@@ -46,48 +58,86 @@ def render(
     Raises:
         ScaffoldError: a template, a value or the result is at fault; the message names template and line.
     """
-    from scaffold.render.environment import environment, render_template
+    from scaffold.render.environment import Sources, environment, render_template
     from scaffold.render.formats import finish
 
     context = dict(spec if isinstance(spec, Mapping) else spec.context())
     root = (templates or templates_root()).resolve()
-    env = environment(root)
+    sources = Sources(root, team.templates)
+    env = environment(sources)
+    patience = Patience(PATIENCE_SECONDS, PATIENCE_SECONDS)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
     overlay = next((folder for section, folder in OVERLAYS.items() if section in context), None)
-    for name in _template_names(root, overlay):
-        text = render_template(env, root, name, context)
+    for name in _template_names(root, overlay, team):
+        with patience.work():
+            text = render_template(env, sources, name, context)
         if not text.strip():
             continue
         path, file = _place(name.removeprefix(f"{overlay}/"), text, placeholders)
-        file = replace(file, template=name)
+        file = replace(file, template=sources.shown(name) or name)
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file
+    if used is not None:
+        used.update(sources.used)
     return dict(sorted(finish(files, [] if notes is None else notes).items()))
 
 
-def template_paths(model: str, package: str, templates: Path | None = None) -> frozenset[str]:
+def template_paths(
+    model: str, package: str, templates: Path | None = None, *, team: Team = PACKAGED, gone: Iterable[str] = ()
+) -> frozenset[str]:
     """Return every path that a package of these names may have a file at, whatever its spec says.
 
+    Args:
+        model: ``names.model``.
+        package: ``names.package``.
+        templates: folder of templates; the packaged one by default.
+        team: whose templates go before those of the folder.
+        gone: names of templates that a team had; what cannot be one is passed over.
+
     Raises:
-        ScaffoldError: a name that no package has.
+        ScaffoldError: a name that no package has, or a template of the team that gives no file of a package.
     """
     root = (templates or templates_root()).resolve()
     placeholders = _placeholders({"names": {"model": model, "package": package}})
+    names = {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in _template_names(root, overlay, team)}
+    names |= {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in gone if _has_place(name)}
     return frozenset(
-        _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX)
-        for overlay in (None, *OVERLAYS.values())
-        for name in _template_names(root, overlay)
+        _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX) for overlay, name in names
     )
 
 
-def _template_names(root: Path, overlay: str | None = None) -> list[str]:
-    names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
+def _template_names(root: Path, overlay: str | None, team: Team) -> list[str]:
+    names = {path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file()}
+    for name, file in team.templates.items():
+        if name not in names:
+            _require_place(name, file)
+            names.add(name)
     apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
     if overlay is not None:
         return sorted(name for name in names if name.startswith(f"{overlay}/"))
     return sorted(name for name in names if not name.startswith(apart))
+
+
+def _has_place(name: str) -> bool:
+    """Whether a template gives a file that names its package, of no hidden folder."""
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    return any(placeholder in name for placeholder in PLACEHOLDERS) and not hidden
+
+
+def _require_place(name: str, file: TeamFile) -> None:
+    """A template that a team adds is a block, or gives a file that can be of no other package, nor of a tool's.
+
+    Raises:
+        ScaffoldError: it is neither.
+    """
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    if hidden or not (name.startswith(f"{BLOCKS}/") or _has_place(name)):
+        raise ScaffoldError(
+            f"{file.shown} overrides no packaged template and gives no file of a package",
+            hint=f"its path needs {' or '.join(PLACEHOLDERS)}, and no part that begins with a dot",
+        )
 
 
 def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:
@@ -96,7 +146,7 @@ def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:
         raise ScaffoldError("the spec has no names.package and names.model")
     validate_model(names["model"])
     validate_package(names["package"])
-    return {"_package_": names["package"], "_model_": names["model"]}
+    return dict(zip(PLACEHOLDERS, (names["package"], names["model"]), strict=True))
 
 
 def validate_package(package: str) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
-from scaffold.spec.preset import find_preset
+from scaffold.spec.preset import Preset, find_preset, reading_preset
 from scaffold.spec.section import Section, Sources
 from scaffold.spec.supported import refuse_unsupported
+from scaffold.team import PACKAGED, Team
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
@@ -34,13 +35,23 @@ class SectionModule(Protocol):
 
 @dataclass(frozen=True)
 class SpecRequest:
-    """What ``new`` was asked for; without ``headers`` the preset's packaged manifest serves."""
+    """What ``new`` was asked for; without ``headers`` the preset's manifest serves, the team's presets go first."""
 
     report: Report
     names: Names
     profile: ContractProfile
     headers: CheckpointHeaders | None = None
     date: str | None = None
+    team: Team = PACKAGED
+
+    @property
+    def preset(self) -> Preset:
+        """The preset that counts.
+
+        Raises:
+            ScaffoldError: one of the team is none.
+        """
+        return find_preset(self.names.model, self.report.value("detail.pipeline.registry_key"), self.team)
 
 
 def build_spec(request: SpecRequest, *, until: str | None = None) -> IntegrationSpec:
@@ -57,20 +68,22 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
     fingerprints: dict[str, str] = {}
     for name, module in _modules():
         section = Section(name, sources, sections)
-        module.fill(section)
+        with reading_preset(sources.preset, name):
+            module.fill(section)
         sections[name] = section.values
         provenance |= section.provenance
         fingerprints |= section.fingerprints
         if name == until:
             break
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections))
+    record = sources.preset.record
+    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
 
 
 def _sources(request: SpecRequest) -> Sources:
     from scaffold.checkpoint import read_manifest
     from scaffold.errors import ScaffoldError
 
-    preset = find_preset(request.names.model, request.report.facts["detail.pipeline.registry_key"].value)
+    preset = request.preset
     headers, origin = request.headers, "checkpoint headers"
     configs = headers.configs if headers is not None else preset.configs
     if headers is None:

@@ -51,7 +51,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},
     "tiny": {},
-    "checkpoint": {"index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
+    "docs": {"memory": None, "step": None},
+    "checkpoint": {"bytes": None, "index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
 }
 
 

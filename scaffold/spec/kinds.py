@@ -63,6 +63,8 @@ PATTERNS: Mapping[str, str] = {
     "architecture.timestep_order": "a list of text",
     "cfg.parameters": "a list of tables",
     "checkpoint.*_config": "a list of tables",
+    "checkpoint.bytes": "a whole number",
+    "docs.*": "text",
 }
 
 

@@ -14,7 +14,7 @@ from scaffold.spec.lock import LOCK_NAME, ONE_FILE, RECORDS, SPEC_NAME, is_locke
 
 SCHEMA = 2
 RESTORE = "restore it with git, or write it again with `new --force`"
-_BOOKKEEPING = ("schema", "digest", "not_established", "folders", *RECORDS)
+_BOOKKEEPING = ("schema", "digest", "not_established", "folders", "overrides", *RECORDS)
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class IntegrationSpec:
         derived: ``section.key`` to a digest of the value that the tool gave; another value is a person's.
         files: rendered path to the SHA-256 of its content.
         folders: folders that were made in the checkout for the files, so that `remove` takes no others away.
+        overrides: presets and templates of a team that it was rendered with, to where each stood and its SHA-256.
     """
 
     sections: Mapping[str, Mapping[str, Any]]
@@ -36,6 +37,7 @@ class IntegrationSpec:
     derived: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     def context(self) -> dict[str, Any]:
         """Return the variables of the templates: one mapping a section."""
@@ -65,6 +67,8 @@ class IntegrationSpec:
         document["values"] = self._part(locked=True)
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
+        if self.overrides:
+            document["overrides"] = dict(sorted(self.overrides.items()))
         return write_lock(document, self.to_toml())
 
     def as_written(self) -> IntegrationSpec:
@@ -119,7 +123,8 @@ class IntegrationSpec:
             sections.setdefault(section, {}).setdefault(key, None)
         require_kinds(sections, source)
         tables = {name: _strings(records, name, recorder) for name in RECORDS}
-        return cls(sections, **tables, folders=_names(records, "folders", recorder))
+        overrides = _strings(records, "overrides", recorder)
+        return cls(sections, **tables, folders=_names(records, "folders", recorder), overrides=overrides)
 
 
 def _names(document: Mapping[str, Any], name: str, source: str) -> tuple[str, ...]:

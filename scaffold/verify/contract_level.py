@@ -48,8 +48,10 @@ class Outcome:
     environment: dict[str, Any] = field(default_factory=dict)
 
 
-def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
-    """Run the selected contracts; each gets a result, whatever happens to its process."""
+def run_contract_level(
+    package: Package, request: VerifyRequest, tell: Callable[[str], None] = lambda _: None
+) -> Outcome:
+    """Run the selected contracts; each gets a result, whatever happens to its process, and ``tell`` a line of it."""
     from scaffold.verify.run import require_torch
 
     entries = [entry for entry in catalogue() if not request.select or entry.id in request.select]
@@ -95,6 +97,7 @@ def run_contract_level(package: Package, request: VerifyRequest) -> Outcome:
                     _imported(event, group, results, outcome)
                 elif event["id"] in known:
                     results[event["id"]] = _from_event(known[event["id"]], event)
+                    tell(results[event["id"]].line)
             for entry in group:
                 results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
     outcome.checks = [results[entry.id] for entry in entries]

@@ -46,6 +46,15 @@ class CheckResult:
     seconds: float = 0.0
     pitfalls: tuple[int, ...] = ()
 
+    @property
+    def line(self) -> str:
+        """What is said of it as soon as it has ended."""
+        from scaffold.verify.report.number import figures
+
+        value, limit = figures(self.value, self.limit)
+        measured = f" {value}{f' (limit {limit})' if limit else ''}" if value else ""
+        return f"{self.status} {self.id}{measured}"
+
     def to_json(self) -> dict[str, Any]:
         """The entry of ``checks``; the first five keys are stable, the others only ever grow.
 

@@ -37,7 +37,7 @@ def verify(
         level: ``contract``; ``rollout`` for both; ``train`` for the trainer alone.
         select: ids of the contracts to run; empty for all.
         training: what level ``train`` is to do; its defaults where None.
-        tell: gets a line for each training step as it ends.
+        tell: gets a line for each contract and for each training step as it ends.
 
     Raises:
         ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
@@ -60,11 +60,11 @@ def verify(
     from scaffold.verify.rollout.forking import forking
 
     with orderly_end(), forking():
-        outcome = run_contract_level(opened, request)
+        outcome = run_contract_level(opened, request, tell)
         checks: list[CheckResult] = list(outcome.checks)
         environment = outcome.environment
         if level == "rollout":
-            found = rollout.run(request)
+            found = rollout.run(request, tell=tell)
             checks += found.checks
             environment = _both(environment, found.environment)
     command = _command(str(package), None if checkpoint is None else str(checkpoint), request)

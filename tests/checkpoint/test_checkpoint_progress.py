@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.checkpoint import progress, read_checkpoint
+from scaffold import progress
+from scaffold.checkpoint import read_checkpoint
 
 
 class Terminal(io.StringIO):

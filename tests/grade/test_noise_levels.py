@@ -18,7 +18,7 @@ from scaffold.grade.partial import build_partial
 from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
-from scaffold.render.environment import environment, render_template
+from scaffold.render.environment import Sources, environment, render_template
 from scaffold.resources import templates_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
@@ -77,11 +77,11 @@ def _package(version: str, key: str) -> dict[str, str]:
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
     assert spec.value("schedule.established") is True
-    root = templates_root()
+    sources = Sources(templates_root(), {})
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     names = {"common.py": "common.py", f"{model_name(key)}_schedule.py": "_model__schedule.py"}
     return {
-        name: render_template(environment(root), root, f"{FOLDER}/{template}.jinja", context)
+        name: render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
         for name, template in names.items()
     }
 

@@ -18,7 +18,7 @@ from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
-from scaffold.render.environment import environment, render_template
+from scaffold.render.environment import Sources, environment, render_template
 from scaffold.resources import templates_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
@@ -51,10 +51,10 @@ def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, s
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
-    root = templates_root()
+    sources = Sources(templates_root(), {})
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
-        text = render_template(environment(root), root, f"{FOLDER}/{template}.jinja", context)
+        text = render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
         (folder / target).write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", CHILD, str(folder), json.dumps(overrides), *more]
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)

@@ -27,7 +27,8 @@ PORTED = {"anima": "AnimaPipeline", "auk": "AuKPipeline"}
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile templates once and leave the formatting out: it is the text before it that is looked at."""
-    monkeypatch.setattr(environment, "environment", functools.cache(environment.environment))
+    compiled = functools.cache(lambda root, make=environment.environment: make(environment.Sources(root, {})))
+    monkeypatch.setattr(environment, "environment", lambda sources: compiled(sources.packaged))
     monkeypatch.setattr(formats, "finish", lambda files, notes: dict(files))
 
 

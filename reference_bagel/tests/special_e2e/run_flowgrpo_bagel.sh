@@ -64,6 +64,7 @@ data=(
     data.trust_remote_code=True
 )
 
+# No model_index.json tells the architecture of this checkpoint: it has to be named.
 model=(
     actor_rollout_ref.model.path="$MODEL_PATH"
     actor_rollout_ref.model.tokenizer_path="$MODEL_PATH"

@@ -21,8 +21,8 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     """
     import gc
 
-    from scaffold.checkpoint.progress import progress_bar
     from scaffold.grade.overview import overview
+    from scaffold.progress import progress_bar
     from scaffold.upstream import locate
 
     gc.enable()  # one pipeline after the other: what the last one left goes

@@ -17,11 +17,14 @@ from scaffold.cli.options import (
     DryRun,
     ExportSvg,
     Format,
+    Packaged,
+    Preset,
     VllmOmni,
     one_output,
 )
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import leaving
+from scaffold.progress import VOICE
 
 ORDER = 40
 
@@ -69,6 +72,8 @@ def new(
     resolution: Annotated[
         str | None, typer.Option("--resolution", metavar="WIDTHxHEIGHT", help="Size of the images in pixels.")
     ] = None,
+    preset: Preset = None,
+    packaged: Packaged = False,
     dry_run: DryRun = False,
     diff: Diff = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
@@ -107,7 +112,21 @@ def new(
     dry, mismatch = diff or dry_run, allow_version_mismatch
     recipe = RecipeOptions(reward, gpus, lora_rank, resolution)
     request = NewRequest(
-        model, pipeline, checkpoint, vllm_omni, verl_omni, out, profile, spec, date, force, dry, mismatch, recipe
+        model,
+        pipeline,
+        checkpoint,
+        vllm_omni,
+        verl_omni,
+        out,
+        profile,
+        spec,
+        date,
+        force,
+        dry,
+        mismatch,
+        recipe,
+        preset,
+        packaged,
     )
     result = plan_new(request)
     if diff:
@@ -123,5 +142,5 @@ def new(
     with leaving(f"{len(written)} files are written; nothing else is left to do"):
         if as_json:
             show_json(result.to_json(written=True))
-        else:
+        elif not VOICE.quiet:
             print_result(result, written=written, svg=export_svg)

@@ -10,6 +10,7 @@ from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, Package, one_output
 from scaffold.interrupt import leaving
+from scaffold.progress import VOICE
 
 ORDER = 110
 
@@ -50,5 +51,5 @@ def remove(
     with leaving("the package is removed; nothing else is left to do"):
         if as_json:
             show_json(removal.to_json(written=True))
-        else:
+        elif not VOICE.quiet:
             print_removal(removal, written=written)

@@ -11,6 +11,7 @@ from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, one_output
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.progress import VOICE
 
 ORDER = 120
 SCHEMA = 1
@@ -60,6 +61,6 @@ def skill(
     written = () if diff or dry_run else plan.commit()
     if as_json:
         show_json({"schema": SCHEMA, "written": bool(written), **plan.to_json()})
-    elif not diff:
+    elif not diff and not (written and VOICE.quiet):
         typer.echo(plan.tree(), nl=False)
     plan.check()

@@ -15,10 +15,13 @@ from scaffold.cli.options import (
     DryRun,
     Format,
     Package,
+    Packaged,
+    Preset,
     VllmOmni,
     one_output,
 )
 from scaffold.interrupt import doing, leaving
+from scaffold.progress import VOICE
 
 ORDER = 100
 
@@ -35,6 +38,8 @@ def update(
         ),
     ] = None,
     spec: Annotated[bool, typer.Option("--spec", help="Render the edited scaffold.toml, without inspecting.")] = False,
+    preset: Preset = None,
+    packaged: Packaged = False,
     dry_run: DryRun = False,
     diff: Diff = False,
     force: Annotated[bool, typer.Option("--force", help="Merge also where the earlier state is unknown.")] = False,
@@ -55,7 +60,8 @@ def update(
     from scaffold.lifecycle.update import UpdateRequest, plan_update
 
     as_json = one_output(format, diff)
-    request = UpdateRequest(package, vllm_omni, base, spec, force, diff or dry_run, allow_version_mismatch)
+    dry, mismatch = diff or dry_run, allow_version_mismatch
+    request = UpdateRequest(package, vllm_omni, base, spec, force, dry, mismatch, preset, packaged)
     result = plan_update(request)
     if diff:
         show(result.plan.diff())
@@ -69,7 +75,7 @@ def update(
         return
     written = result.plan.commit()
     with leaving(f"{len(written)} files are written; next: run `omni-scaffold check {result.package.from_here}`"):
-        if not as_json:
+        if not as_json and not VOICE.quiet:
             print_update(result, written=written)
         with doing("checking the result"):
             found = findings_of(result.package)

@@ -69,9 +69,9 @@ def verify(
       omni-scaffold verify verl_omni/pipelines/foo_flow_grpo --level rollout
     """
     import gc
-    import sys
 
-    from scaffold.verify.report import check_destination, print_report, write_report
+    from scaffold.progress import VOICE, say
+    from scaffold.verify.report import check_destination, print_failures, print_report, write_report
     from scaffold.verify.run import verify as run_verify
 
     training = None
@@ -82,19 +82,17 @@ def verify(
     elif variant or verl_omni or beside:
         raise ScaffoldError("--variant, --verl-omni and --beside belong to --level train")
 
-    def tell(line: str) -> None:
-        if sys.stderr.isatty():
-            print(line, file=sys.stderr, flush=True)
-
     if report is not None:
         check_destination(report)
     gc.enable()  # tensors in cycles would fill the memory
     with doing("running the contracts"):
         found = run_verify(
-            package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=tell
+            package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=say
         )
     if format is Format.json:
         show_json(found.to_json())
+    elif VOICE.quiet:
+        print_failures(found)
     else:
         print_report(found)
     if report is not None:

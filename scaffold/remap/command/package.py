@@ -13,6 +13,7 @@ from scaffold.parsing import parse
 from scaffold.reading import read_text
 from scaffold.remap.key_map import KeyMap
 from scaffold.spec import SPEC_NAME, IntegrationSpec, read_spec
+from scaffold.team import Team, team_of
 
 MAX_BYTES = 4_000_000
 
@@ -23,6 +24,12 @@ class Package:
 
     folder: Path
     spec: IntegrationSpec
+
+    @property
+    def team(self) -> Team:
+        """Presets that go before the packaged ones in the tree that the package stands in."""
+        in_tree = self.folder.resolve().as_posix().endswith(f"/verl_omni/pipelines/{self.folder.resolve().name}")
+        return team_of(self.folder.resolve().parents[2] if in_tree else None)
 
     @classmethod
     def find(cls, target: str) -> Package | None:

@@ -88,7 +88,7 @@ def _of_package(package: Package, request: RemapRequest) -> RemapResult:
     if is_ported(package.spec):
         return _of_ported(package, request)
     names = package.spec.sections.get("names", {})
-    preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"))
+    preset = find_preset(str(names.get("model")), package.spec.value("upstream.registry_key"), package.team)
     headers, notes = _headers(request, preset)
     headers = _own_files(package, headers, notes)
     tree = package.module_tree()

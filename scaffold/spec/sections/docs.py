@@ -1,4 +1,4 @@
-"""[docs]: what documentation pages carry."""
+"""[docs]: what documentation pages carry: the date, and what was measured of a run."""
 
 import os
 from datetime import datetime, timezone
@@ -11,7 +11,10 @@ CLOCK = "day of rendering"
 
 
 def fill(section: Section) -> None:
-    """Put the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
+    """Put what was measured, and the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
+    for key in ("memory", "step"):
+        if section.sources.preset.value(section.name, key) is not None:
+            section.preset(key)
     if section.sources.date is not None:
         section.put("last_updated", section.sources.date, "flag --date")
         return

@@ -13,7 +13,14 @@ from scaffold.verify.report.destination import check_destination, check_suffix, 
 if TYPE_CHECKING:
     from scaffold.verify.result import VerifyReport
 
-__all__ = ["check_destination", "check_suffix", "print_report", "write_report"]
+__all__ = ["check_destination", "check_suffix", "print_failures", "print_report", "write_report"]
+
+
+def print_failures(report: VerifyReport) -> None:
+    """Print what failed, and how many passed."""
+    from scaffold.verify.report.terminal import print_failures as show
+
+    show(report)
 
 
 def print_report(report: VerifyReport) -> None:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from scaffold.console import SafeConsole
+from scaffold.console import SafeConsole, said
 from scaffold.printable import printable
 from scaffold.verify.report.number import figures
 from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
@@ -56,6 +56,15 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
     console.print(text(counts(report), "bold"))
     for step in next_steps(report):
         console.print(text(f"next: {step}"))
+
+
+def print_failures(report: VerifyReport) -> None:
+    """Print the contracts that failed, with the reason, and the counts."""
+    console = SafeConsole(soft_wrap=True)
+    for check in report.checks:
+        if check.status == "fail":
+            console.print(said((check.line, STYLES["fail"]), f"  {check.reason}"))
+    console.print(said(counts(report)))
 
 
 def _table(level: Level, checks: list[CheckResult], text: Callable[..., Text]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,20 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.level import Outcome
 
 
-def run(request: VerifyRequest, *, version: str | None = None) -> Outcome:
+def run(request: VerifyRequest, *, version: str | None = None, tell: Callable[[str], None] = lambda _: None) -> Outcome:
     """Run the level.
 
     Args:
         request: package, checkpoint and selection.
         version: of vllm-omni; by default ``$OMNI_SCAFFOLD_ROLLOUT_VERSION``, else the one the package was made for.
+        tell: gets a line for each check as the process of its precision ends.
 
     Raises:
         ScaffoldError: as for :func:`require`.
     """
     from scaffold.verify.rollout.level import run_level
 
-    return run_level(request, version=version)
+    return run_level(request, version=version, tell=tell)
 
 
 def require(request: VerifyRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,13 @@ def require(request: VerifyRequest, scratch: Path, *, version: str | None = None
         raise ScaffoldError(f"level rollout cannot run: {reason}") from None
 
 
-def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
+def run_level(
+    request: VerifyRequest, *, version: str | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Outcome:
     """Run the level.
 
     Args, raises:
-        As for :func:`require`.
+        As for :func:`require`; ``tell`` gets a line for each check.
     """
     wanted = [check for check in level_checks() if not request.select or check.id in request.select]
     if not wanted:
@@ -116,6 +118,8 @@ def run_level(request: VerifyRequest, *, version: str | None = None) -> Outcome:
         for dtype in DTYPES:
             checks, started = _run_dtype(plan, dtype, wanted, Path(scratch))
             results += checks
+            for check in checks:
+                tell(check.line)
             versions |= started
     return Outcome(results, {**versions, **_origins(plan)} if versions else {})
 

@@ -300,10 +300,10 @@ def architecture(package: Package) -> str:
 def _gain(package: Package) -> float | None:
     """How much the reward of the reference of this model rises, where a preset says."""
     from scaffold.spec import find_preset
+    from scaffold.team import team_of
 
-    value = find_preset(model_name(package), package.spec.get("upstream", {}).get("registry_key")).value(
-        "train", "gain"
-    )
+    key = package.spec.get("upstream", {}).get("registry_key")
+    value = find_preset(model_name(package), key, team_of(package.root)).value("train", "gain")
     return None if value is None else float(value)
 
 

@@ -8,6 +8,7 @@
 #   MODEL_PATH    checkpoint folder (default ~/models/ByteDance-Seed/BAGEL-7B-MoT)
 #   DATA_DIR      folder with train.parquet and test.parquet (default $WORKSPACE/data/ocr/bagel)
 #   WORKSPACE     any writable folder (default $HOME)
+#   NUM_GPUS      GPUs of this machine (default 4); they have to divide the 256 images of an update
 set -xeuo pipefail
 
 WORKSPACE=${WORKSPACE:-$HOME}
@@ -15,9 +16,9 @@ MODEL_PATH=${MODEL_PATH:-$HOME/models/ByteDance-Seed/BAGEL-7B-MoT}
 DATA_DIR=${DATA_DIR:-$WORKSPACE/data/ocr/bagel}
 DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/bagel_deploy_config.yaml"}
 
-NUM_GPUS=4
+NUM_GPUS=${NUM_GPUS:-4}
 ROLLOUT_TP=1
-REWARD_TP=4
+REWARD_TP=$((NUM_GPUS < 4 ? NUM_GPUS : 4))
 MAX_PROMPT_LENGTH=256
 
 data=(

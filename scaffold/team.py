@@ -1,0 +1,184 @@
+"""Presets and templates of a team: files in the checkout, or in the user's configuration, before the packaged ones.
+
+Everything here is read as others' files are: regular, bounded, inside of the tree it belongs to, and all of it before
+anything is rendered, so that what was rendered is what the digests say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
+
+FOLDER = ".omni-scaffold"
+PRESETS, TEMPLATES = "presets", "templates"
+CHECKOUT, USER, FILE = "checkout", "user", "file"
+"""Where a file stands: in the tree that is written to, in the user's configuration, or named with ``--preset``."""
+LARGEST = 1_000_000
+"""Bytes of one preset or template."""
+MOST = 500
+"""Files below one folder; more is a mistake."""
+
+
+@dataclass(frozen=True)
+class TeamFile:
+    """One file of a team.
+
+    Attributes:
+        where: `CHECKOUT`, `USER` or `FILE`.
+        name: its path below ``presets/`` or ``templates/``.
+        path: where it was read from.
+        shown: what errors call it.
+        text: its content.
+    """
+
+    where: str
+    name: str
+    path: Path
+    shown: str
+    text: str
+
+    @property
+    def record(self) -> str:
+        """What the lock keeps of it."""
+        return f"{self.where} {hashlib.sha256(self.text.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A folder with ``presets/`` and ``templates/``.
+
+    Attributes:
+        where: `CHECKOUT` or `USER`.
+        folder: the folder.
+        inside: the tree that no link may lead out of; None for the user's own.
+    """
+
+    where: str
+    folder: Path
+    inside: Path | None = None
+
+    def files(self, kind: str, suffix: str) -> Iterator[TeamFile]:
+        """Give the files of a kind, sorted by path.
+
+        Raises:
+            ScaffoldError: a file that is not to be read, or too many.
+        """
+        root = self.folder / kind
+        if not root.is_dir():
+            return
+        found = []
+        for place, folders, names in os.walk(root):
+            folders[:] = sorted(folders)
+            found += [Path(place, name) for name in names if name.endswith(suffix)]
+            if len(found) > MOST:
+                raise ScaffoldError(
+                    f"{self._shown(root)} holds more than {MOST} files", hint="keep those that are used"
+                )
+        for path in sorted(found):
+            name = path.relative_to(root).as_posix()
+            yield TeamFile(
+                self.where, name, path, self._shown(path), read_team_file(path, self._shown(path), self.inside)
+            )
+
+    def _shown(self, path: Path) -> str:
+        inner = path.relative_to(self.folder).as_posix()
+        return f"{FOLDER}/{inner}" if self.where == CHECKOUT else str(path)
+
+
+@dataclass(frozen=True)
+class Team:
+    """What goes before the packaged presets and templates; the first layer that has a file counts.
+
+    Attributes:
+        layers: folders, the nearest first.
+        preset: the file named with ``--preset``.
+        given: templates that are known already, in place of those of the layers.
+    """
+
+    layers: tuple[Layer, ...] = ()
+    preset: Path | None = None
+    given: tuple[TeamFile, ...] | None = None
+
+    @cached_property
+    def presets(self) -> tuple[tuple[TeamFile, ...], ...]:
+        """The preset files of each layer; a name that a nearer layer has is left out."""
+        layers = [
+            tuple(file for file in layer.files(PRESETS, ".toml") if "/" not in file.name) for layer in self.layers
+        ]
+        if self.preset is not None:
+            text = read_team_file(self.preset, str(self.preset), None)
+            layers.insert(0, (TeamFile(FILE, self.preset.name, self.preset, str(self.preset), text),))
+        seen: set[str] = set()
+        kept = []
+        for files in layers:
+            kept.append(tuple(file for file in files if file.name not in seen))
+            seen.update(file.name for file in files)
+        return tuple(kept)
+
+    @cached_property
+    def templates(self) -> Mapping[str, TeamFile]:
+        """The templates by their names."""
+        if self.given is not None:
+            return {file.name: file for file in self.given}
+        found: dict[str, TeamFile] = {}
+        for layer in self.layers:
+            for file in layer.files(TEMPLATES, ".jinja"):
+                found.setdefault(file.name, file)
+        return found
+
+
+PACKAGED = Team()
+"""Nothing but what comes with the tool."""
+
+
+def team_of(tree: Path | None, preset: Path | None = None) -> Team:
+    """Return the team of a tree that is written to: a checkout, or the folder given to ``--out``.
+
+    Args:
+        tree: the tree; None where there is none, which leaves the user's configuration.
+        preset: the file named with ``--preset``.
+    """
+    layers = [] if tree is None else [Layer(CHECKOUT, tree / FOLDER, tree)]
+    own = user_folder()
+    return Team((*layers, *([] if own is None else [Layer(USER, own)])), preset)
+
+
+def team_for(tree: Path, preset: Path | None, *, packaged: bool) -> Team:
+    """Return the team of a tree, as a command line asks for it.
+
+    Raises:
+        ScaffoldError: a preset is named, and nothing but what is packaged is asked for.
+    """
+    if packaged and preset is not None:
+        raise ScaffoldError("--preset and --packaged exclude each other", hint="leave one of them out")
+    return PACKAGED if packaged else team_of(tree, preset)
+
+
+def user_folder() -> Path | None:
+    """Return the user's configuration folder, which need not be there; None where no home is known."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    if Path(base).is_absolute():
+        return Path(base, "omni-scaffold")
+    home = os.path.expanduser("~")  # noqa: PTH111  # needs no home
+    return Path(home, ".config", "omni-scaffold") if Path(home).is_absolute() else None
+
+
+def read_team_file(path: Path, shown: str, inside: Path | None) -> str:
+    """Return the text of a preset or template.
+
+    Raises:
+        ScaffoldError: it cannot be read, or is not to be.
+    """
+    try:
+        return read_text(path, LARGEST, inside=inside)
+    except UnicodeDecodeError:
+        raise ScaffoldError(f"{shown} is not UTF-8 text", hint="mend it, or take it away") from None
+    except OSError as error:
+        raise ScaffoldError(f"{shown}: {error.strerror}", hint="mend it, or take it away") from None

@@ -1,0 +1,72 @@
+"""How much a command says: progress on a terminal, all with -v, nothing with -q; a contract's line as it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_a_terminal(*arguments: object) -> tuple[int, str, str]:
+    """Run a command whose stderr is a terminal; returns status, stdout and what the terminal got."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "scaffold", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    seen = b""
+    assert process.stdout is not None
+    with os.fdopen(master, "rb", buffering=0) as screen, process.stdout as answer:
+        with contextlib.suppress(OSError):  # the other end is closed
+            while chunk := screen.read(4096):
+                seen += chunk
+        out = answer.read()
+    return process.wait(60), out.decode(), seen.decode()
+
+
+def test_a_new_package_and_nothing_said(reference: Path, tmp_path: Path, scaffold_cli: Cli) -> None:
+    spec = next(reference.glob("verl_omni/pipelines/*/scaffold.toml"))
+    command = ("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
+    outcome = scaffold_cli(*command, "-q")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    assert (tmp_path / "out/verl_omni.patch").is_file()
+    loud = scaffold_cli(*command, "-v")
+    assert loud.err == "rendering\n"
+    assert "nothing to do" in loud.out
+    assert scaffold_cli(*command).err == "", "in a pipe nothing is said unasked"
+    assert "exclude each other" in scaffold_cli(*command, "-q", "-v").refusal()
+    gone = scaffold_cli("remove", tmp_path / "out", "--quiet")
+    assert (gone.code, gone.out, gone.err) == (0, "", "")
+
+
+def test_every_command_takes_both(scaffold_cli: Cli) -> None:
+    text = scaffold_cli("--help").success()
+    commands = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines() if line[2:3].isalpha()]
+    assert len(commands) > 10
+    for command in commands:
+        shown = scaffold_cli(command, "--help").success()
+        assert "-q, --quiet" in shown, command
+        assert "-v, --verbose" in shown, command
+
+
+def test_verify_prints_a_contract_as_it_ends(reference: Path, scaffold_cli: Cli) -> None:
+    pytest.importorskip("torch")
+    package = next(reference.glob("verl_omni/pipelines/*_flow_grpo"))
+    chosen = ("verify", package, "--select", "registration")
+    status, out, screen = on_a_terminal(*chosen)
+    assert status == 0
+    assert "pass registration" in screen
+    assert "registration" in out
+    quiet = on_a_terminal(*chosen, "-q")
+    assert quiet[0] == 0
+    assert quiet[2] == ""
+    assert quiet[1].startswith("1 contract: 1 pass, 0 fail, 0 skip"), "failures and counts only"

@@ -1,0 +1,330 @@
+"""Presets and templates of a team go before the packaged ones, are recorded, merged, and can run nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+
+Cli = Callable[..., Any]
+pytestmark = pytest.mark.upstream
+NEW = ("new", "toy", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1")
+PACKAGE = "verl_omni/pipelines/toy_flow_grpo"
+README = "examples/flowgrpo_trainer/_model_/README.md.jinja"
+COMMON = "verl_omni/pipelines/_package_/common.py.jinja"
+PRESET = 'pipelines = ["BagelPipeline"]\nbase = "bagel"\n[recipe]\nnoise_level = 0.55\n'
+
+
+@pytest.fixture(scope="module")
+def written(python_file: Callable[[Path, str], Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in of verl-omni's main."""
+    module = python_file(Path(__file__).parents[1] / "lifecycle" / "checkout_standins.py", "standins_of_lifecycle")
+    root: Path = module.write_standin(tmp_path_factory.mktemp("team") / "checkout", "main", git=False)
+    return root
+
+
+@pytest.fixture
+def checkout(written: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(written, tmp_path / "checkout", symlinks=True))
+
+
+def put(root: Path, name: str, text: str) -> Path:
+    path = root / ".omni-scaffold" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def spec_of(root: Path) -> dict[str, Any]:
+    return tomli.loads((root / PACKAGE / "scaffold.toml").read_text())
+
+
+def lock_of(root: Path) -> dict[str, Any]:
+    return tomli.loads((root / PACKAGE / "scaffold.lock").read_text())
+
+
+def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffold_cli: Cli) -> None:
+    path = put(checkout, "presets/bagel.toml", PRESET)
+    scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
+    assert spec_of(checkout)["cfg"]["parameters"][0]["default"] == 4.0, "the rest is that of its base"
+    lock = lock_of(checkout)
+    assert lock["provenance"]["recipe.noise_level"] == "preset bagel"
+    where, digest = lock["overrides"]["presets/bagel.toml"].split()
+    assert (where, digest) == ("checkout", subprocess.check_output(["sha256sum", path], text=True).split()[0])
+
+
+def test_an_update_follows_the_preset_and_keeps_what_a_person_set(checkout: Path, scaffold_cli: Cli) -> None:
+    put(checkout, "presets/bagel.toml", PRESET)
+    scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    spec = checkout / PACKAGE / "scaffold.toml"
+    spec.write_text(spec.read_text().replace("learning_rate = 0.0001", "learning_rate = 0.0002"))
+    put(checkout, "presets/bagel.toml", PRESET.replace("0.55", "0.6"))
+    said = scaffold_cli("update", checkout / PACKAGE).success()
+    assert "the preset, changes recipe.noise_level from 0.55 to 0.6" in said
+    recipe = spec_of(checkout)["recipe"]
+    assert (recipe["noise_level"], recipe["learning_rate"]) == (0.6, 0.0002)
+    (checkout / ".omni-scaffold/presets/bagel.toml").unlink()
+    gone = scaffold_cli("update", checkout / PACKAGE)
+    assert gone.code == 4
+    assert "rendered with presets/bagel.toml (checkout), which is not there; nothing was written" in gone.err
+    assert spec_of(checkout)["recipe"]["noise_level"] == 0.6
+    scaffold_cli("update", checkout / PACKAGE, "--packaged").success()
+    assert spec_of(checkout)["recipe"]["noise_level"] == 0.7
+    assert "overrides" not in lock_of(checkout)
+
+
+def test_a_preset_that_is_named_goes_before_all(checkout: Path, scaffold_cli: Cli, tmp_path: Path) -> None:
+    put(checkout, "presets/bagel.toml", PRESET)
+    mine = tmp_path / "mine.toml"
+    mine.write_text(PRESET.replace("0.55", "0.4"))
+    scaffold_cli(*NEW, "--verl-omni", checkout, "--preset", mine).success()
+    assert spec_of(checkout)["recipe"]["noise_level"] == 0.4
+    assert lock_of(checkout)["overrides"]["presets/mine.toml"].startswith("file ")
+    assert "name the preset with --preset FILE" in scaffold_cli("update", checkout / PACKAGE, "--dry-run").err
+    answer = json.loads(
+        scaffold_cli("update", checkout / PACKAGE, "--preset", mine, "--dry-run", "--format", "json").success()
+    )
+    assert {change["action"] for change in answer["changes"]} == {"same"}
+    assert "exclude each other" in scaffold_cli(*NEW, "--verl-omni", checkout, "--preset", mine, "--packaged").refusal()
+
+
+def test_templates_of_checkout_and_user_override_file_by_file(
+    checkout: Path, scaffold_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(checkout, f"templates/{README}", "{% include 'packaged/" + README + "' %}\n## Ours\n\nAsk the lab.\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own = tmp_path / "config/omni-scaffold/templates"
+    for name, text in (
+        (README, "never"),
+        ("examples/flowgrpo_trainer/_model_/NOTES.md.jinja", "{{ names.display | prose }}\n"),
+    ):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text(text)
+    said = scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    example = checkout / "examples/flowgrpo_trainer/toy"
+    readme = (example / "README.md").read_text()
+    assert readme.endswith("## Ours\n\nAsk the lab.\n")
+    assert "never" not in readme
+    assert (example / "NOTES.md").read_text() == "BAGEL-7B-MoT\n"
+    assert (
+        f"rendered with {own}/examples/flowgrpo_trainer/_model_/NOTES.md.jinja, .omni-scaffold/templates/{README}"
+        in said
+    )
+    found = lock_of(checkout)["overrides"]
+    assert {name: record.split()[0] for name, record in found.items()} == {
+        "templates/examples/flowgrpo_trainer/_model_/NOTES.md.jinja": "user",
+        f"templates/{README}": "checkout",
+    }
+    listed = json.loads(scaffold_cli("preset", "list", "--verl-omni", checkout, "--format", "json").success())
+    assert {(one["name"], one["where"]) for one in listed["templates"]} == {
+        ("examples/flowgrpo_trainer/_model_/NOTES.md.jinja", "user"),
+        (README, "checkout"),
+    }
+    scaffold_cli("remove", checkout / PACKAGE).success()
+    assert not example.exists()
+
+
+def test_an_update_merges_edits_over_a_changed_template(checkout: Path, scaffold_cli: Cli) -> None:
+    """The base of an edited file is rendered with the template that git's history has."""
+    head = "{% include 'packaged/" + README + "' %}\n"
+    put(checkout, f"templates/{README}", f"{head}\n## Ours\n\nfirst\n\nlast\n")
+    scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(checkout)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", ".omni-scaffold"], check=True)
+    subprocess.run([*git, "commit", "-qm", "templates"], check=True)
+    readme = checkout / "examples/flowgrpo_trainer/toy/README.md"
+    readme.write_text(readme.read_text().replace("first\n", "first, edited\n"))
+    put(checkout, f"templates/{README}", f"{head}\n## Ours\n\nfirst\n\nlast, changed\n")
+    scaffold_cli("update", checkout / PACKAGE).success()
+    assert readme.read_text().endswith("first, edited\n\nlast, changed\n")
+    (checkout / f".omni-scaffold/templates/{README}").unlink()
+    gone = scaffold_cli("update", checkout / PACKAGE)
+    assert gone.code == 4
+    assert f"templates/{README} (checkout)" in gone.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (COMMON, "X = 1\n", f"{COMMON}: {PACKAGE}/common.py lacks "),
+        (README, "  ", f"{README} gives no examples/flowgrpo_trainer/toy/README.md"),
+        ("notes.md.jinja", "x", "notes.md.jinja overrides no packaged template and gives no file of a package"),
+        (".github/workflows/_model_.yml.jinja", "x", "_model_.yml.jinja overrides no packaged template"),
+        ("examples/_model_.sh.jinja", "if then\n", "examples/_model_.sh.jinja"),
+        (
+            "verl_omni/pipelines/_package_/__init__.py.jinja",
+            '"""{{ names.display | docstring }}"""\n\n__all__ = []\n',
+            "__init__.py.jinja: verl_omni/pipelines/toy_flow_grpo/__init__.py:1: OSC503",
+        ),
+        ("blocks/license.py.jinja", "{% if %}", ".omni-scaffold/templates/blocks/license.py.jinja, line 1"),
+    ],
+)
+def test_a_template_that_does_not_do_is_refused_by_name(
+    checkout: Path, scaffold_cli: Cli, name: str, text: str, said: str
+) -> None:
+    put(checkout, f"templates/{name}", text)
+    outcome = scaffold_cli(*NEW, "--verl-omni", checkout)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert ".omni-scaffold/templates/" in outcome.err
+    assert not (checkout / PACKAGE).exists()
+    scaffold_cli(*NEW, "--verl-omni", checkout, "--packaged", "--dry-run").success()
+
+
+REACHING = (
+    "{{ ''.__class__ }}",
+    "{{ names.__class__.__mro__ }}",
+    "{{ names['__class__'] }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ range.__self__ }}",
+    "{{ dict.mro() }}",
+    "{{ namespace.__init__.__globals__['os'].system('touch PWNED') }}",
+    "{{ ('%s' | string).format(names) }}",
+    "{{ '{0.__class__}'.format(names) }}",
+    "{{ names | attr('__class__') }}",
+    "{{ [names] | map(attribute='__class__') | list }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}",
+    "{{ lipsum.__globals__['os'].popen('touch PWNED').read() }}",
+    "{% include '../../../../etc/passwd' %}",
+    "{% include 'packaged/../../../etc/passwd' %}",
+    "{% macro m() %}x{% endmacro %}{{ m.__class__ }}{{ m._func.__globals__ }}",
+    "{% import 'blocks/license.py.jinja' as g %}{{ g.__class__ }}",
+    "{% set x = [].append %}{{ x.__self__ }}",
+    "{% for x in [1] %}{{ loop.__class__ }}{{ loop._iterable }}{% endfor %}",
+)
+ENDLESS = (
+    "{{ 'x' * 100000000000 }}",
+    "{{ 9 ** 99999 }}",
+    "{{ '%100000000000d' % 1 }}",
+    "{{ range(100000000000) | list | length }}",
+    "{{ 'x' | indent(100000000000) }}",
+    "{{ 'xx' | replace('', 'y' * 90000) | replace('', 'y' * 90000) }}",
+    "{{ 'x'.ljust(100000000000) }}",
+    "{{ [1] | tojson(indent=100000000000) }}",
+    "{{ 1 | round(-100000000000) }}",
+    "{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | py }}",
+    "{% set n = namespace(x={}) %}{% for i in range(99) %}{% set n.x = {1: n.x, 2: n.x} %}{% endfor %}{{ n.x == 1 }}",
+    "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}" + "x" * 500 + "{% endfor %}{% endfor %}",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(scaffold_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A spec to render, with which nothing is inspected."""
+    folder = tmp_path_factory.mktemp("spec") / "out"
+    scaffold_cli(*NEW, "--out", folder).success()
+    return folder / PACKAGE / "scaffold.toml"
+
+
+@pytest.mark.parametrize("text", [*REACHING, *ENDLESS])
+def test_a_strangers_template_reaches_nothing_and_ends(
+    checkout: Path, bundle: Path, scaffold_cli: Cli, text: str
+) -> None:
+    put(checkout, f"templates/{README}", f"# {text}\n")
+    outcome = scaffold_cli("new", "toy", "--spec", bundle, "--verl-omni", checkout, "--dry-run", cwd=checkout)
+    assert outcome.code == 2, outcome.out
+    assert re.match(r"error: .*\.omni-scaffold/templates/", outcome.err), outcome.err
+    assert not (checkout / "PWNED").exists()
+
+
+def test_a_loop_that_writes_nothing_ends(
+    checkout: Path, bundle: Path, scaffold_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaffold.render.tree.PATIENCE_SECONDS", 3.0)
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    put(checkout, f"templates/{README}", loops)
+    said = scaffold_cli("new", "toy", "--spec", bundle, "--verl-omni", checkout, "--dry-run").refusal()
+    assert f".omni-scaffold/templates/{README}, line 1" in said
+
+
+def test_links_pipes_and_large_files_of_a_checkout_are_not_read(
+    checkout: Path, scaffold_cli: Cli, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.toml"
+    secret.write_text('[names]\ndisplay = "TOPSECRET"\n')
+    path = put(checkout, "presets/bagel.toml", "")
+    for make in (
+        lambda: path.symlink_to(secret),
+        lambda: os.mkfifo(path),
+        lambda: path.write_bytes(b"#" * 2_000_000),
+        lambda: path.write_bytes(b"\xff\xfe"),
+    ):
+        path.unlink()
+        make()
+        outcome = scaffold_cli(*NEW, "--verl-omni", checkout, "--dry-run")
+        assert outcome.code == 2
+        assert ".omni-scaffold/presets/bagel.toml" in outcome.err
+        assert "TOPSECRET" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "is not TOML"),
+        ("pipelines = 3", "pipelines is no list"),
+        ('manifest = "../x.json"', "manifest is no file name"),
+        ('base = "begal"', "no packaged preset is called 'begal'; base is one of bagel"),
+        ("[recipes]\n", "a preset has no [recipes]; did you mean recipe?"),
+        ("[recipe]\nnoise_levl = 0.5", "a preset has no recipe.noise_levl; did you mean noise_level?"),
+        ('[recipe]\nnoise_level = "0.5"', "recipe.noise_level is '0.5'; it must be a number"),
+        ("[names]\ndisplay = 3", "names.display is 3; it must be text"),
+        ("[cfg]\ndefaults = 3", "cfg.defaults is 3; it must be a table"),
+        ("[tokens]\nstart_of_image = 3", "tokens.start_of_image is 3; it must be a table"),
+        ('base = "bagel"\n[checkpoint.root_config]\nlatent_patch_size = 3', "a value does not fit [latents]"),
+        ('base = "bagel"\n[checkpoint]\ndrop_reasons = { "vit_model." = 3 }', "bagel.toml"),
+    ],
+)
+def test_a_preset_that_says_something_else_is_one_line(checkout: Path, scaffold_cli: Cli, text: str, said: str) -> None:
+    put(checkout, "presets/bagel.toml", text)
+    outcome = scaffold_cli(*NEW, "--verl-omni", checkout, "--dry-run")
+    assert outcome.code == 2, outcome.out + outcome.err
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_preset_to_begin_with(checkout: Path, scaffold_cli: Cli) -> None:
+    """It changes nothing as it is, nor with every value of its tables taken in."""
+    scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    before = {key: value for key, value in spec_of(checkout).items() if key != "schema"}
+    scaffold_cli("remove", checkout / PACKAGE).success()
+    said = scaffold_cli("preset", "new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", cwd=checkout).success()
+    assert "next: edit it, then `omni-scaffold new bagel --pipeline BagelPipeline --dry-run`" in said
+    path = checkout / ".omni-scaffold/presets/bagel.toml"
+    text = path.read_text()
+    tomli.loads(text)
+    for wanted in ("noise_level = 0.7", "cfg_text_scale = 4.0", "rank = 64", 'base = "bagel"'):
+        assert wanted in text
+    for given in (text, re.sub(r"^# (?=\w+ = )", "", text.partition("# Where the released")[0], flags=re.MULTILINE)):
+        path.write_text(given)
+        scaffold_cli(*NEW, "--verl-omni", checkout).success()
+        assert {key: value for key, value in spec_of(checkout).items() if key != "schema"} == before
+        scaffold_cli("remove", checkout / PACKAGE).success()
+    path.write_text("mine = 1\n")
+    outcome = scaffold_cli("preset", "new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", cwd=checkout)
+    assert outcome.code == 4
+    assert path.read_text() == "mine = 1\n"
+
+
+def test_a_preset_to_begin_with_of_a_pipeline_without_one(tmp_path: Path, scaffold_cli: Cli) -> None:
+    out = tmp_path / "own.toml"
+    command = ("preset", "new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", out, "--format", "json")
+    answer = json.loads(scaffold_cli(*command).success())
+    assert (answer["schema"], answer["written"]) == (1, True)
+    text = out.read_text()
+    assert tomli.loads(text)["pipelines"] == ["OmniGen2Pipeline"]
+    assert re.search(r"^# \w+ = .*# vllm-omni's default, vllm_omni/.*:\d+$", text, re.MULTILINE)
+    assert "say where the preset goes" in scaffold_cli("preset", "new", "OmniGen2Pipeline", cwd=tmp_path).refusal()
