@@ -151,7 +151,7 @@ class Engine:
             return outputs[-1]
 
         quiet = type("_Quiet", (engines.DiffusionEngine,), {"add_req_and_wait_for_response": run})
-        engine = object.__new__(quiet)
+        engine: Any = object.__new__(quiet)
         engine.od_config = self.config
         engine._dummy_run()
         return outputs[0] if outputs else None

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+OUTPUT_TYPE = "image"  # what verl-omni's configuration says unless it is told otherwise, of films too
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -74,7 +76,7 @@ class Recipe:
         training = self.noise_level > 0.0
         if not training:
             del plain["global_steps"]
-        return {**plain, **self.guidance, "logprobs": training, "seed": seed}
+        return {**plain, **self.guidance, "output_type": OUTPUT_TYPE, "logprobs": training, "seed": seed}
 
 
 def _declared(cls: Any, **values: Any) -> Any:
