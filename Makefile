@@ -73,7 +73,7 @@ train: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
 	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -m train tests/verify/train
 
 train-table: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
-	$(BIN)/omni-scaffold env train --vllm-omni 0.27.0rc1
+	$(BIN)/omni-scaffold env train
 	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -v -m "train or train_table" tests/verify/train
 
 learning: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD

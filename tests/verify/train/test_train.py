@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from scaffold.grade.proof import proofs
+from scaffold.render.names import model_name
 from scaffold.verify.package import open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
@@ -23,6 +25,8 @@ pytestmark = [
     pytest.mark.skipif(not isinstance(ENVIRONMENT, Environment), reason=str(ENVIRONMENT)),
 ]
 REWARD = 16  # steps that show it
+NEWER = "0.30.0"  # of vllm-omni, which verl-omni's main does not pin
+NEWER_PIPELINES = list(proofs()[NEWER])
 
 
 def train(package: Path, request: TrainRequest) -> dict[str, CheckResult]:
@@ -95,6 +99,20 @@ def test_mistake_is_seen(reference: Path, mistake: str) -> None:
 def test_reward_that_does_not_rise_is_seen(reference: Path, change: dict[str, object]) -> None:
     found = train(reference, request(steps=REWARD, **change))
     assert "train-reward" in failed(found)
+
+
+@pytest.mark.train_table
+@pytest.mark.parametrize("pipeline", NEWER_PIPELINES)
+def test_every_complete_package_of_a_newer_vllm_omni_trains(
+    tmp_path: Path, scaffold_cli: Callable[..., Any], pipeline: str
+) -> None:
+    if isinstance(found := find_environment(NEWER), str):
+        pytest.skip(found)
+    name = model_name(pipeline)
+    scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", NEWER, "--out", tmp_path / "tree").success()
+    results = train(tmp_path / "tree" / "verl_omni" / "pipelines" / f"{name}_flow_grpo", request())
+    assert failed(results) == set()
+    assert results["train-log-prob"].status == results["train-push"].status == "pass"
 
 
 @pytest.mark.train_table
