@@ -181,7 +181,7 @@ def test_a_bug_fails_its_contract(broken: Callable[[str], dict[str, CheckResult]
     assert found["determinism"].status == "pass", found["determinism"].reason
 
 
-TABLES = "freqs_real.append((freqs_cos, freqs_sin))"
+TABLES = "freqs_cos, freqs_sin = rotary_emb[0], rotary_emb[1]"
 # What rounds more than the pipeline does in bf16, in one piece or once sharded.
 ROUNDING = {
     "FSDP2 rounds the arguments of layers": (
@@ -191,7 +191,7 @@ ROUNDING = {
     ),
     "the module rounds its table of positions": (
         "BooguImagePipeline",
-        (("{model}_denoiser.py", TABLES, "freqs_real.append((freqs_cos.bfloat16(), freqs_sin.bfloat16()))"),),
+        (("{model}_denoiser.py", TABLES, TABLES.replace("]", "].bfloat16()")),),
         "the velocity of the whole module is",
     ),
     "parameters that the pipeline keeps in float32": (

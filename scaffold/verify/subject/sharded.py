@@ -65,13 +65,12 @@ def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Meas
     worst, where = max((result["worst"], result["where"]) for result in results)
     missed = max(result["unsharded"] for result in results)
     problems = [f"{missed} layers of _no_split_modules hold parameters that are not sharded"] if missed else []
-    followed = [(apart, name, result) for result in results for name, apart in result["rollout"].items()]
-    if followed:
-        apart, name, result = max(followed, key=lambda entry: entry[0] / entry[2]["rounding"])
-        allowed = LIMIT_ROLLOUT * result["rounding"]
-        if not apart <= allowed:
-            line = f"{name} is {apart:.1e} from the rollout's own in bf16, of which {allowed:.1e} is rounding"
-            problems.append(line)
+    followed = [(apart, name, result["rounding"]) for result in results for name, apart in result["rollout"].items()]
+    over = [entry for entry in followed if not entry[0] <= LIMIT_ROLLOUT * entry[2]]
+    if over:
+        apart, name, rounding = over[0]
+        allowed = LIMIT_ROLLOUT * rounding
+        problems.append(f"{name} is {apart:.1e} from the rollout's own in bf16, of which {allowed:.1e} is rounding")
     return Measured(
         f"{results[0]['layers']} layers sharded over {WORLD} processes: {worst:.1e} apart"
         + (f", {where}" if worst else "")
