@@ -76,6 +76,46 @@ def test_without_the_hook_lora_reaches_nothing(scaffold_cli: Callable[..., Any],
     assert "map_lora_update_to_engine" in said
 
 
+def copied(package: Path, folder: Path, *edits: tuple[str, str]) -> Path:
+    """A copy of a package whose ``scaffold.toml`` was edited."""
+    import re
+    import shutil
+
+    copy = folder / package.name
+    shutil.copytree(package, copy)
+    spec = copy / "scaffold.toml"
+    text = spec.read_text(encoding="utf-8")
+    for pattern, instead in edits:
+        text, count = re.subn(pattern, instead, text, count=1, flags=re.DOTALL | re.MULTILINE)
+        assert count == 1, pattern
+    spec.write_text(text, encoding="utf-8")
+    return copy
+
+
+def test_nothing_proved_is_no_success(scaffold_cli: Callable[..., Any], package: Path, tmp_path: Path) -> None:
+    copy = copied(package, tmp_path, (r"^targets = \[[^]]*\]$", "targets = []"))
+    said = scaffold_cli("remap", copy).refusal(3)
+    assert "nothing can be proved" in said
+    assert "no LoRA targets are named" in said
+    assert "--lora-targets" in said
+    code, found, _ = proof(scaffold_cli, copy, "--lora-targets", "to_q")
+    assert (code, found["lora"]) == (0, True)
+
+
+def test_what_is_left_to_write_is_said(scaffold_cli: Callable[..., Any], package: Path, tmp_path: Path) -> None:
+    def entry(key: str, what: str) -> str:
+        rest = f'at = "a.py:1"\nwhere = "x.py"\nmessage = "port {key}"'
+        return f'[[grade.missing]]\nkey = "{key}"\nwhat = "{what}"\n{rest}\n'
+
+    more = entry("key_map", "the map from keys to parameters") + entry("lora_sync", "how LoRA reaches the layers")
+    copy = copied(
+        package, tmp_path, (r'^sync = "fold"', 'sync = "missing"'), (r"^missing = \[\]\n", ""), (r"\Z", f"\n{more}")
+    )
+    text = scaffold_cli("remap", copy).out
+    assert "keys unknown: the map from keys to parameters is still to be written" in " ".join(text.split())
+    assert text.splitlines()[-1] == "next: write what the package's README lists, and run this again"
+
+
 def test_a_checkpoint_is_verifys_to_load(scaffold_cli: Callable[..., Any], package: Path, tmp_path: Path) -> None:
     assert "leave out --checkpoint" in scaffold_cli("remap", package, "--checkpoint", tmp_path).refusal(2)
 

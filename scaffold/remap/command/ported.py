@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
-from scaffold.errors import ScaffoldError
+from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.port.linears import ANY, Layout, find_layout
 from scaffold.remap.command.package import Package
 from scaffold.remap.key_map import KeyMap
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CHECK = "lora"
 HOOK = "map_lora_update_to_engine"
+# Of what is left to write: without it nothing places the checkpoint's keys.
+KEYS = "key_map"
 Path = tuple[str, ...]
 
 
@@ -39,27 +41,41 @@ def prove_ported(
         source: vllm-omni as the package was made for; None where it cannot be had.
         report: of its pipeline.
         why: it cannot be had.
+
+    Raises:
+        RefusedError: there is nothing that could be proved.
     """
     empty = prove(KeyMap(()), CheckpointHeaders("no checkpoint", (), ()), {})
     proof = replace(empty, stated=False)
-    notes = ["keys: the pipeline's own loader is ported and places them; `omni-scaffold verify` runs it"]
+    left = [entry for entry in package.spec.value("grade.missing") or [] if entry.get("key") == KEYS]
+    notes = (
+        [f"keys unknown: {left[0].get('what')} is still to be written"]
+        if left
+        else ["keys: the pipeline's own loader is ported and places them; `omni-scaffold verify` runs it"]
+    )
     mine = _layout(package)
     notes += [f"lora: {name} is a library's class, of which nobody knows here what it holds" for name in mine.unread]
     sync = package.spec.value("lora.sync")
     if sync == "none" or not targets:
-        said = "the package refuses LoRA" if sync == "none" else "no targets are named"
-        return proof, [*notes, f"lora unknown: {said}"]
+        said = "it refuses LoRA" if sync == "none" else "no LoRA targets are named"
+        raise RefusedError(
+            f"{package.folder}: nothing can be proved: the pipeline's own code places the keys, and {said}",
+            hint="name targets with --lora-targets NAME,NAME" if sync != "none" else "`omni-scaffold verify` runs it",
+        )
     offenders = [*_of_training(mine, targets), *_of_adapter(package, str(sync))]
     named = [path for path in mine.linears if any(names(target, path) for target in targets)]
     if source is None or report is None:
         notes.append(f"lora unknown: {why}")
     else:
         offenders += _of_engine(source, report, named)
-    left = [path for path in mine.linears if path not in named]
-    if left:
-        notes.append(f"lora: {len(left)} linear layers in the layers have no target, {_shown(left[0])} first")
+    bare = [path for path in mine.linears if path not in named]
+    if bare:
+        notes.append(f"lora: {len(bare)} linear layers in the layers have no target, {_shown(bare[0])} first")
     lists = ", ".join(mine.lists)
-    settled = source is not None and not offenders
+    blind = [target for target in targets if not any(names(target, path) for path in (*mine.linears, *mine.outside))]
+    if blind and mine.unread:
+        notes.append(f"lora unknown: {quoted(blind[0])} names no layer that the text shows")
+    settled = source is not None and not offenders and not blind
     return proof.with_offenders(offenders, lora=True if settled else None), [
         *notes,
         f"lora: {len(targets)} targets name {len(named)} of {len(mine.linears)} linear layers in {lists}",

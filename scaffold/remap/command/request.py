@@ -180,6 +180,8 @@ def _of_ported(package: Package, request: RemapRequest) -> RemapResult:
     advice = _CHECK.format(request.target)
     if not proof.holds:
         advice = "correct [lora] in the package's scaffold.toml and run `omni-scaffold update PACKAGE --spec`"
+        if any(entry.get("key") == "lora_sync" for entry in package.spec.value("grade.missing") or []):
+            advice = "write what the package's README lists, and run this again"
     return RemapResult(f"package {package.folder.name}", proof, tuple(notes), (), None, advice)
 
 
