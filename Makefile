@@ -110,10 +110,11 @@ golden-check: $(VENV)/.tool
 		&& echo "reference_bagel is what the tool writes" \
 		|| { echo "reference_bagel differs; run 'make golden' and review the difference"; exit 1; }
 
-docs: $(VENV)/.tool
+docs: $(VENV)/.test
 	COLUMNS=120 $(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1 --export-svg docs/inspect.svg >/dev/null
 	rm -rf build/recording
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
+	$(BIN)/omni-scaffold verify reference_bagel --export-svg docs/verify.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
 	$(BIN)/python -m scaffold.grade.gallery > docs/gallery.html

@@ -135,6 +135,7 @@ def _told(line: str) -> None:
 
 @pytest.mark.parametrize("command", ["drift", "update", "remove"])
 def test_page_names_every_option(scaffold_cli: Callable[..., Any], command: str) -> None:
-    options = set(re.findall(r"(--[a-z-]+)", scaffold_cli(command, "--help").success())) - {"--help"}
+    everywhere = {"--help", "--quiet", "--verbose"}
+    options = set(re.findall(r"(--[a-z-]+)", scaffold_cli(command, "--help").success())) - everywhere
     section = PAGE[PAGE.index(f"## `omni-scaffold {command}`") :].split("\n## ")[0]
     assert options <= set(re.findall(r"--[a-z-]+", section)), options - set(re.findall(r"--[a-z-]+", section))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli.answer import show_json
-from scaffold.cli.options import Format
+from scaffold.cli.options import ExportSvg, Format
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import doing
 
@@ -43,6 +43,7 @@ def verify(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write a page (.html) or a section (.md).")
     ] = None,
+    export_svg: ExportSvg = None,
     select: Annotated[
         list[str] | None, typer.Option("--select", metavar="ID", help="Run this contract only; may be repeated.")
     ] = None,
@@ -94,7 +95,7 @@ def verify(
     elif VOICE.quiet:
         print_failures(found)
     else:
-        print_report(found)
+        print_report(found, svg=export_svg)
     if report is not None:
         write_report(found, report)
     if found.failed:

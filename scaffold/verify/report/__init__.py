@@ -6,6 +6,7 @@ beforehand whether it could.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.verify.report.destination import check_destination, check_suffix, write_report
@@ -23,8 +24,19 @@ def print_failures(report: VerifyReport) -> None:
     show(report)
 
 
-def print_report(report: VerifyReport) -> None:
-    """Print the report as a table on stdout, as wide as the terminal (80 columns where there is none)."""
+def print_report(report: VerifyReport, *, svg: Path | None = None) -> None:
+    """Print the report as a table on stdout, as wide as the terminal (80 columns where there is none).
+
+    Args:
+        report: what ``verify`` found.
+        svg: file that the printed text is kept in as a picture.
+    """
+    from scaffold.console import SafeConsole
     from scaffold.verify.report.terminal import print_report as show
 
-    show(report)
+    if svg is None:
+        show(report)
+        return
+    console = SafeConsole(record=True, width=110)
+    show(report, console)
+    console.save_svg(str(svg), title="omni-scaffold verify")
