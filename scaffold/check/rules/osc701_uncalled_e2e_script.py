@@ -2,7 +2,7 @@
 
 The runners in ``tests/gpu_smoke/`` and ``tests/npu_smoke/`` are what runs on machines with accelerators. A smoke test
 that none of them calls, directly or through another script, never runs: it rots until the day somebody needs it. One
-that a README tells people to run by hand is meant to be left out of them.
+that a README tells people to run by hand is meant to be left out of them, unless its package records a runner.
 
 Instead: add a ``run_test`` line to a runner.
 """
@@ -46,8 +46,15 @@ def check(project: Project) -> Hits:
                 called.add(script.path)
                 pending.append(script)
     by_hand = _by_hand(project) if len(called) < len(scripts) else ""
+    hooked = {
+        script.path
+        for package in project.packages
+        if recorded(package, "target", "smoke_runner") is not None
+        for script in package.e2e_scripts
+    }
     for script in scripts:
-        if script.path not in called and not re.search(rf"\bbash +(?:\./)?{re.escape(script.path)}\b", by_hand):
+        told = script.path not in hooked and re.search(rf"\bbash +(?:\./)?{re.escape(script.path)}\b", by_hand)
+        if script.path not in called and not told:
             file, place = _place(script, runners)
             yield Hit(file, place, f"no runner calls {script.name}")
 
