@@ -34,7 +34,8 @@ rest raises `NotImplementedError` with the line to port, and is listed in the pa
 | `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
 
 The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this
-version and verl-omni main; with another one the same package is `unproven`. `check` reports what a partial package lacks.
+version and verl-omni main; with another one the same package is `unproven`. `check` reports what a partial package
+lacks.
 """
 
 
