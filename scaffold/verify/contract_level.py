@@ -117,7 +117,7 @@ def _recorded(
         "float32": any(entry.recorded and not entry.half for entry in entries),
         "bfloat16": any(entry.half for entry in entries),
     }
-    nothing = {"unknown": "no selected contract needs the real pipeline"}
+    nothing: dict[str, Any] = {"unknown": "no selected contract needs the real pipeline"}
     found: dict[str, dict[str, Any]] = dict.fromkeys(needed, nothing)
     if any(needed.values()):
         from scaffold.verify.rollout.recording import recorded

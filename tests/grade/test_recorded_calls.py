@@ -316,6 +316,47 @@ def test_a_cache_that_every_step_adds_to_is_refused(calls: types.ModuleType) -> 
             denoiser(latents, text=torch.randn(1, 5), cache=cache)
 
 
+@pytest.mark.parametrize(
+    ("cache", "again"),
+    [
+        ({}, lambda cache: {name: dict(item) for name, item in cache.items()}),
+        ({}, lambda cache: {"layers": {"keys": cache["layers"]["keys"][:, :5]}}),
+        (torch.zeros(1, 5), lambda cache: cache[:, :5]),
+    ],
+    ids=["copied", "cut", "view of a buffer"],
+)
+def test_what_a_call_left_in_a_cache_is_no_argument_in_another(
+    calls: types.ModuleType, cache: Any, again: Callable[[Any], Any]
+) -> None:
+    cache = cache.clone() if isinstance(cache, torch.Tensor) else dict(cache)
+    recorder, denoiser, latents = calls.CallRecorder(), Caching(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with torch.no_grad():
+        velocity = denoiser(latents, text=torch.randn(1, 5), cache=cache)
+        recorder.step(latents, velocity, guide, keep=True)
+        with pytest.raises(NotImplementedError, match="made of the rollout's weights"):
+            denoiser(latents, text=torch.randn(1, 5), cache=again(cache))
+
+
+def test_an_argument_that_comes_back_or_lies_in_a_cache_stays_an_argument(calls: types.ModuleType) -> None:
+    class Keeping(Caching):
+        def forward(self, hidden_states: torch.Tensor, *, text: torch.Tensor, cache: dict) -> tuple[torch.Tensor, ...]:
+            cache["text"] = text
+            return self.weight * hidden_states + text.mean(), text
+
+    recorder, denoiser, latents, text = calls.CallRecorder(), Keeping(), torch.randn(1, 4, 6), torch.randn(1, 5)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with torch.no_grad():
+        for _ in range(2):
+            velocity, _ = denoiser(latents, text=text, cache={})
+            recorder.step(latents, velocity, guide, keep=True)
+    content = recorder.finish(GUIDANCE)
+    again = calls.DenoiserCalls([content], latents, 1, GUIDANCE).evaluate(denoiser, torch.float32)
+    assert torch.equal(again, velocity)
+
+
 def test_what_a_call_returned_is_no_argument_of_the_next(calls: types.ModuleType) -> None:
     class Returning(Caching):
         def forward(self, hidden_states: torch.Tensor, *, cache: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
