@@ -80,7 +80,7 @@ def row(key: str, report: Report, source: UpstreamSource) -> Row:
         return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
     denoiser = str(spec.value("port.class") or "")
     reason = str(spec.value("grade.reason")).removeprefix(f"{report.upstream.pipeline}: ")
-    return Row(key, grade_of(spec), reason, place, denoiser, tuple(spec.value("grade.missing")))
+    return Row(key, grade_of(spec), reason, place, denoiser, tuple(spec.value("grade.missing") or ()))
 
 
 def models_page(source: UpstreamSource) -> str:

@@ -98,6 +98,7 @@ def verify(
         print_report(found, svg=export_svg)
     if report is not None:
         write_report(found, report)
+        say(f"report: {report}")
     if found.failed:
         raise typer.Exit(1)
     if found.unmeasured or not found.checks:
