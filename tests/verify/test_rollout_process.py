@@ -171,8 +171,8 @@ def test_where_the_levels_differ_the_environment_says_both(monkeypatch: pytest.M
 
     there, here = {"vllm_omni is": "real", "torch": "2"}, {"vllm_omni is": "kit", "torch": "2", "python": "3"}
     monkeypatch.setattr(rollout, "require", lambda request: None)
-    monkeypatch.setattr(rollout, "run", lambda request: Outcome([], there))
-    monkeypatch.setattr(run, "run_contract_level", lambda opened, request: Contracts(environment=here))
+    monkeypatch.setattr(rollout, "run", lambda request, tell: Outcome([], there))
+    monkeypatch.setattr(run, "run_contract_level", lambda opened, request, tell: Contracts(environment=here))
     found = verify(package, level="rollout").environment
     assert found == {"vllm_omni is": "real (rollout), kit (contract)", "torch": "2", "python": "3"}
 

@@ -139,7 +139,7 @@ BUGS = (
         ("train-mode",),
     ),
     Bug(
-        13,
+        None,
         "velocity rounded at the first step",
         (
             (
