@@ -50,7 +50,7 @@ def preset(
 
     \b
     Examples:
-      omni-scaffold preset new BagelPipeline --verl-omni ~/verl-omni
+      omni-scaffold preset new FooPipeline --verl-omni ~/verl-omni
       omni-scaffold preset list
     """
     from scaffold.target import Checkout
