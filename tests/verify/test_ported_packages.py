@@ -44,6 +44,7 @@ SKIPPED = {
     "window-noise",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
+    "rollout-warm-up",
 }
 FIRST = ("0.30.0", "OmniGen2Pipeline")
 
