@@ -191,4 +191,4 @@ def test_the_rendered_table_is_the_specs(rules: tuple[Rule, ...] | None, referen
     assert differing(read.rules, wanted) == ([], [])
     assert differing(read.rules[1:], wanted) == ([], [rule for rule in wanted if rule.label == read.rules[0].label])
     assert differing(read.rules, wanted[1:]) == ([rule for rule in read.rules if rule.label == wanted[0].label], [])
-    assert all(read.line < line for line in read.lines.values())
+    assert all(read.starts[read.table_of(rule)] < read.lines[rule.label] for rule in read.rules)
