@@ -53,8 +53,7 @@ def _media(section: Section, facts: Established) -> None:
     kind = section.fact("kind", "detail.media.kind")
     prompts, origin = section.known("answers.prompt.kind")
     inputs = section.fact("inputs", "detail.media.inputs") or []
-    if section.known("detail.media.prepared")[0]:
-        section.fact("prepared", "detail.media.prepared")
+    section.known_fact("prepared", "detail.media.prepared")
     demanded, place = section.known("detail.media.required")
     # What another stage brings is that stage's, not the data set's.
     required = [name for name in demanded or [] if not name.endswith(_ENCODED)]

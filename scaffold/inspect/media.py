@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.errors import ScaffoldError
-from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact, fact
 from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
@@ -74,9 +74,10 @@ def _required(program: Program) -> Fact:
 def _prepared(program: Program) -> Fact:
     """What the function that makes a request ready puts into every prompt, whether it brings media or not."""
     before = pre_process(program)
+    if not before.followed:
+        return UNKNOWN
     keys = dict.fromkeys(key.partition(".")[0] for root, key in sorted(before.own) if root == "prompt")
-    sure: Confidence = "certain" if before.followed else "likely"
-    return fact([key for key in keys if key != _MEDIA], [program.place(program.cls)], sure)
+    return fact([key for key in keys if key != _MEDIA], [program.place(program.cls)])
 
 
 def _name(key: str) -> str:

@@ -16,6 +16,8 @@ _TABLE = "_DIFFUSION_POST_PROCESS_FUNCS"
 
 def answers(program: Program) -> dict[str, Fact]:
     """The function's name; an empty one where the result stays as the pipeline returns it."""
+    if program.execution.model_name is None and not program.target.registry_keys:
+        return {}  # whoever registers it says what is done with its results
     found = registered(program, _TABLE)
     if found is None:
         return {KEYS[0]: fact("", [program.place(program.cls)])}
@@ -31,10 +33,14 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _gives_back(maker: ast.AST) -> bool:
     """Whether the function that ``maker`` returns does nothing but return what it is given."""
-    body = [node for node in getattr(maker, "body", []) if isinstance(node, ast.FunctionDef | ast.Return)]
+    whole = getattr(maker, "body", [])
+    body = [node for node in whole if not isinstance(node, ast.Assign | ast.Delete | ast.Expr)]
     if len(body) != 2 or not isinstance(body[0], ast.FunctionDef) or not isinstance(body[1], ast.Return):
         return False
     inner, made = body[0], body[1].value
+    bound = {node.id for other in whole for node in ast.walk(other) if isinstance(node, ast.Name) and _is_bound(node)}
+    if inner.name in bound or inner.decorator_list:
+        return False
     says = [node for node in inner.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     first = next(iter([*inner.args.posonlyargs, *inner.args.args]), None)
     return (
@@ -46,3 +52,7 @@ def _gives_back(maker: ast.AST) -> bool:
         and isinstance(says[0].value, ast.Name)
         and says[0].value.id == first.arg
     )
+
+
+def _is_bound(node: ast.Name) -> bool:
+    return not isinstance(node.ctx, ast.Load)

@@ -170,11 +170,3 @@ def _tojson(value: Any, indent: int | None = None) -> None:
 def _at_most(number: int, most: int = LARGEST) -> None:
     if number > most:
         raise bounded.TooLargeError("a value of the template is too large to work with")
-
-
-_LIMITS: Mapping[str, Callable[..., None]] = {
-    "indent": _indent,
-    "replace": _replace,
-    "round": _round,
-    "tojson": _tojson,
-}

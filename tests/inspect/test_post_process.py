@@ -50,3 +50,11 @@ def test_pipeline_without_one_and_one_named_by_another_key(tmp_path: Path, monke
     )
     found = look(tmp_path).facts[FACT]
     assert (found.value, len(found.evidence)) == ("get_other_func", 1)
+
+
+def test_function_that_is_put_in_its_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named(monkeypatch, '{"MadeUpPipeline": "get_finish_func"}')
+    text = MAKER.format(before="", says="return result").replace(
+        "return finish", "finish = scaled(finish)\n    return finish"
+    )
+    assert look(tmp_path, before=text).facts[FACT].value == "get_finish_func"

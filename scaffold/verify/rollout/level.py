@@ -52,6 +52,29 @@ class Plan:
         """Release of verl-omni that the kit imitates."""
         return str(self.package.spec.get("target", {}).get("profile") or "main")
 
+    def task(self, dtype: str, results: Path, **asked: Any) -> Task:
+        """What a process of this precision is told.
+
+        Args:
+            dtype: ``float32`` or ``bfloat16``.
+            results: file to which it appends what it measures.
+            asked: further fields of the task, such as ``checks`` or ``recording``.
+        """
+        given: dict[str, Any] = {
+            "root": str(self.package.root),
+            "package": self.package.module,
+            "library": None if self.library is None else str(self.library),
+            "kit": str(kit_root()),
+            "kit_profile": self.profile,
+            "checkpoint": str(self.grown / dtype if self.grown is not None else self.checkpoint),
+            "builder": None if self.builder is None else str(self.builder),
+            "dtype": dtype,
+            "facts": self.facts,
+            "checks": [],
+            "results": str(results),
+        }
+        return Task(**{**given, **asked})
+
 
 def engine_check(dtype: str) -> Check:
     """Return the check that the process of one precision starts and lives to its end."""
@@ -178,19 +201,7 @@ def _run_dtype(
     if not checks and engine not in wanted:
         return [], {}
     results = scratch / f"{dtype}.jsonl"
-    task = Task(
-        root=str(plan.package.root),
-        package=plan.package.module,
-        library=None if plan.library is None else str(plan.library),
-        kit=str(kit_root()),
-        kit_profile=plan.profile,
-        checkpoint=str(plan.grown / dtype if plan.grown is not None else plan.checkpoint),
-        builder=None if plan.builder is None else str(plan.builder),
-        dtype=dtype,
-        facts=plan.facts,
-        checks=[check.id for check in checks],
-        results=str(results),
-    )
+    task = plan.task(dtype, results, checks=[check.id for check in checks])
     task_file = scratch / f"{dtype}.json"
     task.write(task_file)
     log = scratch / f"{dtype}.log"

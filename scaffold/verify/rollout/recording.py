@@ -44,31 +44,15 @@ def recorded(
 
 def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
     """One recording; the files of its process stand beside it."""
-    from scaffold.resources import kit_root
     from scaffold.verify.rollout.level import kept_log
     from scaffold.verify.rollout.process import run_process
-    from scaffold.verify.rollout.task import Task
 
     folder.mkdir()
-    place = plan.checkpoint if plan.grown is None else plan.grown / dtype
-    task = Task(
-        root=str(plan.package.root),
-        package=plan.package.module,
-        library=None if plan.library is None else str(plan.library),
-        kit=str(kit_root()),
-        kit_profile=plan.profile,
-        checkpoint=str(place),
-        builder=None,
-        dtype=dtype,
-        facts=plan.facts,
-        checks=[],
-        results=str(folder / "recording.jsonl"),
-        recording=str(folder),
-    )
+    task = plan.task(dtype, folder / "recording.jsonl", builder=None, recording=str(folder))
     file = folder / "recording.json"
     task.write(file)
     ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
     if ending.problem is not None:
         log = kept_log(folder / "recording.log", "recording")
         return {"unknown": f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"}
-    return {"checkpoint": str(place), "folder": str(folder)}
+    return {"checkpoint": task.checkpoint, "folder": str(folder)}

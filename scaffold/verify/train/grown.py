@@ -11,15 +11,13 @@ from typing import Any
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
-from scaffold.resources import kit_root
 from scaffold.verify.package import Package
+from scaffold.verify.rollout.engine_side.sample import FILE
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.facts import NotEstablishedError
 from scaffold.verify.rollout.level import kept_log, make_plan
 from scaffold.verify.rollout.process import run_process
-from scaffold.verify.rollout.task import Task
 
-SAMPLE = "sample.json"
 REVISION = "0" * 40
 PIPELINE = "actor_rollout_ref.rollout.pipeline"
 
@@ -60,20 +58,7 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
         raise ScaffoldError(f"level train cannot run: {reason}") from None
     if plan.grown is None:
         return None
-    task = Task(
-        root=str(package.root),
-        package=package.module,
-        library=None,
-        kit=str(kit_root()),
-        kit_profile=plan.profile,
-        checkpoint=str(plan.grown),
-        builder=None,
-        dtype=dtype,
-        facts=plan.facts,
-        checks=[],
-        results=str(folder / "grown.jsonl"),
-        sample=str(folder),
-    )
+    task = plan.task(dtype, folder / "grown.jsonl", library=None, sample=str(folder))
     file = folder / "task.json"
     task.write(file)
     log = folder / "log"
@@ -83,13 +68,14 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
             f"level train cannot run: no tiny checkpoint: {ending.problem}",
             hint=f"all it printed is in {kept_log(log, 'grown')}",
         )
-    found = parse_json(read_text(folder / SAMPLE))
+    found = parse_json(read_text(folder / FILE))
     row = folder / "row.json"
     row.write_text(json.dumps(_row(package, found)), encoding="utf-8")
-    hub = _hub(plan.grown / "hub", folder / "hub")
+    model = Path(task.checkpoint)
+    hub = _hub(model / "hub", folder / "hub")
     sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
     return Grown(
-        plan.grown,
+        model,
         {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **hub, **{n.upper(): v for n, v in sizes.items()}},
         {f"{PIPELINE}.{name}": value for name, value in sizes.items()},
     )

@@ -341,7 +341,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
             return
         extra_args = prompt.get("extra_args")
         nested = extra_args.get("multi_modal_data") if isinstance(extra_args, dict) else None
-        if "noise_level" not in (req.sampling_params.extra_args or {}):
+        if str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
             # The engine's warm-up brings an image wherever upstream could take one.
             prompt.pop("multi_modal_data", None)
         if prompt.get("multi_modal_data") or nested:
