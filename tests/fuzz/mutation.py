@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import pickle
 import random
 from typing import Any
 
@@ -33,7 +34,7 @@ CONSTANTS: tuple[Any, ...] = (
 
 def mutated(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> ast.Module:
     """Return a copy with one to five changes; ``elsewhere`` gives nodes to put in."""
-    made = copy.deepcopy(tree)
+    made: ast.Module = pickle.loads(pickle.dumps(tree, pickle.HIGHEST_PROTOCOL))  # a tenth of a deep copy's time
     for _ in range(chance.randint(1, 5)):
         chance.choice((_drop, _double, _swap, _splice, _constant, _name, _greedy))(made, elsewhere, chance)
     return ast.fix_missing_locations(made)
