@@ -13,6 +13,8 @@ from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.record import LOG_PROB, RunRecord
 from scaffold.verify.train.variants import VARIANTS, Variant
 
+FLOORS = 3.0  # two roundings of one size, taken from other weights, differ by less
+
 
 @dataclass(frozen=True)
 class Training:
@@ -25,7 +27,7 @@ class Training:
         control: the same with a learning rate of 0, where there was reason to run it.
         resumed: one more step from the checkpoint of ``run``, where the variant resumes.
         beside: another package under the same command, by its name.
-        floor: a step in which one side rounds and the other does not, where the variant's limit rests on it.
+        floor: the same steps without updates, in which rounding alone differs, where the variant's limit rests on it.
         gain: how much the reward of the reference package rises in 16 steps, where it is known.
     """
 
@@ -39,21 +41,21 @@ class Training:
     floor: RunRecord | None = None
 
     @property
-    def log_prob_limit(self) -> tuple[float, str]:
-        """The largest difference of a log-prob that passes, and why.
+    def log_prob_limits(self) -> tuple[list[float], str]:
+        """The largest difference of a log-prob that passes at each step, and why.
+
+        How much rounding costs depends on the step's window, so it is measured step by step.
 
         Raises:
-            NotApplicable: the step that measures the floor was not taken.
+            NotApplicable: the run that measures the floor ended before its last step.
         """
         if not self.variant.floor:
-            return self.variant.log_prob_limit, self.variant.log_prob_reason
-        if (
-            self.floor is None
-            or not self.floor.steps
-            or not math.isfinite(floor := self.floor.steps[0].metric(LOG_PROB))
-        ):
-            raise NotApplicable("the step that measures the floor of rounding was not taken")
-        return 2 * floor, f"twice the {floor:.1e} of a {self.variant.dtype} rollout under float32 training"
+            return [self.variant.log_prob_limit] * self.steps, self.variant.log_prob_reason
+        floors = [] if self.floor is None else self.floor.series(LOG_PROB)
+        if len(floors) < self.steps or not_a_number(floors):
+            raise NotApplicable(f"the run that measures the floor of rounding logged {len(floors)} steps")
+        told = f"limit {FLOORS:g} times what the step costs where {self.variant.log_prob_reason}"
+        return [max(FLOORS * floor, self.variant.log_prob_limit) for floor in floors], told
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
     if variant.floor:
         changes = {**plan.changes, **variant.floor}
-        runs["floor"] = replace(plan, folder=_folder(setting, f"{variant.name}-floor"), steps=1, changes=changes)
+        runs["floor"] = replace(plan, folder=_folder(setting, f"{variant.name}-floor"), changes=changes)
     if setting.beside is not None:
         runs[setting.beside.name] = _plan(setting, variant, steps, f"{variant.name}-beside", setting.beside)
     records = _run_all(setting, variant, runs)

@@ -19,9 +19,9 @@ class Variant:
         processes: of the trainer.
         devices: that the engine sees in one process, for tensor parallelism.
         dtype: of rollout and training.
-        log_prob_limit: the largest difference of a log-prob that passes.
-        log_prob_reason: why it is that large.
-        floor: overrides of one more step whose difference is rounding alone; the limit is twice that.
+        log_prob_limit: the largest difference of a log-prob that passes whatever the floor says.
+        log_prob_reason: why it is that large; with a floor, what is rounded in it.
+        floor: overrides of a second run, without updates, whose differences are rounding alone: the limits rest on it.
         validates: whether validation runs after the last step.
         resumes: whether a checkpoint is saved after the last step and one more step taken from it.
         steps: the most that are run, where more would show nothing new.
@@ -72,15 +72,17 @@ VARIANTS = (
             f"{ACTOR}.fsdp_config.strategy": "fsdp2",
             f"{ACTOR}.optim.lr": "3e-5",
         },
-        log_prob_limit=3e-4,
-        log_prob_reason="verl-omni casts full parameters to bfloat16 on their way to the rollout",
+        log_prob_reason="verl-omni casts full parameters to bfloat16 on their way to the rollout, and none changes",
+        floor={f"{ACTOR}.optim.lr": "0.0"},
         steps=3,
     ),
     Variant(
         "bf16",
         "bfloat16 on both sides",
         dtype="bfloat16",
+        log_prob_reason="the rollout is in bfloat16, training in float32, and no weight changes",
         floor={
+            f"{ACTOR}.optim.lr": "0.0",
             f"{ACTOR}.fsdp_config.model_dtype": "float32",
             f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype": "float32",
         },

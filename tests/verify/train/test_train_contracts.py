@@ -42,7 +42,7 @@ def record(steps: int = STEPS, **metrics: float) -> RunRecord:
 def right(variant: Variant = VARIANTS[0]) -> Training:
     flat = record(gain=0.0)
     resumed = RunRecord(None, (step(STEPS + 1),), (), (), 60.0)
-    floor = record(1) if variant.floor else None
+    floor = record() if variant.floor else None
     return Training(variant, STEPS, record(), flat, resumed, gain=0.03, floor=floor)
 
 
@@ -114,21 +114,25 @@ def test_wrong_run_fails_its_contract(mistake: str) -> None:
     assert {name for name, status in found.items() if status == "fail"} == expected
 
 
-def test_difference_that_grows_with_the_updates_fails_below_a_wide_limit() -> None:
-    variant = variants()["full"]
-    training = right(variant)
-    for number in range(STEPS):
-        training = changed(training, number, **{LOG_PROB: 2e-5 * (number + 1)})
-    assert statuses(training)["train-full-log-prob"] == "fail"
-    assert statuses(changed(right(variant), 3, **{LOG_PROB: 2e-5}))["train-full-log-prob"] == "fail"
+def rounded(variant: str, *floors: float) -> Training:
+    """A right run of three steps beside one whose differences are rounding alone."""
+    steps = tuple(step(number, **{LOG_PROB: floor}) for number, floor in enumerate(floors, 1))
+    training = right(variants()[variant])
+    return replace(
+        training, steps=3, run=replace(record(3), pushes=training.run.pushes[:8]), floor=replace(record(3), steps=steps)
+    )
 
 
-def test_limit_of_bf16_is_what_rounding_costs_in_the_same_run() -> None:
-    training = right(variants()["bf16"])
-    coarse = replace(training, floor=replace(record(1), steps=(step(1, **{LOG_PROB: 3e-4}),)))
-    assert statuses(changed(coarse, 0, **{LOG_PROB: 5.9e-4}))["train-bf16-log-prob"] == "pass"
-    assert statuses(changed(coarse, 0, **{LOG_PROB: 6.1e-4}))["train-bf16-log-prob"] == "fail"
-    assert statuses(replace(training, floor=None))["train-bf16-log-prob"] == "skip"
+@pytest.mark.parametrize("variant", ["full", "bf16"])
+def test_limit_is_what_rounding_costs_in_the_same_step(variant: str) -> None:
+    training, check = rounded(variant, 2e-5, 3e-4, 2e-5), f"train-{variant}-log-prob"
+    assert statuses(changed(training, 1, **{LOG_PROB: 8.9e-4}))[check] == "pass"
+    assert statuses(changed(training, 1, **{LOG_PROB: 9.1e-4}))[check] == "fail"
+    assert statuses(changed(training, 2, **{LOG_PROB: 3e-4}))[check] == "fail"
+    assert statuses(replace(training, floor=None))[check] == "skip"
+    assert statuses(rounded(variant, 2e-5, 3e-4))[check] == "skip"
+    assert statuses(rounded(variant, 2e-5, math.nan, 2e-5))[check] == "skip"
+    assert statuses(rounded(variant, 0.0, 0.0, 0.0))[check] == "pass"
 
 
 @pytest.mark.parametrize(

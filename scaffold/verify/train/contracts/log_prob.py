@@ -15,27 +15,26 @@ CHECK = Check(
     "absolute",
     (1, 5, 6, 7, 11),
 )
-# A difference of rounding alone keeps its size; one that updates cause grows with them.
-GROWTH = 5.0
 
 
 def measure(training: Training) -> Measurement:
-    """Take the trainer's own largest difference of each step."""
+    """Take the trainer's own largest difference of each step; report the step that is worst against its limit."""
     values = training.run.series(LOG_PROB)
     if not values:
         raise NotApplicable("no step was taken")
-    limit, reason = training.log_prob_limit
+    limits, reason = training.log_prob_limits
     series = {"log10 of the largest difference": [_log(value) for value in values]}
     if training.beside is not None:
         name, other = training.beside
         series[f"the same of {name}"] = [_log(value) for value in other.series(LOG_PROB)]
     if missing := not_a_number(values):
-        return Measurement("", math.inf, f"the trainer logged no {LOG_PROB} in {missing} steps", limit=limit)
-    largest = max(values)
-    if largest > 1e-6 and largest > GROWTH * values[0]:
-        told = f"it grows from {values[0]:.1e} to {largest:.1e}: updates do not reach the rollout as training has them"
-        return Measurement("", max(largest, math.nextafter(limit, math.inf)), told, limit=limit, series=series)
-    return Measurement("", largest, f"of {len(values)} steps; {reason}", limit=limit, series=series)
+        return Measurement("", math.inf, f"the trainer logged no {LOG_PROB} in {missing} steps", limit=max(limits))
+    worst = max(range(len(values)), key=lambda at: values[at] / limits[at])
+    value, limit = values[worst], limits[worst]
+    told = f"of {len(values)} steps; {reason}"
+    if value > limit and values[0] <= limits[0]:
+        told = f"step 1 agrees, step {worst + 1} does not: updates do not reach the rollout as training has them"
+    return Measurement("", value, told, limit=limit, series=series)
 
 
 def _log(value: float) -> float:

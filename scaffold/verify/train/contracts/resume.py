@@ -19,7 +19,7 @@ def applies(variant: Variant) -> bool:
 
 def measure(training: Training) -> Measurement:
     """Take the difference of the step after the resume."""
-    limit, _ = training.log_prob_limit
+    limit = training.variant.log_prob_limit
     resumed = training.resumed
     if resumed is None:
         raise NotApplicable("there was no checkpoint to go on from")
