@@ -1,4 +1,4 @@
-"""Rewards that need no model, named to the trainer by this file's path; both can rise and fall."""
+"""A reward that needs no model and can rise and fall, named to the trainer by this file's path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,3 @@ def brightness(
     import torch
 
     return {"score": float(torch.as_tensor(solution_image).float().mean() / 255)}
-
-
-def darkness(**given: Any) -> dict[str, float]:
-    """Its negative, with which brightness has to fall."""
-    return {"score": -brightness(**given)["score"]}

@@ -31,7 +31,7 @@ from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.variants import VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
-REWARDS = Path(__file__).resolve().parent / "brightness.py"
+REWARD_FUNCTION = f"{Path(__file__).resolve().parent / 'brightness.py'}:brightness"
 AT_ONCE = 2  # runs; each keeps one core busy most of the time
 
 Tell = Callable[[str], None]
@@ -48,7 +48,6 @@ class TrainRequest:
         beside: another package that is run under the same command.
         control: a deliberate mistake of ``inside/controls``.
         changes: overrides that come last.
-        reward: ``brightness`` or ``darkness``.
         seed: of the rollouts.
         flat: whether a run of enough steps has a control with a learning rate of 0.
     """
@@ -59,7 +58,6 @@ class TrainRequest:
     beside: Path | None = None
     control: str | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
-    reward: str = "brightness"
     seed: int = 1
     flat: bool = True
 
@@ -255,7 +253,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         steps=steps,
         sources=sources,
         package=package.module,
-        reward=f"{REWARDS}:{request.reward}",
+        reward=REWARD_FUNCTION,
         seed=request.seed,
         control=request.control,
         changes=changes,
