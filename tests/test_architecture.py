@@ -26,30 +26,25 @@ ARROWS = {
     "grade": "checkpoint inspect port render source spec target upstream",
     "check": "checkpoint plan spec target upstream",
     "new": "check checkpoint grade inspect plan remap render spec target upstream",
-    "lifecycle": "check checkpoint grade inspect new plan remap render spec target upstream",
-    "drift": "grade inspect lifecycle new plan render source spec target upstream",
+    "lifecycle": "check checkpoint grade inspect new plan remap render source spec target upstream",
     "verify": "inspect plan spec target upstream",
     "remap.command": "checkpoint grade inspect new port remap render spec target upstream verify",
     "doctor": "inspect target upstream verify",
     "api": "check checkpoint inspect new remap.command upstream verify",
-    "cli": "check checkpoint doctor drift grade inspect lifecycle new plan remap.command render spec target upstream "
-    "verify",
+    "cli": "check checkpoint doctor grade inspect lifecycle new plan remap.command render spec target upstream verify",
 }
-# Arrows that go up; this only shrinks.
-UP = {("lifecycle", "drift")}
-# Files of each room that look at syntax trees themselves, where `source` should; this only shrinks.
+# How many files of each room look at syntax trees themselves, where `source` should; this only shrinks.
 TREES = {
-    "check": 219,
+    "check": 93,
     "inspect": 51,
     "port": 37,
     "verify": 9,
     "remap": 8,
     "grade": 7,
     "remap.command": 6,
-    "drift": 4,
     "render": 3,
     "upstream": 3,
-    "lifecycle": 1,
+    "lifecycle": 5,
     "spec": 1,
     "target": 1,
     "": 3,
@@ -112,7 +107,7 @@ def test_the_page_shows_the_same() -> None:
 
 
 def test_no_arrow_but_the_allowed_ones() -> None:
-    allowed = {(room, other) for room, others in ARROWS.items() for other in others.split()} | UP
+    allowed = {(room, other) for room, others in ARROWS.items() for other in others.split()}
     assert not {arrow: places for arrow, places in arrows().items() if arrow not in allowed}
 
 
@@ -120,11 +115,6 @@ def test_arrows_go_down() -> None:
     order = list(ARROWS)
     down = [(room, other) for room, others in ARROWS.items() for other in others.split()]
     assert all(order.index(other) < order.index(room) for room, other in down)
-    assert all(order.index(other) > order.index(room) for room, other in UP)
-
-
-def test_an_arrow_up_that_is_gone_is_not_listed() -> None:
-    assert set(arrows()) >= UP
 
 
 def test_what_every_room_uses_leans_on_no_room() -> None:
@@ -168,4 +158,4 @@ def _targets(graph: dict[str, list[str]], module: str) -> Iterator[str]:
 def test_no_more_files_look_at_syntax_trees() -> None:
     found = Counter(room_of(name_of(path)) for path, names in imports().items() if "ast" in names)
     found.pop("source")
-    assert not {room: count for room, count in found.items() if count > TREES.get(room or "", 0)}
+    assert {room or "": count for room, count in found.items()} == TREES

@@ -194,9 +194,9 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
 
 def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: UpstreamSource, pipeline: str) -> list[str]:
     """Return a line for each thing that the result takes from vllm-omni and that is not there any more."""
-    from scaffold.drift.names import Names
-    from scaffold.drift.surface import surface_changes
-    from scaffold.drift.uses import uses
+    from scaffold.lifecycle.drift.names import Names
+    from scaffold.lifecycle.drift.surface import surface_changes
+    from scaffold.lifecycle.drift.uses import uses
 
     texts = {
         change.path: change.after.content.decode("utf-8", "replace")

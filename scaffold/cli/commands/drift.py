@@ -37,13 +37,13 @@ def drift(
     Example:
       omni-scaffold drift verl_omni/pipelines/foo_flow_grpo --to newest
     """
-    from scaffold.drift import DriftRequest, compare
+    from scaffold.lifecycle.drift import DriftRequest, compare
 
     found = compare(DriftRequest(target, before, after, package))
     if format is Format.json:
         show_json(found.to_json())
     else:
-        from scaffold.drift.text import print_drift
+        from scaffold.lifecycle.drift.text import print_drift
 
         print_drift(found)
     if found.package is not None and found.affected is not False:

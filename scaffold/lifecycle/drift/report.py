@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.drift.consequences import CONSEQUENCES
+from scaffold.lifecycle.drift.consequences import CONSEQUENCES
 
 if TYPE_CHECKING:
-    from scaffold.drift.facts import FactChange
-    from scaffold.drift.hunks import Hunk
-    from scaffold.drift.resting import Resting
-    from scaffold.drift.surface import SurfaceChange
     from scaffold.inspect.facts import Evidence
+    from scaffold.lifecycle.drift.facts import FactChange
+    from scaffold.lifecycle.drift.hunks import Hunk
+    from scaffold.lifecycle.drift.resting import Resting
+    from scaffold.lifecycle.drift.surface import SurfaceChange
 
 SCHEMA = 1
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaffold.drift.hunks import Hunk, hunks
 from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.drift.hunks import Hunk, hunks
 
 if TYPE_CHECKING:
-    from scaffold.drift.resting import Rendering
     from scaffold.inspect import Report
+    from scaffold.lifecycle.drift.resting import Rendering
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.port import Port
     from scaffold.upstream import UpstreamSource

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from scaffold.drift.uses import Name, Use
+from scaffold.lifecycle.drift.uses import Name, Use
 
 if TYPE_CHECKING:
-    from scaffold.drift.names import Found, Names
+    from scaffold.lifecycle.drift.names import Found, Names
     from scaffold.source.classes import ClassInfo
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from scaffold.drift.facts import FactChange, with_facts
-from scaffold.drift.hunks import Hunk, hunks
 from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.drift.facts import FactChange, with_facts
+from scaffold.lifecycle.drift.hunks import Hunk, hunks
 from scaffold.team import PACKAGED, Team
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaffold.drift.facts import FactChange, changed_facts
-from scaffold.drift.hunks import Hunk, on_disk
-from scaffold.drift.report import Drift, FactDrift
-from scaffold.drift.resting import Rendering, Resting
 from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.drift.facts import FactChange, changed_facts
+from scaffold.lifecycle.drift.hunks import Hunk, on_disk
+from scaffold.lifecycle.drift.report import Drift, FactDrift
+from scaffold.lifecycle.drift.resting import Rendering, Resting
 from scaffold.lifecycle.package import PIPELINES
 from scaffold.progress import progress_bar, step
 from scaffold.spec.lock import SPEC_NAME
@@ -20,9 +20,9 @@ from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits
 
 if TYPE_CHECKING:
-    from scaffold.drift.surface import SurfaceChange
     from scaffold.grade import Graded
     from scaffold.inspect import Report
+    from scaffold.lifecycle.drift.surface import SurfaceChange
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.upstream import UpstreamSource
 
@@ -44,9 +44,9 @@ def compare(request: DriftRequest) -> Drift:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
     named = _named_package(request)
-    from scaffold.drift.ported import ported_hunks
     from scaffold.grade import is_ported
     from scaffold.inspect import inspect_pipeline
+    from scaffold.lifecycle.drift.ported import ported_hunks
     from scaffold.lifecycle.next_spec import pipeline_of
     from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
     from scaffold.upstream import locate
@@ -277,8 +277,8 @@ def _refuse_unreadable(path: str, text: str) -> None:
 def _surface(
     texts: Mapping[str, str], old: UpstreamSource, new: UpstreamSource, pipeline: str
 ) -> tuple[SurfaceChange, ...]:
-    from scaffold.drift.names import Names
-    from scaffold.drift.surface import surface_changes
-    from scaffold.drift.uses import uses
+    from scaffold.lifecycle.drift.names import Names
+    from scaffold.lifecycle.drift.surface import surface_changes
+    from scaffold.lifecycle.drift.uses import uses
 
     return surface_changes(uses(texts), Names(old, pipeline), Names(new, pipeline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.drift.compare import DriftRequest, compare
-from scaffold.drift.report import Drift
+from scaffold.lifecycle.drift.compare import DriftRequest, compare
+from scaffold.lifecycle.drift.report import Drift
 
 __all__ = ["Drift", "DriftRequest", "compare"]

@@ -6,15 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from scaffold.console import SafeConsole, said
-from scaffold.drift.facts import canonical
+from scaffold.lifecycle.drift.facts import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scaffold.drift.hunks import Hunk
-    from scaffold.drift.report import Drift, FactDrift
-    from scaffold.drift.surface import SurfaceChange
     from scaffold.inspect.facts import Evidence, Fact
+    from scaffold.lifecycle.drift.hunks import Hunk
+    from scaffold.lifecycle.drift.report import Drift, FactDrift
+    from scaffold.lifecycle.drift.surface import SurfaceChange
 
 LINES_SHOWN = 6
 PLACES_SHOWN = 3

@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from scaffold.drift.uses import Name
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
+from scaffold.lifecycle.drift.uses import Name
 from scaffold.source.classes import ClassInfo
 from scaffold.source.values import ClassRef, External, Func
 from scaffold.upstream import UpstreamSource, resolve_pipeline
