@@ -132,7 +132,7 @@ def test_rule(copied: Path, tool: Tool, tmp_path: Path) -> None:
 
 @pytest.mark.upstream
 def test_question(copied: Path, tool: Tool) -> None:
-    (copied / "scaffold" / "inspect" / "name_length.py").write_text(QUESTION, encoding="utf-8")
+    (copied / "scaffold" / "inspect" / "questions" / "name_length.py").write_text(QUESTION, encoding="utf-8")
     said = tool("inspect", "bagel", "--vllm-omni", "0.27.0rc1", "--show", "detail.class_name_length")
     assert said.startswith(f"detail.class_name_length = {len('BagelPipeline')} (certain)")
     assert "class BagelPipeline" in said

@@ -1,8 +1,4 @@
-"""Finds the questions and puts them to a program.
-
-A question is a module of this package with ``KEYS``, the facts it answers for in the order of the report, and
-``answers(program)``. A key that ``answers`` leaves out is unknown.
-"""
+"""Puts every question to a program; a key that a question leaves out is unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
-import scaffold.inspect
+from scaffold.inspect import questions as asked
 from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.report import ANSWERS, Report, Upstream
@@ -24,13 +20,8 @@ ALL, EACH = 3.0, 1.0
 @cache
 def questions() -> tuple[ModuleType, ...]:
     """All question modules, in the order of their ``ORDER`` and name."""
-    found: list[ModuleType] = []
-    for module in pkgutil.iter_modules(scaffold.inspect.__path__):
-        if module.ispkg or module.name in ("engine", "facts", "report", "text"):
-            continue
-        loaded = importlib.import_module(f"{scaffold.inspect.__name__}.{module.name}")
-        if hasattr(loaded, "answers"):
-            found.append(loaded)
+    names = [f"{asked.__name__}.{module.name}" for module in pkgutil.iter_modules(asked.__path__)]
+    found = [importlib.import_module(name) for name in names]
     return tuple(sorted(found, key=lambda m: (getattr(m, "ORDER", 50), m.__name__)))
 
 

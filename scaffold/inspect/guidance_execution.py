@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import Guidance, combine_region, default_way, distinct
-from scaffold.inspect.latents import sample_rank
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.updates import through_model
 from scaffold.inspect.program.values import Call, Const, Item, Op, Slice
+from scaffold.inspect.questions.latents import sample_rank
 from scaffold.source.values import Value
 
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.negative_text import Forms, other_words
 from scaffold.inspect.program import Program
@@ -13,7 +12,8 @@ from scaffold.inspect.program.algebra import is_none
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Elem, Item, Op, Param, Seq, Slice
-from scaffold.inspect.prompt import is_tokenizer_call
+from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.inspect.questions.prompt import is_tokenizer_call
 from scaffold.inspect.spoken_text import Spoken
 from scaffold.inspect.spoken_values import is_negative
 from scaffold.source.values import External, Value

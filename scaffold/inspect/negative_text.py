@@ -10,7 +10,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Call, Op, Param, Seq
-from scaffold.inspect.prompt import is_tokenizer_call
+from scaffold.inspect.questions.prompt import is_tokenizer_call
 from scaffold.inspect.spoken_items import chat_words
 from scaffold.inspect.spoken_text import Spoken
 from scaffold.inspect.spoken_values import CHAT, NEGATIVE, PROMPT, is_negative

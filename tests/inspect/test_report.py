@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scaffold.inspect import Report, inspect_pipeline, vae
+from scaffold.inspect import Report, inspect_pipeline
+from scaffold.inspect.questions import vae
 from scaffold.inspect.shown_details import SHOWN
 from scaffold.inspect.text import UNKNOWN_MARK, print_report
 from scaffold.upstream import locate

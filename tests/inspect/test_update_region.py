@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from scaffold.inspect import inspect_pipeline
-from scaffold.inspect.update_region import Region, find_region
+from scaffold.inspect.questions.update_region import Region, find_region
 from scaffold.upstream import locate
 
 PACKED = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.counted_time import candidates
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.loop_schedule import schedule_vector
 from scaffold.inspect.program import Program
@@ -15,6 +14,7 @@ from scaffold.inspect.program.schedule import base_grid
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.turn_time import number_of_steps, spread
 from scaffold.inspect.program.values import Choice, Index
+from scaffold.inspect.questions.counted_time import candidates
 from scaffold.source.values import Value
 
 ORDER = 19

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.kept_modules import kept_calls, rearranged
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import Call, Const, Elem, Item, Obj, Op, Param, Seq
+from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.inspect.questions.kept_modules import kept_calls, rearranged
 from scaffold.source.values import Value
 
 ORDER = 13

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import number
 from scaffold.inspect.program.turns import is_turn, reshaped
 from scaffold.inspect.program.values import Call, Elem, Op
+from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Value
 
 ORDER = 15

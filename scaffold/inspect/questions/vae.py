@@ -7,7 +7,12 @@ import re
 
 from scaffold.inspect.facts import Confidence, Fact, fact
 from scaffold.inspect.held_autoencoder import held_autoencoder
-from scaffold.inspect.latents import (
+from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import class_name, options, walk
+from scaffold.inspect.program.numeric import default_of, number
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Param, Seq
+from scaffold.inspect.questions.latents import (
     decode_record,
     grid_letters,
     grid_stride,
@@ -15,11 +20,6 @@ from scaffold.inspect.latents import (
     sample_rank,
     unpatchify,
 )
-from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import class_name, options, walk
-from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, Param, Seq
 from scaffold.source.syntax import around
 from scaffold.source.values import ClassRef, Value
 

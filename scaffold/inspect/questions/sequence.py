@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.values import Call, Const, Elem, Seq
-from scaffold.inspect.prompt import encode_calls
-from scaffold.inspect.tokens import find_tokens
+from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.inspect.questions.prompt import encode_calls
+from scaffold.inspect.questions.tokens import find_tokens
 from scaffold.source.values import Value
 
 ORDER = 16

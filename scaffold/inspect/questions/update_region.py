@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.inline_update import method_around
 from scaffold.inspect.program import Program
+from scaffold.inspect.questions.inline_update import method_around
 
 ORDER = 19
 KEYS = ("detail.region.parts", "detail.region.method")

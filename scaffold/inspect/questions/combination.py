@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance_conditions import UnclearError
 from scaffold.inspect.guidance_expression import CONDITIONAL, UNCONDITIONAL, Writer
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.questions.denoiser import find_denoiser
 
 ORDER = 4
 KEYS = ("detail.cfg.combination",)

@@ -6,8 +6,8 @@ import ast
 import textwrap
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.inline_update import method_around
 from scaffold.inspect.program import Program
+from scaffold.inspect.questions.inline_update import method_around
 
 ORDER = 17
 KEYS = ("detail.construction.statement", "detail.construction.method")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scaffold.inspect import sequence
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk_all
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call
+from scaffold.inspect.questions import sequence
+from scaffold.inspect.questions.denoiser import find_denoiser
 
 ORDER = 17
 KEYS = ("detail.mask.rows",)

@@ -8,8 +8,8 @@ from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
+from scaffold.inspect.questions.tokens import find_tokens
 from scaffold.inspect.read_keys import asked_keys
-from scaffold.inspect.tokens import find_tokens
 from scaffold.source.values import External, Unknown, Value
 
 ORDER = 1

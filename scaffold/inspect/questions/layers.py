@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Obj, Seq
+from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import External, Func, Value
 
 ORDER = 7

@@ -8,7 +8,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY
 from scaffold.inspect.program.values import Param
-from scaffold.inspect.request_settings import parameters
+from scaffold.inspect.questions.request_settings import parameters
 
 ORDER = 15
 _COUNTS = {"answers.scheduler.steps", "detail.scheduler.default_steps"}

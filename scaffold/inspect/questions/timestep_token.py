@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scaffold.inspect import timestep
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call, Elem, Obj, Op, Param, Seq
+from scaffold.inspect.questions import timestep
+from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Func, Value
 
 ORDER = 14

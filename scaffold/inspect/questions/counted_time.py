@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends, options
@@ -13,6 +12,7 @@ from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import is_asked_for
 from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, number_of_steps, spread
 from scaffold.inspect.program.values import Carried
+from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Value
 
 ORDER = 8

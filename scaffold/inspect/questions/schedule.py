@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.counted_time import counted_schedule
 from scaffold.inspect.facts import Fact
-from scaffold.inspect.held_schedule import held_schedule
 from scaffold.inspect.loop_schedule import loop_schedule
 from scaffold.inspect.program import Program
-from scaffold.inspect.scheduler_object import object_schedule
+from scaffold.inspect.questions.counted_time import counted_schedule
+from scaffold.inspect.questions.held_schedule import held_schedule
+from scaffold.inspect.questions.scheduler_object import object_schedule
 
 ORDER = 5
 KEYS = (

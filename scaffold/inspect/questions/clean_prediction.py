@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region
-from scaffold.inspect.prediction import is_computed
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_sample
 from scaffold.inspect.program.updates import through_model
 from scaffold.inspect.program.values import Attr, Call, Op
+from scaffold.inspect.questions.prediction import is_computed
 from scaffold.source.values import Value
 
 ORDER = 14

@@ -6,10 +6,10 @@ import ast
 import re
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.layers import parts_of, repeated_layers
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, is_none, options, walk
 from scaffold.inspect.program.values import Attr, Call, Obj, Op
+from scaffold.inspect.questions.layers import parts_of, repeated_layers
 from scaffold.source.syntax import around
 from scaffold.source.values import Value
 

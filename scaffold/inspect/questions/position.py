@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk, walk_all
@@ -14,7 +13,8 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_entry
 from scaffold.inspect.program.values import Attr, Call, Const, Obj, Op, Seq
-from scaffold.inspect.prompt import encode_calls
+from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.inspect.questions.prompt import encode_calls
 from scaffold.source.values import Value
 
 ORDER = 14

@@ -11,9 +11,9 @@ from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.values import Obj, Seq
-from scaffold.inspect.request_settings import parameters
-from scaffold.inspect.topology import answers as topology_answers
-from scaffold.inspect.vae import answers as vae_answers
+from scaffold.inspect.questions.request_settings import parameters
+from scaffold.inspect.questions.topology import answers as topology_answers
+from scaffold.inspect.questions.vae import answers as vae_answers
 from scaffold.source.classes import ClassInfo
 from scaffold.source.syntax import walk_tree
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from scaffold.inspect import prediction, scheduler
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.default_schedule import constructor_argument
@@ -14,7 +13,8 @@ from scaffold.inspect.program.held_scheduler import HeldScheduler, held_schedule
 from scaffold.inspect.program.numeric import MISSING, plain
 from scaffold.inspect.program.turn_time import coefficient_sign
 from scaffold.inspect.program.values import Const, Obj
-from scaffold.inspect.scheduler_object import noise_falls
+from scaffold.inspect.questions import prediction, scheduler
+from scaffold.inspect.questions.scheduler_object import noise_falls
 
 ORDER = 18
 KEYS = ("detail.prediction.sign",)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.denoiser import find_denoiser
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import walk, walk_all
 from scaffold.inspect.program.numeric import number
 from scaffold.inspect.program.values import Call, Carried, Op, Seq
+from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Value
 
 ORDER = 15

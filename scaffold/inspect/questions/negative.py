@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from scaffold.inspect.cfg import answers as guidance_answers
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.negative_branch import needs_words
 from scaffold.inspect.negative_counterpart import find_counterpart
@@ -13,8 +12,9 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Param
-from scaffold.inspect.prompt import encode_calls
-from scaffold.inspect.prompt_template import fixed_words
+from scaffold.inspect.questions.cfg import answers as guidance_answers
+from scaffold.inspect.questions.prompt import encode_calls
+from scaffold.inspect.questions.prompt_template import fixed_words
 from scaffold.source.values import Value
 
 ORDER = 15

@@ -8,7 +8,7 @@ from scaffold.inspect.program.algebra import walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Const, Op, Param
-from scaffold.inspect.prompt import encode_calls, is_tokenizer_call
+from scaffold.inspect.questions.prompt import encode_calls, is_tokenizer_call
 from scaffold.source.values import Value
 
 ORDER = 14
