@@ -14,7 +14,6 @@ from rich.console import Console
 
 from scaffold.grade.overview import overview
 from scaffold.grade.overview_text import print_overview
-from scaffold.upstream import locate, read_registry
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspect"))
 import synthetic
@@ -79,7 +78,11 @@ def test_rows_of_a_version(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> 
         assert found["registry_keys"] == ["MadeUpPipeline"]
         assert found["grade"] in ("partial", "refused", "diffusers")
         assert {"modality", "media", "left", "prompt", "cfg", "verdict"} <= set(found)
-    assert "MadeUpPipeline" in scaffold_cli("list", "--vllm-omni", tmp_path).success()
+    text = scaffold_cli("inspect", "--all", "--vllm-omni", tmp_path).success()
+    assert "MadeUpPipeline" in text
+    assert f"{found['grade']} (1)" in text
+    assert text.splitlines()[-1].startswith("next: `omni-scaffold inspect PIPELINE`")
+    assert scaffold_cli("list", "--vllm-omni", tmp_path).success() == text
 
 
 def test_a_module_that_cannot_be_read_leaves_the_table_standing(
@@ -92,20 +95,3 @@ def test_a_module_that_cannot_be_read_leaves_the_table_standing(
     found = {row["pipeline"]: row for row in overview(str(tmp_path), processes=1)["pipelines"]}
     assert found["Gone"]["grade"] is None
     assert page(80, found["Gone"]).count("Gone") == 1
-
-
-@pytest.mark.upstream
-@pytest.mark.slow
-def test_grades_are_those_of_the_models_page() -> None:
-    from scaffold.grade.models_page import VERSION
-
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-    sections = {part.partition(" ")[0].lower(): part for part in text.split("\n## ")[1:]}
-    found = overview(VERSION)["pipelines"]
-    assert {key for row in found for key in row["registry_keys"]} == set(read_registry(locate(VERSION)))
-    listed = {grade: section.count("\n| `") + section.count("\n| [`") for grade, section in sections.items()}
-    for row in found:
-        if any(f"`{key}`" in text for key in row["registry_keys"]):
-            names = [f"`{key}`" in sections[row["grade"]] for key in row["registry_keys"]]
-            assert any(names), row["registry_keys"]
-    assert sum(listed.values()) >= len(found) - 2
