@@ -145,7 +145,7 @@ def _build(version: str) -> str:
 
 
 def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
-    from scaffold.upstream.at_hand import at_hand
+    from scaffold.upstream.at_hand import at_hand, damaged
     from scaffold.upstream.versions import fits
 
     version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
@@ -158,10 +158,13 @@ def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
     else:
         yield Finding("vllm-omni", needed, version)
     name, needed = "vllm-omni-source", "inspect, new, list and drift, which fetch it once"
-    if at_hand(read) is not None:
+    command = f"omni-scaffold list --vllm-omni {read}"
+    broken = damaged(read)
+    if broken is not None:
+        yield Finding(name, needed, read, broken, command)
+    elif at_hand(read) is not None:
         yield Finding(name, needed, read)
     else:
-        command = f"omni-scaffold list --vllm-omni {read}"
         yield Finding(name, needed, None, f"the wheel of {read} is not in the cache", command)
 
 

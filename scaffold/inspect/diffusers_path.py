@@ -67,7 +67,7 @@ def loads_through_diffusers(program: Program) -> Loaded | None:
             continue
         what, places = found
         everywhere = pin in releases or _exported(program, next(iter(releases.values()))) is not None
-        by = f"diffusers {version}{', which this version pins,' if version == pin else ''}"
+        by = f"diffusers {version}{', which this version pins,' if version == pin else _not_looked_at(pin)}"
         return Loaded(f"{by} has {what}", [*places, pinned_at], "certain" if everywhere else "likely")
     return None
 
@@ -78,19 +78,49 @@ def lacking(program: Program) -> tuple[str, Evidence | None]:
     newest = next(reversed(_releases()))
     if pin in _releases():
         return f"diffusers {pin}, which this version pins, has neither", pinned_at
-    told = "" if pin is None else f" (this version pins {pin}, which was not looked at)"
-    return f"diffusers up to {newest}{told} has neither", pinned_at
+    return f"diffusers up to {newest}{_not_looked_at(pin)} has neither", pinned_at
+
+
+def _not_looked_at(pin: str | None) -> str:
+    return "" if pin is None else f" (this version pins {pin}, which was not looked at)"
 
 
 def later_release(program: Program) -> tuple[str, Evidence | None] | None:
-    """What a later release of diffusers has than the one that this version pins, which does not load the denoiser."""
+    """What a release of diffusers has for a denoiser that the pinned one does not load.
+
+    A later release has it; or any release has a name that differs in capitals or in "Modular" alone, of which the text
+    does not tell whether it is the same model.
+    """
     pin, pinned_at = _pin(program)
     releases = _releases()
     for version, release in releases.items() if pin in releases else ():
         found = _exported(program, release)
         if found is not None:
             return f"diffusers {version} has {found[0]}, but this version pins {pin}", pinned_at
+    known = list(releases)
+    for version in known[known.index(pin) :] if pin in releases else known[-1:]:
+        alike = _alike(program, releases[version])
+        if alike is not None:
+            name, other = alike
+            told = f"diffusers {version} has {other}, which may be {name} under another spelling"
+            return f"{told}{'' if pin in (None, version) else f', but this version pins {pin}'}", pinned_at
     return None
+
+
+def _alike(program: Program, release: _Release) -> tuple[str, str] | None:
+    """A name of the pipeline or of a class that is filled, and a name of the release's that is spelled otherwise."""
+    components = [class_name(c) for _, _, held in component_sources(program) for c in options(held)]
+    pipelines = [program.cls.name, *program.target.registry_keys]
+    for names, known in ((components, release.models), (pipelines, release.pipelines)):
+        folded = {_folded(name): name for name in sorted(known)}
+        for name in names:
+            if name is not None and _folded(name) in folded:
+                return name, folded[_folded(name)]
+    return None
+
+
+def _folded(name: str) -> str:
+    return name.replace("Modular", "").lower()
 
 
 def _exported(program: Program, release: _Release) -> tuple[str, list[Evidence | None]] | None:

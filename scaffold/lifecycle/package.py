@@ -207,6 +207,8 @@ def _find(given: Path) -> Path:
     if len(found) > 1:
         names = ", ".join(folder.relative_to(path).as_posix() for folder in found)
         raise ScaffoldError(f"{given} holds several packages: {names}", hint="name one of them")
+    if not path.exists():
+        raise ScaffoldError(f"no such folder here: {given}", hint=f"name one that is there, {PIPELINES}/<package>")
     if not found:
         hint = f"name the folder of a package that `new` wrote, {PIPELINES}/<package>"
         raise ScaffoldError(f"{given} holds no {SPEC_NAME}", hint=hint)

@@ -130,7 +130,7 @@ def plan_new(request: NewRequest) -> NewResult:
         report, graded = _specify(request, names, profile, source, team)
         spec, port = graded.spec, graded.port
         later = report.fact(LATER).value
-        notes += [f"{later}: with that release the pipeline would load through diffusers"] if later else []
+        notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
     spec = with_pin(with_options(spec, request.recipe), pin)
     if request.date is None and request.spec is None:
         spec = _dated_as_there(spec, root)

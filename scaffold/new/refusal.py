@@ -16,7 +16,7 @@ def refuse(report: Report) -> None:
     """Raise `RefusedError` for a pipeline that this path does not serve."""
     from scaffold.inspect.report import IMPOSSIBLE
 
-    verdict, pipeline = report.verdict, report.upstream.pipeline
+    verdict, pipeline = report.verdict, f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
     evidence = report.fact("verdict.path").evidence
     reason = f"{verdict['reason']}{f' ({evidence[0].file}:{evidence[0].line})' if evidence else ''}"
     if verdict["path"] == "diffusers":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.cache import cache_root
+from scaffold.upstream.fetch import problem_with
 from scaffold.upstream.locate import DISTRIBUTION, installed
 from scaffold.upstream.source import UpstreamSource, WheelSource
 from scaffold.upstream.versions import is_same
@@ -11,12 +14,20 @@ from scaffold.upstream.versions import is_same
 
 def at_hand(version: str) -> UpstreamSource | None:
     """Return the source of a version: its cached wheel, or the installed distribution; None where neither is there."""
-    stem = DISTRIBUTION.replace("-", "_")
-    for wheel in sorted((cache_root() / "wheels").glob(f"{stem}-*.whl")):
-        if is_same(wheel.name.split("-")[1], version):
-            try:
-                return WheelSource(wheel, version, version)
-            except ScaffoldError:
-                continue
+    for wheel in _cached(version):
+        try:
+            return WheelSource(wheel, version, version)
+        except ScaffoldError:
+            continue
     found = installed()
     return found if found is not None and is_same(found.version, version) else None
+
+
+def damaged(version: str) -> str | None:
+    """Say which cached wheel of a version is not as it was fetched, and why; None where there is none."""
+    return next((f"{wheel} {why}" for wheel in _cached(version) if (why := problem_with(wheel)) is not None), None)
+
+
+def _cached(version: str) -> list[Path]:
+    found = sorted((cache_root() / "wheels").glob(f"{DISTRIBUTION.replace('-', '_')}-*.whl"))
+    return [wheel for wheel in found if is_same(wheel.name.split("-")[1], version)]

@@ -35,7 +35,7 @@ def fetch_wheel(distribution: str, version: str) -> Path:
     stem = distribution.replace("-", "_")
     damaged: dict[Path, str] = {}
     for cached in sorted(folder.glob(f"{stem}-{version}-*.whl")):
-        problem = _problem(cached)
+        problem = problem_with(cached)
         if problem is None:
             return cached
         damaged[cached] = problem
@@ -78,7 +78,7 @@ def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> P
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _problem(wheel: Path) -> str | None:
+def problem_with(wheel: Path) -> str | None:
     """Say what is wrong with a cached wheel, or None."""
     try:
         digest = _digest(wheel)

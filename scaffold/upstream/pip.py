@@ -69,9 +69,8 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
     if known:
         near = ", ".join(nearest_versions(what.rpartition(" ")[2], known))
         return ScaffoldError(f"the package index has no {what}", hint=f"nearest are {near}")
-    answers = _MISSED.findall(output)
-    refused = [code for code in answers if code not in ("", "404")]
-    if "" in answers or (not answers and any(sign in output for sign in _OFFLINE)):
+    refused = [code for code in _MISSED.findall(output) if code not in ("", "404")]
+    if is_unreachable(output):
         return ScaffoldError(f"cannot fetch {what}: the package index is down or cannot be reached", hint=hint)
     if refused:
         told = f"the package index answers with error {refused[0]}"
@@ -91,6 +90,12 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines
     return ScaffoldError(f"cannot fetch {what}: {errors[-1] if errors else 'pip failed'}", hint=hint)
+
+
+def is_unreachable(output: str) -> bool:
+    """Whether an index did not answer, from what pip printed under ``-vv``."""
+    answers = _MISSED.findall(output)
+    return "" in answers or (not answers and any(sign in output for sign in _OFFLINE))
 
 
 def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:

@@ -44,6 +44,8 @@ def verify(
     """
     opened = open_package(package)
     folder = None if checkpoint is None else Path(checkpoint).expanduser()
+    if folder is not None and not folder.exists():
+        raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
     if folder is not None and not (folder / "config.json").is_file():
         raise ScaffoldError(f"{checkpoint} holds no config.json", hint="--checkpoint takes a folder")
     if folder is not None and "port" in opened.spec:

@@ -33,7 +33,7 @@ def _tree(name: str) -> Files:
         own = "bagel" in key or key.startswith(_OTHERS) or key == "pyproject.toml"
         own |= key.startswith("verl_omni/pipelines/") and key.count("/") == 2
         if own and path.is_file() and path.suffix in _SUFFIXES and ".git/" not in key:
-            found[key] = path.read_text(encoding="utf-8")
+            found[key] = f"-> {path.readlink()}" if path.is_symlink() else path.read_text(encoding="utf-8")
     return found
 
 

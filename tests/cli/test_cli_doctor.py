@@ -121,6 +121,16 @@ def test_a_cache_that_cannot_be_one_is_wrong(doctor: Callable[..., Any], tmp_pat
     assert doctor(code=1, OMNI_SCAFFOLD_CACHE=str(tmp_path / "file"))["cache"]["problem"] == "cannot be written"
 
 
+def test_a_damaged_wheel_is_wrong_and_the_command_fetches_it(doctor: Callable[..., Any], tmp_path: Path) -> None:
+    wheel = tmp_path / "cache" / "wheels" / "vllm_omni-0.27.0rc1-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.write_bytes(b"PK half a wheel")
+    found = doctor(code=1, OMNI_SCAFFOLD_CACHE=str(tmp_path / "cache"))["vllm-omni-source"]
+    assert found["state"] == "wrong"
+    assert f"{wheel} is no readable wheel" in found["problem"]
+    assert found["mend"] == "omni-scaffold list --vllm-omni 0.27.0rc1"
+
+
 def test_a_verl_that_is_none_is_wrong(doctor: Callable[..., Any], tmp_path: Path) -> None:
     found = doctor(code=1, VERL_SRC=str(tmp_path))["verl"]
     assert (found["state"], found["mend"]) == ("wrong", "unset VERL_SRC")

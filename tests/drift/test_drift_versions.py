@@ -143,8 +143,13 @@ def test_package_is_enough(
     assert scaffold_cli(*pipeline, cwd=tmp_path).success() == scaffold_cli(*pipeline).success()
 
 
-def test_package_that_is_none_is_one_line(scaffold_cli: Callable[..., Any], rendered_default: Path) -> None:
-    assert "holds no scaffold.toml" in scaffold_cli("drift", "no/such/package", "--to", "0.30.0").refusal(2)
+def test_package_that_is_none_is_one_line(
+    scaffold_cli: Callable[..., Any], rendered_default: Path, tmp_path: Path
+) -> None:
+    for command in (("drift", "--to", "0.30.0"), ("update",), ("remove",)):
+        line = scaffold_cli(command[0], "no/such/package", *command[1:]).refusal(2)
+        assert "no such folder here: no/such/package" in line
+    assert "holds no scaffold.toml" in scaffold_cli("drift", tmp_path, "--to", "0.30.0").refusal(2)
     line = scaffold_cli("drift", rendered_default, "--to", "0.30.0", "--package", rendered_default).refusal(2)
     assert "leave out --package" in line
     assert "give --from, or a package" in scaffold_cli("drift", "bagel", "--to", "0.30.0").refusal(2)
@@ -205,7 +210,7 @@ def test_pipeline_without_a_preset_has_facts_alone(scaffold_cli: Callable[..., A
         (("bagel", "--from", "", "--to", "0.30.0"), "empty"),
         (("bagel", "--from", "0.27.0rc1"), "--to"),
         (("bagel", "--to", "0.27.0rc1"), "--from"),
-        (("bagel", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", "/nowhere"), "scaffold.toml"),
+        (("bagel", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", "/nowhere"), "no such folder here: /nowhere"),
     ],
 )
 def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], arguments: tuple[str, ...], message: str) -> None:

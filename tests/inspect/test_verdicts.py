@@ -220,6 +220,56 @@ def test_a_later_release_that_has_the_model_is_named() -> None:
     assert report.value("detail.verdict.later").startswith(said)
 
 
+@pytest.mark.upstream
+@pytest.mark.parametrize(
+    ("version", "pipeline", "said"),
+    [
+        ("0.30.0", "AnimaPipeline", "diffusers 0.40.0 has AnimaModularPipeline, which may be AnimaPipeline under"),
+        (
+            "0.28.0",
+            "SanaWmPipeline",
+            "diffusers 0.42.1 has SanaWMTransformer3DModel, which may be SanaWmTransformer3DModel under another"
+            " spelling, but this version pins 0.40.0",
+        ),
+    ],
+)
+def test_a_model_that_diffusers_spells_otherwise_is_named(version: str, pipeline: str, said: str) -> None:
+    report = inspect_pipeline(locate(version), pipeline)
+    assert report.verdict["path"] == "non_diffusers"
+    assert said in report.verdict["reason"]
+    assert report.value("detail.verdict.later").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("loop", "init", "before"),
+    [
+        (JOINT.format(step="x, y = self.video.step(v, t, x)[0], self.audio.step(w, t, y)[0]"), TWO, BOTH),
+        ("x = x - self.net(x, 1.0, cond)\n", "", ""),
+    ],
+    ids=["joint streams", "no loop"],
+)
+def test_what_diffusers_could_load_instead_says_which_release_cannot(
+    tmp_path: Path, loop: str, init: str, before: str
+) -> None:
+    verdict = look(tmp_path, loop, **({"init": init, "before": before} if init else {})).verdict
+    assert verdict["path"] == "refused"
+    assert re.search(r"; diffusers up to [0-9.]+ has neither this pipeline nor the class", verdict["reason"])
+
+
+def test_a_pin_that_was_not_looked_at_is_named_where_diffusers_has_the_model(tmp_path: Path) -> None:
+    look(
+        tmp_path, EULER.replace("self.net", "self.transformer"),
+        init=COMPONENT.format(name="FluxTransformer2DModel", folder="'transformer'"),
+        before="\n\nclass FluxTransformer2DModel(Net):\n    pass\n", modules={"loader.py": LOADER},
+    )  # fmt: skip
+    info = tmp_path / "vllm_omni-9.9.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nRequires-Dist: diffusers==0.39.0\n")
+    verdict = inspect_pipeline(locate(str(tmp_path)), "MadeUpPipeline").verdict
+    assert verdict["path"] == "diffusers"
+    assert "(this version pins 0.39.0, which was not looked at) has the model" in verdict["reason"]
+
+
 @pytest.mark.parametrize(
     ("init", "what"), [("raise NotImplementedError", "cannot be trained"), ("", "is not supported here")]
 )
@@ -231,5 +281,5 @@ def test_only_what_nobody_could_train_is_said_to_be_so(tmp_path: Path, init: str
     """
     report = look(tmp_path, loop, init=init) if init else look(tmp_path, loop)
     assert report.verdict["path"] == "refused"
-    with pytest.raises(RefusedError, match=what):
+    with pytest.raises(RefusedError, match=f"MadeUpPipeline of vllm-omni .*{what}"):
         refuse(report)

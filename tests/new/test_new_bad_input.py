@@ -104,7 +104,7 @@ def test_diffusers_pipeline_is_refused_with_the_guide(refuse: Callable[..., str]
 )
 def test_refusal_names_reason_and_line(refuse: Callable[..., str], pipeline: str, reason: str, file: str) -> None:
     line = refuse("x", "--pipeline", pipeline, "--vllm-omni", "0.27.0rc1", code=3)
-    assert line.startswith(f"{pipeline} {reason}: ")
+    assert line.startswith(f"{pipeline} of vllm-omni 0.27.0rc1 {reason}: ")
     assert re.search(rf" \(vllm_omni/diffusion/models/{re.escape(file)}\S*:\d+\)(;|$)", line), line
 
 

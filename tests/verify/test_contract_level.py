@@ -75,7 +75,7 @@ def test_a_failure_is_exit_1_and_one_line(
             ("--select", "padding-invarance"),
             "there is no contract 'padding-invarance' at level contract; nearest is padding-invariance",
         ),
-        (("--checkpoint", "nowhere"), "nowhere holds no config.json"),
+        (("--checkpoint", "nowhere"), "no such folder here: nowhere"),
     ],
 )
 def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], reference: Path, arguments: Any, message: str) -> None:

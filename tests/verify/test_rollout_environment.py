@@ -174,6 +174,14 @@ def test_failed_step_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "\n" not in caught.value.line
 
 
+def test_a_build_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"INDEX_URL": "http://127.0.0.1:9/simple", "RETRIES": "0", "NO_CACHE_DIR": "1"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    pip = [sys.executable, "-m", "pip", "install", "-vv", "--target", str(tmp_path / "there")]
+    with pytest.raises(ScaffoldError, match="a package index is down or cannot be reached"):
+        room._run([*pip, "no-such-thing==1.0"])
+
+
 @pytest.mark.parametrize(
     ("version", "told"),
     [("9.9.9", "no rollout environment is described for vllm-omni 9.9.9"), (VERSION, room.OVERRIDE)],

@@ -15,8 +15,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import numbers, recorded, release
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -36,6 +38,7 @@ def check(package: Package) -> Hits:
             continue
         yield from _elsewhere(package, cls)
         yield from _stepped_over(cls)
+        yield from _not_built(package, cls)
         if not cls.resolved:
             continue
         wanted = recorded(package, "upstream", "class")
@@ -64,6 +67,16 @@ def _elsewhere(package: Package, cls: ClassModel) -> Hits:
             if name != wanted or not taken.startswith("vllm_omni.") or f"{module}.".startswith(f"{taken}."):
                 continue
             yield Hit(cls.file, binding.node, f"{wanted} is in {module}, not in {taken}", f"import it from {module}")
+
+
+def _not_built(package: Package, cls: ClassModel) -> Hits:
+    """Look for an ``__init__()`` that calls no other: the pipeline has none of its parts."""
+    init = cls.method("__init__")
+    if init is None or init.file not in package.files or not any(b.startswith("vllm_omni.") for b in cls.external):
+        return
+    called = {attribute_name(call) for function in reachable(init, cls) for call in function.calls}
+    if "__init__" not in called:
+        yield Hit(init.file, init.node, f"{cls.name}.__init__() never calls that of the pipeline", "call super()")
 
 
 def _stepped_over(cls: ClassModel) -> Hits:

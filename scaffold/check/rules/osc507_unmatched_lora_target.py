@@ -1,7 +1,8 @@
 """A LoRA target of a script names no module of the training module.
 
 PEFT matches a target with the end of a module's name. A target that fits nothing is passed over as long as another
-one fits: part of the model stays untrained, the loss is finite, the exit code is 0.
+one fits: part of the model stays untrained, the loss is finite, the exit code is 0. With ``layered_summon`` the trainer
+collects LoRA below ``fsdp_layer_prefixes``, ``transformer_blocks.`` where a script says nothing, for the rollout.
 
     target_modules='["q_proj_gen", "k_projection_gen"]'      # the module is called k_proj_gen
 
@@ -16,7 +17,7 @@ from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.hydra import MODEL, lora_rank, names
+from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, names, truth
 from scaffold.check.model.module_paths import ModulePaths, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_list
@@ -31,6 +32,7 @@ CHECKLIST = ("W3", "pitfall 18")
 APPLIES = Applies(non_diffusers=True)
 
 
+_PREFIXES = ("transformer_blocks.",)  # the trainer's default
 _LINEAR = {"torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Conv1d", "torch.nn.Embedding", "torch.nn.Conv3d"}
 
 
@@ -41,6 +43,7 @@ def check(package: Package) -> Hits:
     if module is None or paths is None or not paths.complete:
         return
     for script in (*package.launch_scripts, *package.e2e_scripts):
+        yield from _uncollected(script, module, paths)
         override = script.override(f"{MODEL}target_modules")
         targets = names(override.value) if override is not None else None
         if override is None or targets is None or lora_rank(script) == 0:
@@ -67,6 +70,25 @@ def check(package: Package) -> Hits:
                 near = get_close_matches(target.rpartition(".")[2], ends, n=1)
                 help = f"write {near[0]!r}, or whatever the module is called" if near else "name a module that there is"
                 yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
+
+
+def _uncollected(script: ShellScript, module: ClassModel, paths: ModulePaths) -> Hits:
+    """Look for prefixes below which the module has no layer whose LoRA could be collected."""
+    layered = script.override(f"{ROLLOUT}layered_summon")
+    given = script.override(f"{MODEL}fsdp_layer_prefixes")
+    if layered is None or truth(layered.value) is not True or lora_rank(script) == 0:
+        return
+    prefixes = names(given.value) if given is not None else list(_PREFIXES)
+    if prefixes is None or any(_layers_below(prefix, paths) for prefix in prefixes):
+        return
+    lists = sorted({name.partition("{n}")[0] for name in paths.modules if name.endswith(".{n}")}, key=len)
+    text = f"layered_summon collects LoRA below {', '.join(prefixes)}, where {module.name} has no layers"
+    help = f"write {MODEL}fsdp_layer_prefixes='[\"{lists[0]}\"]'" if lists else "name the list of layers"
+    yield Hit(script, (given or layered).span, text, help)
+
+
+def _layers_below(prefix: str, paths: ModulePaths) -> bool:
+    return any(name.startswith(prefix) and "." not in name[len(prefix) :] for name in paths.modules)
 
 
 def _untrained(package: Package, script: ShellScript, span: Span, paths: ModulePaths, targets: list[str]) -> Hits:
@@ -97,7 +119,17 @@ def _wraps(cls: ClassModel) -> bool:
     return inherits or any(part.qualified != "torch.nn.Parameter" for part in submodules(cls))
 
 
+_LAYERED = "actor_rollout_ref.rollout.layered_summon=True"
+_GIVEN = "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'\n"
 FAILING = (
+    Example("no prefixes", launch=[(_GIVEN, ""), (_LAYERED, f"«{_LAYERED}»")]),
+    Example(
+        "prefixes of another model",
+        e2e=(
+            "actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'",
+            "«actor_rollout_ref.model.fsdp_layer_prefixes='[\"blocks.\"]'»",
+        ),
+    ),
     Example(
         "a name that is not there",
         launch=(
@@ -113,4 +145,7 @@ FAILING = (
         ),
     ),
 )
-PASSING = (Example("nothing is recorded", launch=('"k_proj_gen', '"q_proj", "k_proj_gen')),)
+PASSING = (
+    Example("nothing is recorded", launch=('"k_proj_gen', '"q_proj", "k_proj_gen')),
+    Example("collected as a whole", launch=[(_GIVEN, ""), (f"    {_LAYERED} \\\n", "")]),
+)

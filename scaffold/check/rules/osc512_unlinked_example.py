@@ -1,7 +1,8 @@
 """The README of an example is not reached by a link in ``docs/examples/``, or not listed in ``docs/index.md``.
 
 The documentation is built from ``docs/``; READMEs of examples are part of it through symbolic links. One without a
-link, or with a link that no toctree names, is not in the documentation, and a check of the repository fails.
+link, or with a link that no toctree names, is not in the documentation, and a check of the repository fails. So it does
+where a link leads to a README that is not there.
 
 Instead: link it from ``docs/examples/<model>/`` and list the link in the Examples toctree of ``docs/index.md``.
 """
@@ -36,6 +37,11 @@ def check(package: Package) -> Hits:
     folders = dict.fromkeys(script.folder for script in package.launch_scripts)
     for folder in folders:
         readme = project.source(f"{folder}/README.md")
+        broken = [link for link, target in links.items() if target == f"{folder}/README.md"]
+        if readme is None and broken:
+            script = next(script for script in package.launch_scripts if script.folder == folder)
+            text = f"{broken[0]} links to {folder}/README.md, which is not there"
+            yield Hit(script, Span(1, 1, 1, 1), text, "write the README: what is trained, on which data, how to run it")
         if readme is None or readme.path.count("/") < 3:
             continue
         found = [link for link, target in links.items() if target == readme.path]
@@ -70,6 +76,7 @@ def _listed(package: Package, link: str) -> bool:
 
 
 FAILING = (
+    Example("no README", readme=None, launch=("#!/usr/bin/env", "«»#!/usr/bin/env")),
     Example(
         "the link leads to another README",
         docs_link="-> ../../../examples/flowgrpo_trainer/README.md\n",

@@ -65,6 +65,9 @@ def check(package: Package) -> Hits:
 def _topology(package: Package, file: SourceFile) -> Hits:
     """Compare the name of the topology with the one that ``scaffold.toml`` records."""
     made_for = recorded(package, "deploy", "pipeline")
+    if made_for and not any(_TOPOLOGY.match(line) for line in file.lines):
+        text = f"the file names no topology, and vllm-omni takes the model's own; the package was made for {made_for}"
+        yield Hit(file, Span(1, 1, 1, 1), text, f"write pipeline: {made_for}")
     for number, line in enumerate(file.lines if made_for else (), start=1):
         found = _TOPOLOGY.match(line)
         if found is not None and found[2] != made_for:
@@ -73,6 +76,11 @@ def _topology(package: Package, file: SourceFile) -> Hits:
 
 
 FAILING = (
+    Example(
+        "no topology",
+        deploy=[("pipeline: toy_single_stage\n", ""), ("trust_remote_code", "«»trust_remote_code")],
+        spec='[deploy]\npipeline = "toy_single_stage"\n',
+    ),
     Example("another topology", deploy=("toy_single_stage", "«toy»"), spec='[deploy]\npipeline = "toy_single_stage"\n'),
     Example(
         "a stage without its number",

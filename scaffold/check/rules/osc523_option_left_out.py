@@ -6,8 +6,9 @@ script beside it, shows that the option belongs to the recipe.
 
     raise ValueError("configure `actor_rollout_ref.model.extra_tokenizers` …")     # and the script does not
 
-What no run goes without is asked for in any case: the model's place, and the data, for which the trainer would take
-those of another recipe.
+What no run goes without is asked for in any case: the model's place, the rollout engine, and the data, for which the
+trainer would take those of another recipe. So is an option without which others of the script do nothing: the rank of a
+LoRA, the file of a reward function.
 
 Instead: give the option in every script that trains the package.
 """
@@ -18,7 +19,7 @@ import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import ROLLOUT
+from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, truth
 from scaffold.check.model.package import Package
 from scaffold.check.model.scripts import ALGORITHM
 from scaffold.check.model.shell import ShellScript
@@ -36,19 +37,31 @@ _OPTION = re.compile(r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\
 _ALWAYS = {
     "actor_rollout_ref.model.path": "the trainer has no model",
     "data.train_files": "the trainer takes the data of another recipe",
+    "data.val_files": "the trainer takes the data of another recipe",
+    f"{ROLLOUT}name": "the trainer's configuration has no engine in its place",
 }
+# What makes options that a script gives idle where it is left out.
+_WITHOUT = {
+    f"{MODEL}lora_rank": ((f"{MODEL}lora_alpha", f"{MODEL}target_modules"), "the whole model is trained, without LoRA"),
+    "reward.custom_reward_function.path": (
+        ("reward.custom_reward_function.name",),
+        "the trainer goes by the data source, not by this function",
+    ),
+}
+_LAYERED, _FORMAT = f"{ROLLOUT}layered_summon", f"{ROLLOUT}load_format"
 
 
 def check(package: Package) -> Hits:
     """Compare the scripts of a folder with each other, for each option that the package's errors name."""
     for script in (*package.launch_scripts, *package.e2e_scripts):
+        if not (_trains(package, script) and _starts(script)):
+            continue
         for option, why in _ALWAYS.items():
-            model = option.startswith(ROLLOUT.partition(".")[0])
-            if _trains(package, script) and _starts(script) and not _gives(script, option):
-                if not model or script in package.launch_scripts:
-                    yield Hit(
-                        script, script.overrides[0].span, f"{option} is left out here, and {why}", f"give {option}"
-                    )
+            elsewhere = option.startswith(MODEL) and script not in package.launch_scripts
+            offline = option.startswith(ROLLOUT) and package.objective != "policy_gradient"
+            if not (elsewhere or offline or _gives(script, option)):
+                yield Hit(script, script.overrides[0].span, f"{option} is left out here, and {why}", f"give {option}")
+        yield from _idle(script)
     for option, place in _demanded(package).items():
         folders: dict[str, list[ShellScript]] = {}
         for script in package.project.example_scripts:
@@ -63,6 +76,18 @@ def check(package: Package) -> Hits:
                     start = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                     text = f"{option} is left out here, and {place} raises without it"
                     yield Hit(script, start.span, text, f"give {option}, as {_who(giving)} does")
+
+
+def _idle(script: ShellScript) -> Hits:
+    """Look for options that do nothing, or raise, without another one."""
+    for option, (idle, why) in _WITHOUT.items():
+        given = next((item for name in idle if (item := script.override(name)) is not None), None)
+        if given is not None and not _gives(script, option):
+            yield Hit(script, given.span, f"{option} is left out here, and {why}", f"give {option}")
+    layered = script.override(_LAYERED)
+    if layered is not None and truth(layered.value) and lora_rank(script) != 0 and not _gives(script, _FORMAT):
+        text = f"{_FORMAT} is left out here, and layered_summon sends LoRA only to an engine that has the weights"
+        yield Hit(script, layered.span, text, f"give {_FORMAT}=safetensors")
 
 
 def _starts(script: ShellScript) -> bool:
@@ -119,13 +144,21 @@ FAILING = (
         ],
     ),
     Example(
+        "the rank",
+        launch=[
+            ("    actor_rollout_ref.model.lora_rank=64\n", ""),
+            ("actor_rollout_ref.model.target_modules=", "«actor_rollout_ref.model.target_modules="),
+            ('"o_proj_gen"]\'\n', '"o_proj_gen"]\'»\n'),
+        ],
+    ),
+    Example(
         "given by the script beside it",
         {
             "examples/flowgrpo_trainer/toy/run_toy_pickscore_lora.sh": (
-                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    data.train_files=train.parquet \\\n    actor_rollout_ref.model.path=toy \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
+                "#!/usr/bin/env bash\npython3 -m verl_omni.trainer.main_diffusion \\\n    data.train_files=train.parquet \\\n    data.val_files=test.parquet \\\n    actor_rollout_ref.model.path=toy \\\n    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n"
                 "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]' \\\n"
                 "    actor_rollout_ref.model.lora_rank=64 \\\n"
-                '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n'
+                '    actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\' \\\n    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$(dirname "$0")/toy_deploy_config.yaml" \\\n    actor_rollout_ref.rollout.name=vllm_omni \\\n'
                 "    actor_rollout_ref.rollout.agent.default_agent_loop=toy_agent\n"
             )
         },

@@ -23,11 +23,19 @@ def answers(program: Program) -> dict[str, Fact]:
     loaded = loads_through_diffusers(program) or (handed_over(program) if loop is None else None)
     sure: Confidence = "likely" if program.alone else "certain"
     refusal = find_refusal(program)
-    if loop is None and refusal is None:
-        return _loaded(loaded) if loaded is not None else _unfollowed(program)
+    if loaded is not None and refusal is None and loop is None:
+        return _loaded(loaded)
+    neither, pinned_at = lacking(program)
+    neither = f"{neither} this pipeline nor the class that is filled"
     later = later_release(program)
+    if loop is None and refusal is None:
+        path, reason, places, confidence = _unfollowed(program)
+        return _with_later(_verdict(path, f"{reason}; {neither}", [*places, pinned_at], confidence), later)
     if refusal is not None and not (loaded is not None and refusal.on_this_path_only):
-        facts = _verdict("refused", refusal.reason, refusal.places, sure)
+        reason, places = refusal.reason, refusal.places
+        if refusal.on_this_path_only:
+            reason, places = f"{reason}; {neither}", [*places, pinned_at]
+        facts = _verdict("refused", reason, places, sure)
         facts[IMPOSSIBLE] = fact(refusal.impossible, refusal.places, sure)
         return _with_later(facts, later if refusal.on_this_path_only else None)
     if loaded is not None:
@@ -35,8 +43,7 @@ def answers(program: Program) -> dict[str, Fact]:
     assert loop is not None
     place = loop.step.at if loop.step is not None else loop.loop.at
     sources = [o.at for _, o in weight_sources(program)]
-    neither, pinned_at = lacking(program)
-    reason = f"{neither} this pipeline nor the class that is filled, and each denoising step can be replaced"
+    reason = f"{neither}, and each denoising step can be replaced"
     return _with_later(_verdict("non_diffusers", reason, [place, *sources, pinned_at], sure), later)
 
 
@@ -55,19 +62,19 @@ def _loaded(loaded: Loaded, more: str = "") -> dict[str, Fact]:
     return _verdict("diffusers", loaded.reason + more, loaded.places, loaded.confidence)
 
 
-def _unfollowed(program: Program) -> dict[str, Fact]:
+def _unfollowed(program: Program) -> tuple[str, str, list[Evidence | None], Confidence]:
+    """Path, reason, places and confidence where no loop was followed that updates a sample."""
     hidden = hidden_loops(program.source, program.target)
     if hidden:
         reason = "a loop over a schedule is there, but what it does to a sample was not established"
-        return _verdict("non_diffusers", reason, [loop.at for loop in hidden[:1]], "likely")
+        return "non_diffusers", reason, [loop.at for loop in hidden[:1]], "likely"
     called = _called_in_a_helper(program)
     if called is not None:
         reason = "a loop that calls a model is there, but what it does to a sample was not established"
-        return _verdict("non_diffusers", reason, [called], "likely")
+        return "non_diffusers", reason, [called], "likely"
     place = program.place(*program.entry) if program.entry else program.place(program.cls)
-    return _verdict(
-        "refused", "no denoising loop: nothing the pipeline runs updates a sample from a model's output", [place]
-    )
+    reason = "no denoising loop: nothing the pipeline runs updates a sample from a model's output"
+    return "refused", reason, [place], "certain"
 
 
 def _called_in_a_helper(program: Program) -> Evidence | None:

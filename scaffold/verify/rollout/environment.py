@@ -16,6 +16,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.progress import step
 from scaffold.reading import read_text
 from scaffold.upstream.cache import cache_root
+from scaffold.upstream.pip import is_unreachable
 from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
 
@@ -142,7 +143,7 @@ def _install(folder: Path, pins: Pins, run: Runner) -> None:
     python = str(_python(folder))
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(pins.constraints) + "\n", encoding="utf-8")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", "install", "-vv", "--disable-pip-version-check"]
     for number, part in enumerate(pins.steps, 1):
         how = ["--constraint", str(constraints)] if part.dependencies else ["--no-deps"]
         with step(f"environment of vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}"):
@@ -171,6 +172,11 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines
+        if "pip" in command and is_unreachable(done.stdout + done.stderr):
+            raise ScaffoldError(
+                "building the rollout environment failed: a package index is down or cannot be reached",
+                hint="see `pip config list`, or try again where it can be reached",
+            )
         shown = " ".join(command[1:6])
         raise ScaffoldError(
             f"building the rollout environment failed at `{shown} …`: {told[-1] if told else 'no output'}"
