@@ -36,7 +36,8 @@ def answers(program: Program) -> dict[str, Fact]:
     place = loop.step.at if loop.step is not None else loop.loop.at
     sources = [o.at for _, o in weight_sources(program)]
     neither, pinned_at = lacking(program)
-    reason = f"{neither} this pipeline nor the class that is filled, and each denoising step can be replaced"
+    reason = f"{neither} this pipeline nor the class that its weights are loaded into"
+    reason += ", and each denoising step can be replaced"
     return _with_later(_verdict("non_diffusers", reason, [place, *sources, pinned_at], sure), later)
 
 
