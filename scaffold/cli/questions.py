@@ -1,4 +1,7 @@
-"""What ``new`` asks on a terminal where no MODEL is given; each answer is an option, and the command is printed."""
+"""What ``new`` asks on a terminal: all where no MODEL is given, else what no source tells.
+
+Each answer is an option, and the command is printed.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def ask(request: NewRequest) -> NewRequest:
     return replace(request, model=model, pipeline=pipeline, checkpoint=checkpoint, verl_omni=verl_omni, out=out)
 
 
-def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str) -> RecipeOptions:
+def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str, everything: bool = True) -> RecipeOptions:
     """Ask for the values of the recipe that were not given, with those of the spec as the defaults.
 
     Prints the command that does the same without questions.
@@ -80,20 +83,25 @@ def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str) -> Recipe
         request: all but the recipe.
         spec: what the recipe is of.
         more: options of the command that the request does not hold.
+        everything: whether all is asked, or only what the scripts need and no source tells.
 
     Raises:
         KeyboardInterrupt: the person has had enough.
     """
     found = request.recipe
     try:
-        if found.reward is None:
+        if found.reward is None and (everything or not _reads_words(spec)):
             found = replace(found, reward=_reward(spec))
-        if not found.guidance:
+        if found.resolution is None and _has_no_size(spec):
+            found = replace(found, resolution=_resolution(spec))
+        if everything and not found.guidance:
             found = replace(found, guidance=tuple(_guidance(spec)))
-        if found.lora_rank is None and spec.value("lora.sync") != "none":
+        if everything and found.lora_rank is None and spec.value("lora.sync") != "none":
             found = replace(found, lora_rank=_lora_rank(spec))
     except typer.Abort:
         raise KeyboardInterrupt from None
+    if found == request.recipe and not everything:
+        return found
     words = _words(replace(request, recipe=found))
     command = shlex.join(["omni-scaffold", "new", request.model, *words, *more])
     typer.echo(printable_command(f"the same without questions: {command}"))
@@ -127,11 +135,25 @@ def _words(request: NewRequest) -> list[str]:
 
 def _reward(spec: IntegrationSpec) -> str | None:
     """The reward; None for what the spec has."""
-    ocr = "port" not in spec.sections or spec.value("media.ocr")
+    ocr = _reads_words(spec)
     kinds = "ocr, pickscore or FILE:FUNCTION" if ocr else "FILE:FUNCTION (empty for a variable of the scripts)"
     default = "ocr" if ocr else ""
     given = _ask(f"reward: {kinds}", default, lambda text: _fitting(spec, RecipeOptions(reward=text or None), text))
     return None if given == default else given
+
+
+def _reads_words(spec: IntegrationSpec) -> bool:
+    """Whether the reward of the published recipe fits, so that none has to be named."""
+    return "port" not in spec.sections or bool(spec.value("media.ocr"))
+
+
+def _has_no_size(spec: IntegrationSpec) -> bool:
+    return bool(spec.value("recipe.sized")) and not (spec.value("recipe.height") and spec.value("recipe.width"))
+
+
+def _resolution(spec: IntegrationSpec) -> str | None:
+    question = "size in pixels, WIDTHxHEIGHT (empty for variables of the scripts)"
+    return _ask(question, "", lambda text: _fitting(spec, RecipeOptions(resolution=text or None), text)) or None
 
 
 def _guidance(spec: IntegrationSpec) -> list[str]:

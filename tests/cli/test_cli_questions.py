@@ -127,6 +127,20 @@ def test_the_printed_command_writes_the_same_tree(tmp_path: Path, scaffold_cli: 
     assert "actor_rollout_ref.model.lora_rank=0\n" in (tmp_path / "asked" / script).read_text()
 
 
+def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    given = ("new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", "out", "--dry-run")
+    terminal = Terminal(tmp_path, *given)
+    terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "big\n")
+    terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "512x256\n")
+    assert terminal.rest() == 0, terminal.seen
+    assert "big is no size" in terminal.seen
+    assert "guidance of the recipe" not in terminal.seen, "the source tells it"
+    command = re.search(r"without questions: (omni-scaffold new .*)\n", terminal.seen)
+    assert command is not None
+    assert shlex.split(command[1])[-3:] == ["--resolution", "512x256", "--dry-run"]
+    scaffold_cli(*given).success()
+
+
 def tree(root: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

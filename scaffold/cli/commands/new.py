@@ -119,14 +119,16 @@ def new(
         preset,
         packaged,
     )
-    if model is None:
-        from scaffold.cli.questions import ask, ask_recipe, can_ask
+    from scaffold.cli.questions import ask, ask_recipe, can_ask
 
-        if spec is not None or as_json or not can_ask():
+    asked = spec is None and not as_json and can_ask()
+    if model is None:
+        if not asked:
             raise ScaffoldError("Missing argument 'MODEL'", hint="see omni-scaffold new --help")
-        asked = ask(request)
+        request = ask(request)
+    if asked and (model is None or not VOICE.quiet):
         shown = ["--diff"] if diff else ["--dry-run"] if dry_run else []
-        result = plan_new(asked, lambda found: ask_recipe(asked, found, *shown))
+        result = plan_new(request, lambda found: ask_recipe(request, found, *shown, everything=model is None))
     else:
         result = plan_new(request)
     if diff:
