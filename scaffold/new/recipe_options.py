@@ -157,9 +157,12 @@ def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
             hint = f"there is {', '.join(values)}" if values else "no request sets guidance there"
             raise ScaffoldError(f"--guidance {text} {what}", hint=hint)
         values[name] = _value(spec, name, value, values[name])
-    key = _guidance_key(spec)
-    entries = [{**entry, "default": values[entry["name"]]} for entry in spec.value(key)]
-    return {key: (entries, "--guidance")}
+    found: Values = {}
+    for key in ("cfg.parameters", "guidance.defaults"):  # a ported package's spec may have both
+        entries = spec.value(key)
+        if entries:
+            found[key] = ([{**e, "default": values.get(e["name"], e["default"])} for e in entries], "--guidance")
+    return found
 
 
 def _value(spec: IntegrationSpec, name: str, text: str, there: Any) -> Any:

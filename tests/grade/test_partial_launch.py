@@ -125,7 +125,8 @@ def test_full_parameters_guidance_and_reward_as_options(trees: dict[str, Tree]) 
     assert "examples/flowgrpo_trainer/omni_gen2/run_omni_gen2_ocr_lora.sh" not in files
     assert "run_omni_gen2_ocr.sh" in files["examples/flowgrpo_trainer/omni_gen2/README.md"].content
     common = files["verl_omni/pipelines/omni_gen2_flow_grpo/common.py"].content
-    assert f'"{name}": {value + 1!r},' in common
+    assert f'"{name}": {value + 1!r}' in common
+    assert spec.value("cfg.parameters") == spec.value("guidance.defaults") == [{"name": name, "default": value + 1}]
     with pytest.raises(ScaffoldError, match="--reward ocr reads words off pictures"):
         with_options(specs["au_k"], RecipeOptions(reward="ocr"))
 
