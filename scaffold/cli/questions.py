@@ -1,44 +1,30 @@
-"""What ``new`` asks on a terminal where no MODEL is given; each answer is an option, and the command is printed."""
+"""What ``new`` asks on a terminal: all where no MODEL is given, else what no source tells.
+
+Each answer is an option, and the command is printed.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from scaffold.errors import ScaffoldError
+from scaffold.new.recipe_options import RANK, RecipeOptions, guidance_of, guidance_origin, with_options
+from scaffold.new.request import NewRequest
 from scaffold.printable import printable, printable_command
 
+if TYPE_CHECKING:
+    from scaffold.spec import IntegrationSpec
+
 SHOWN = 15
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What `new` takes; None for its default."""
-
-    model: str
-    pipeline: str
-    checkpoint: str | None
-    verl_omni: str | None
-    out: str | None
-    reward: str | None
-    lora_rank: int | None
-
-    def command(self, vllm_omni: str | None) -> str:
-        """The command that does the same without questions."""
-        options = {
-            "--pipeline": self.pipeline,
-            "--vllm-omni": vllm_omni,
-            "--checkpoint": self.checkpoint,
-            "--verl-omni": self.verl_omni,
-            "--out": self.out,
-            "--reward": self.reward,
-            "--lora-rank": self.lora_rank,
-        }
-        words = [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
-        return shlex.join(["omni-scaffold", "new", self.model, *words])
+T = TypeVar("T")
 
 
 def can_ask() -> bool:
@@ -46,17 +32,8 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def ask(
-    *,
-    pipeline: str | None,
-    checkpoint: str | None,
-    vllm_omni: str | None,
-    verl_omni: str | None,
-    out: str | None,
-    reward: str | None,
-    lora_rank: int | None,
-) -> Answers:
-    """Ask for what is not given, with what was found as the default.
+def ask(request: NewRequest) -> NewRequest:
+    """Ask for what is not given and no package says, with what was found as the default.
 
     Raises:
         ScaffoldError: no such vllm-omni or checkout, or a pipeline that this path does not serve.
@@ -68,12 +45,13 @@ def ask(
     from scaffold.target import Checkout
     from scaffold.upstream import locate, read_registry
 
+    verl_omni, out = request.verl_omni, request.out
     try:
         above = Checkout.above(Path.cwd()) if verl_omni is None and out is None else None
         checkout = Checkout.open(verl_omni) if verl_omni is not None else above
-        source = locate(vllm_omni, checkout_pin=checkout.vllm_omni_pin if checkout is not None else None)
+        source = locate(request.vllm_omni, checkout_pin=checkout.vllm_omni_pin if checkout is not None else None)
         typer.echo(f"vllm-omni {printable(source.label)}")
-        pipeline = pipeline or _pipeline(list(read_registry(source)))
+        pipeline = request.pipeline or _pipeline(list(read_registry(source)))
         report = inspect_pipeline(source, pipeline)
         refuse(report)
         for name in ("scheduler.steps", "scheduler.shift", "cfg.scales", "prompt.kind"):
@@ -82,20 +60,151 @@ def ask(
             typer.echo(printable(f"{name}: {fact.value} ({fact.confidence}, {place})"))
         model = typer.prompt("name of the integration", default=model_name(pipeline))
         checkpoint = (
-            checkpoint or typer.prompt("checkpoint, a folder or OWNER/NAME (empty for none)", default="") or None
+            request.checkpoint
+            or typer.prompt("checkpoint, a folder or OWNER/NAME (empty for none)", default="")
+            or None
         )
         if verl_omni is None and out is None:
             if above is not None and typer.confirm(printable(f"write into the checkout {above.root}"), default=True):
                 verl_omni = str(above.root)
             else:
                 out = typer.prompt("folder to write to", default=f"build/{model}")
-        reward = reward or typer.prompt("reward: ocr, pickscore or FILE:FUNCTION", default="ocr")
-        rank = lora_rank or typer.prompt("rank of the LoRA adapter", default=64, type=int)
     except typer.Abort:
         raise KeyboardInterrupt from None
-    answers = Answers(model, pipeline, checkpoint, verl_omni, out, reward, rank)
-    typer.echo(printable_command(f"the same without questions: {answers.command(vllm_omni)}"))
-    return answers
+    return replace(request, model=model, pipeline=pipeline, checkpoint=checkpoint, verl_omni=verl_omni, out=out)
+
+
+def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str, everything: bool = True) -> RecipeOptions:
+    """Ask for the values of the recipe that were not given, with those of the spec as the defaults.
+
+    Prints the command that does the same without questions.
+
+    Args:
+        request: all but the recipe.
+        spec: what the recipe is of.
+        more: options of the command that the request does not hold.
+        everything: whether all is asked, or only what the scripts need and no source tells.
+
+    Raises:
+        KeyboardInterrupt: the person has had enough.
+    """
+    found = request.recipe
+    try:
+        if found.reward is None and (everything or not _reads_words(spec)):
+            found = replace(found, reward=_reward(spec))
+        if found.resolution is None and _has_no_size(spec):
+            found = replace(found, resolution=_resolution(spec))
+        if everything and not found.guidance:
+            found = replace(found, guidance=tuple(_guidance(spec)))
+        if everything and found.lora_rank is None and spec.value("lora.sync") != "none":
+            found = replace(found, lora_rank=_lora_rank(spec))
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if found == request.recipe and not everything:
+        return found
+    words = _words(replace(request, recipe=found))
+    command = shlex.join(["omni-scaffold", "new", request.model, *words, *more])
+    typer.echo(printable_command(f"the same without questions: {command}"))
+    return found
+
+
+def _words(request: NewRequest) -> list[str]:
+    """The options of a request; none for a default."""
+    options: dict[str, Any] = {
+        "--pipeline": request.pipeline,
+        "--vllm-omni": request.vllm_omni,
+        "--checkpoint": request.checkpoint,
+        "--verl-omni": request.verl_omni,
+        "--out": request.out,
+        "--profile": request.profile,
+        "--date": request.date,
+        "--preset": request.preset,
+        **request.recipe.given,
+    }
+    flags = {
+        "--packaged": request.packaged,
+        "--force": request.force,
+        "--allow-version-mismatch": request.allow_version_mismatch,
+    }
+    words = []
+    for option, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [] if one is None else [option, str(one)]
+    return words + [flag for flag, given in flags.items() if given]
+
+
+def _reward(spec: IntegrationSpec) -> str | None:
+    """The reward; None for what the spec has."""
+    ocr = _reads_words(spec)
+    kinds = "ocr, pickscore or FILE:FUNCTION" if ocr else "FILE:FUNCTION (empty for a variable of the scripts)"
+    default = "ocr" if ocr else ""
+    given = _ask(f"reward: {kinds}", default, lambda text: _fitting(spec, RecipeOptions(reward=text or None), text))
+    return None if given == default else given
+
+
+def _reads_words(spec: IntegrationSpec) -> bool:
+    """Whether the reward of the published recipe fits, so that none has to be named."""
+    return "port" not in spec.sections or bool(spec.value("media.ocr"))
+
+
+def _has_no_size(spec: IntegrationSpec) -> bool:
+    return bool(spec.value("recipe.sized")) and not (spec.value("recipe.height") and spec.value("recipe.width"))
+
+
+def _resolution(spec: IntegrationSpec) -> str | None:
+    question = "size in pixels, WIDTHxHEIGHT (empty for variables of the scripts)"
+    return _ask(question, "", lambda text: _fitting(spec, RecipeOptions(resolution=text or None), text)) or None
+
+
+def _guidance(spec: IntegrationSpec) -> list[str]:
+    """``NAME=VALUE`` of each parameter that is to have another value."""
+    values = guidance_of(spec)
+    if values:
+        typer.echo(printable(f"guidance of the recipe: {guidance_origin(spec)}"))
+    found = []
+    for name, value in values.items():
+        shown = value if isinstance(value, str) else json.dumps(value)
+
+        def fitting(text: str, name: str = name) -> str:
+            return _fitting(spec, RecipeOptions(guidance=(f"{name}={text}",)), text)
+
+        given = _ask(f"guidance {name}", shown, fitting)
+        found += [] if given == shown else [f"{name}={given}"]
+    return found
+
+
+def _lora_rank(spec: IntegrationSpec) -> int | None:
+    """The adapter's rank, 0 for full parameters; None for what the spec has."""
+
+    def way(text: str) -> str:
+        if text not in ("lora", "full"):
+            raise typer.BadParameter(f"{printable(text)} is neither lora nor full")
+        return text if text == "lora" else _fitting(spec, RecipeOptions(lora_rank=0), text)
+
+    def rank(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdecimal() else 0
+        if not 0 < number <= RANK**2:
+            raise typer.BadParameter(f"{printable(text)} is no rank of an adapter")
+        return number
+
+    there = int(spec.value("lora.rank"))
+    chosen = _ask("train a LoRA adapter or full parameters: lora, full", "lora" if there else "full", way)
+    given = 0 if chosen == "full" else _ask("rank of the LoRA adapter", str(there or RANK), rank)
+    return None if given == there else given
+
+
+def _fitting(spec: IntegrationSpec, options: RecipeOptions, text: str) -> str:
+    """The text, where the recipe can have it; else the question comes again."""
+    try:
+        with_options(spec, options)
+    except ScaffoldError as error:
+        raise typer.BadParameter(printable(error.line)) from None
+    return text
+
+
+def _ask(question: str, default: str, value: Callable[[str], T]) -> T:
+    found: T = typer.prompt(printable(question), default=printable(default), value_proc=value)
+    return found
 
 
 def _pipeline(keys: list[str]) -> str:

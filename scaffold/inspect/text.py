@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_MARK = "? unknown"
 LIKELY_MARK = "~"
+HANDED_IN = "none of its own: it is handed in"
 GAP = 2
 # An answer that has less room than this is followed by its places; else they stand in a column of their own.
 ANSWER_ROOM = 36
@@ -94,7 +95,11 @@ def _questions(report: Report, width: int) -> Iterator[RenderableType]:
     facts += [row for row in shown_details(report.facts) if row[1].confidence != "unknown"]
     facts.sort(key=lambda row: order[row[0].partition(".")[0]])
     names = short_names(place.file for _, fact in facts for place in fact.evidence)
-    rows = [(*key.partition(".")[::2], _answer(fact), places(fact.evidence, names)) for key, fact in facts]
+    none = {"scheduler.class": HANDED_IN} if report.value("scheduler.call") is not None else {}
+    rows = [
+        (*key.partition(".")[::2], _answer(fact, none.get(key, "none")), places(fact.evidence, names))
+        for key, fact in facts
+    ]
     label_width = max(len(name or question) for question, name, _, _ in rows) + GAP
     place_width = max((len(text) for *_, texts in rows for text in texts), default=0)
     apart = width - label_width - place_width - 2 * GAP >= ANSWER_ROOM
@@ -120,13 +125,14 @@ def _questions(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _answer(fact: Fact) -> Text:
+def _answer(fact: Fact, none: str) -> Text:
+    """The answer as words; ``none`` is what an answer without a value is called."""
     from rich.text import Text
 
     if fact.confidence == "unknown":
         return Text(UNKNOWN_MARK, style="bold yellow")
     at_itself = any(fact.value == f"{place.file}:{place.line}" for place in fact.evidence)
-    text = Text("" if at_itself else _spell(fact.value))
+    text = Text("" if at_itself else none if fact.value is None else _spell(fact.value))
     if fact.confidence == "likely":
         text.append(f"  {LIKELY_MARK} likely", style="yellow")
     return text

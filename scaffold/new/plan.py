@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
-from scaffold.new.recipe_options import with_options
+from scaffold.new.recipe_options import RecipeOptions, with_options
 from scaffold.new.recorded import from_here, known_digests, package_path, recorded_spec
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
@@ -67,8 +68,12 @@ class NewResult:
         return package_path(self.spec)
 
 
-def plan_new(request: NewRequest) -> NewResult:
+def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOptions] | None = None) -> NewResult:
     """Inspect, specify, render and plan; nothing is written.
+
+    Args:
+        request: the command line.
+        choose: gets the spec and gives the options of the recipe in place of the request's.
 
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
@@ -131,7 +136,7 @@ def plan_new(request: NewRequest) -> NewResult:
         spec, port = graded.spec, graded.port
         later = report.fact(LATER).value
         notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
-    spec = with_pin(with_options(spec, request.recipe), pin)
+    spec = with_pin(with_options(spec, choose(spec) if choose is not None else request.recipe), pin)
     if request.date is None and request.spec is None:
         spec = _dated_as_there(spec, root)
     with step("rendering"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -13,23 +15,25 @@ if TYPE_CHECKING:
 
 PICKSCORE = ("pkg://verl_omni.utils.reward_score.pickscore_reward", "compute_score_pickscore")
 _RESOLUTION = re.compile(r"(\d{1,5})(?:x(\d{1,5}))?")
+RANK = 64  # of an adapter that takes the place of full parameters, whose alpha is as the spec has it
 _FUNCTION = re.compile(r"(?P<file>(?:[^:\s]|pkg://)+):(?P<name>[A-Za-z_]\w*)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """What was given of ``--reward``, ``--gpus``, ``--lora-rank`` and ``--resolution``."""
+    """What was given of ``--reward``, ``--gpus``, ``--lora-rank``, ``--resolution`` and ``--guidance``."""
 
     reward: str | None = None
     gpus: int | None = None
     lora_rank: int | None = None
     resolution: str | None = None
+    guidance: tuple[str, ...] = ()
 
     @property
     def given(self) -> dict[str, Any]:
         """The options that were given, by their flags."""
         values = {f"--{field.name.replace('_', '-')}": getattr(self, field.name) for field in fields(self)}
-        return {flag: value for flag, value in values.items() if value is not None}
+        return {flag: value for flag, value in values.items() if value not in (None, ())}
 
 
 NO_OPTIONS = RecipeOptions()
@@ -41,7 +45,7 @@ def with_options(spec: IntegrationSpec, options: RecipeOptions) -> IntegrationSp
     Raises:
         ScaffoldError: a value that the recipe cannot have.
     """
-    found = _reward(options.reward) | _gpus(spec, options.gpus)
+    found = _reward(spec, options.reward) | _gpus(spec, options.gpus) | _guidance(spec, options.guidance)
     found |= _lora(spec, options.lora_rank) | _resolution(spec, options.resolution)
     sections = {name: dict(values) for name, values in spec.sections.items()}
     provenance = dict(spec.provenance)
@@ -55,7 +59,12 @@ def with_options(spec: IntegrationSpec, options: RecipeOptions) -> IntegrationSp
 Values = dict[str, tuple[Any, str]]
 
 
-def _reward(given: str | None) -> Values:
+def _reward(spec: IntegrationSpec, given: str | None) -> Values:
+    if given == "ocr" and "port" in spec.sections and not spec.value("media.ocr"):
+        hint = "give FILE:FUNCTION, or leave it out: the scripts ask for a file"
+        raise ScaffoldError(
+            f"--reward ocr reads words off pictures; nothing that {_pipeline(spec)} makes has any", hint=hint
+        )
     if given is None or given == "ocr":
         return {}
     function = _FUNCTION.fullmatch(given)
@@ -82,12 +91,19 @@ def _gpus(spec: IntegrationSpec, given: int | None) -> Values:
 
 
 def _lora(spec: IntegrationSpec, given: int | None) -> Values:
-    """The rank, and an alpha that scales the adapter as before."""
-    if given is None:
+    """The rank, and an alpha that scales the adapter as before; a rank of 0 is no adapter."""
+    without = spec.value("lora.sync") == "none"
+    if given is None or (without and not given):
         return {}
-    if spec.value("lora.sync") == "none":
+    if without:
         raise ScaffoldError("--lora-rank is of no use: this package trains without LoRA", hint="leave it out")
-    alpha = int(spec.value("lora.alpha")) * given / int(spec.value("lora.rank"))
+    if not given and not spec.value("target.trainable_params_hook"):
+        release = spec.value("target.profile")
+        hint = "give a rank, or write for a later release"
+        raise ScaffoldError(f"--lora-rank 0: verl-omni {release} asks no package what to train in full", hint=hint)
+    if not given:
+        return {"lora.rank": (0, "--lora-rank")}
+    alpha = int(spec.value("lora.alpha")) * given / (int(spec.value("lora.rank")) or RANK)
     return {"lora.rank": (given, "--lora-rank"), "lora.alpha": (max(1, round(alpha)), "--lora-rank")}
 
 
@@ -109,3 +125,74 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
         if side and pixels > int(side) * token:
             raise ScaffoldError(f"--resolution {given}: the model has positions for {int(side) * token} pixels")
     return {"recipe.width": (width, "--resolution"), "recipe.height": (height, "--resolution")}
+
+
+def guidance_of(spec: IntegrationSpec) -> dict[str, Any]:
+    """The guidance of the recipe: each parameter that a request sets, with its value."""
+    return {str(entry["name"]): entry["default"] for entry in spec.value(_guidance_key(spec)) or ()}
+
+
+def guidance_origin(spec: IntegrationSpec) -> str:
+    """Where these values come from."""
+    return str(spec.provenance.get(_guidance_key(spec), "the pipeline's own"))
+
+
+def _guidance_key(spec: IntegrationSpec) -> str:
+    return "guidance.defaults" if "port" in spec.sections else "cfg.parameters"
+
+
+def _pipeline(spec: IntegrationSpec) -> str:
+    return str(spec.value("upstream.class") or "this pipeline")
+
+
+def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
+    """The values of the parameters that were named, each of the kind that it has."""
+    if not given:
+        return {}
+    values = guidance_of(spec)
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in values:
+            what = "is no NAME=VALUE" if not equals else f"names no guidance of {_pipeline(spec)}"
+            hint = f"there is {', '.join(values)}" if values else "no request sets guidance there"
+            raise ScaffoldError(f"--guidance {text} {what}", hint=hint)
+        values[name] = _value(spec, name, value, values[name])
+    found: Values = {}
+    for key in ("cfg.parameters", "guidance.defaults"):  # a ported package's spec may have both
+        entries = spec.value(key)
+        if entries:
+            found[key] = ([{**e, "default": values.get(e["name"], e["default"])} for e in entries], "--guidance")
+    return found
+
+
+def _value(spec: IntegrationSpec, name: str, text: str, there: Any) -> Any:
+    if isinstance(there, str):
+        kinds = spec.value("cfg.renorms") if name == spec.value("cfg.renorm_type") else None
+        if kinds and text not in (*kinds, there):
+            raise ScaffoldError(f"--guidance {name}={text} is none of the kinds there are", hint=", ".join(kinds))
+        return text
+    try:
+        found = json.loads(text.lower() if isinstance(there, bool) else text)
+    except ValueError:
+        found = None
+    if not _is_like(found, there):
+        raise ScaffoldError(f"--guidance {name}={text} is of another kind", hint=f"a value such as {json.dumps(there)}")
+    return _as(found, there)
+
+
+def _is_like(found: Any, there: Any) -> bool:
+    """Whether a value may take the place of another: a flag, a finite number, a list of as many of these."""
+    if isinstance(there, bool) or isinstance(found, bool):
+        return isinstance(there, bool) and isinstance(found, bool)
+    if isinstance(there, list | tuple):
+        return isinstance(found, list) and len(found) == len(there) and all(map(_is_like, found, there))
+    if isinstance(there, int | float):
+        return isinstance(found, int | float) and math.isfinite(found)
+    return False
+
+
+def _as(found: Any, there: Any) -> Any:
+    """Numbers as floats where the pipeline's are, so that a spec does not tell 4 from 4.0."""
+    if isinstance(there, list | tuple):
+        return [_as(*pair) for pair in zip(found, there, strict=True)]
+    return float(found) if isinstance(there, float) else found

@@ -63,7 +63,8 @@ def _lines(report: Report, preset: Preset) -> Iterator[str]:
     yield ""
     yield "[lora]"
     for name, rank in _LORA.items():
-        yield _entry(name, preset.value("lora", name) or rank)
+        own = preset.value("lora", name)
+        yield _entry(name, rank if own is None else own)
     yield ""
     yield "# What the agent loop's chat template makes of a prompt."
     yield "[prompt]"

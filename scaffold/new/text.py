@@ -58,8 +58,15 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
         ("key remap", remap),
-        ("LoRA", f"rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"),
+        ("trained", trained(spec)),
     ]
+
+
+def trained(spec: IntegrationSpec) -> str:
+    """What the scripts train."""
+    if spec.value("lora.sync") == "none" or not spec.value("lora.rank"):
+        return "all parameters" if is_ported(spec) else f"parameters of {', '.join(spec.value('lora.trainable'))}"
+    return f"LoRA of rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"
 
 
 def _print_missing(console: SafeConsole, spec: IntegrationSpec) -> None:

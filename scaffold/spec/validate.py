@@ -43,7 +43,6 @@ POSITIVE = (
     "architecture.num_key_value_heads",
     "architecture.vocab_size",
     "architecture.timestep_frequencies",
-    "lora.rank",
     "lora.alpha",
     "recipe.num_inference_steps",
     "recipe.max_prompt_length",
@@ -93,6 +92,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec", team: Team = PACKA
         require(key, lambda value: value in values, "one of " + ", ".join(map(repr, values)))  # noqa: B023
     for key in POSITIVE:
         require(key, lambda value: _is_int(value) and value > 0, "a positive integer")
+    require("lora.rank", lambda value: _is_int(value) and value >= 0, "a whole number, 0 for no adapter")
     for key in NUMBERS:
         require(key, _is_positive, "a positive number")
     for key in FLAGS:

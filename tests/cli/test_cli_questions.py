@@ -72,20 +72,78 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
     terminal.answer("name of the integration [bagel]: ", "toy\n")
     terminal.answer("(empty for none) []: ", "\n")
     terminal.answer("folder to write to [build/toy]: ", "\n")
+    terminal.answer("FILE:FUNCTION [ocr]: ", "beauty\n")
     terminal.answer("FILE:FUNCTION [ocr]: ", "pickscore\n")
+    terminal.answer("cfg_text_scale [4.0]: ", "high\n")
+    terminal.answer("cfg_text_scale [4.0]: ", "3\n")
+    terminal.answer("cfg_img_scale [1.0]: ", "\n")
+    terminal.answer("cfg_interval [[0.0, 1.0]]: ", "[0.4, 1]\n")
+    terminal.answer("cfg_renorm_type [global]: ", "\n")
+    terminal.answer("cfg_renorm_min [0.0]: ", "\n")
+    terminal.answer("lora, full [lora]: ", "some\n")
+    terminal.answer("lora, full [lora]: ", "lora\n")
+    terminal.answer("LoRA adapter [64]: ", "0\n")
     terminal.answer("LoRA adapter [64]: ", "32\n")
     assert terminal.rest() == 0, terminal.seen
     seen = terminal.seen
     assert "QwenImagePipeline, " in seen
     assert "no pipeline has that in its name" in seen
     assert re.search(r"scheduler\.shift: 3\.0 \(certain, vllm_omni/\S+:\d+\)", seen)
+    assert re.search(r"guidance of the recipe: .*preset bagel", seen)
+    assert "give ocr, pickscore" in seen
+    assert "cfg_text_scale=high is of another kind" in seen
     assert "dry run: " in seen
     command = re.search(r"without questions: (omni-scaffold new .*)\n", seen)
     assert command is not None
     words = shlex.split(command[1])[1:]
-    assert words[:4] == ["new", "toy", "--pipeline", "BagelPipeline"]
-    said = scaffold_cli(*words, "--dry-run", cwd=tmp_path).success()
+    assert words == [
+        *("new", "toy", "--pipeline", "BagelPipeline", *VERSION, "--out", "build/toy"),
+        *("--reward", "pickscore", "--lora-rank", "32"),
+        *("--guidance", "cfg_text_scale=3", "--guidance", "cfg_interval=[0.4, 1]", "--dry-run"),
+    ]
+    said = scaffold_cli(*words, cwd=tmp_path).success()
     assert said.splitlines()[-1] in seen
+
+
+def test_the_printed_command_writes_the_same_tree(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    given = (*VERSION, "--gpus", "2", "--profile", "v0.2.0", "--packaged", "--date", "02/03/2025")
+    terminal = Terminal(tmp_path, "new", "--pipeline", "BagelPipeline", "--out", "asked", *given)
+    terminal.answer("name of the integration [bagel]: ", "toy\n")
+    terminal.answer("(empty for none) []: ", "\n")
+    terminal.answer("FILE:FUNCTION [ocr]: ", "\n")
+    for name in ("cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min"):
+        terminal.answer(f"guidance {name} [", "\n")
+    terminal.answer("lora, full [lora]: ", "full\n")
+    assert terminal.rest() == 0, terminal.seen
+    command = re.search(r"without questions: (omni-scaffold new .*)\n", terminal.seen)
+    assert command is not None
+    words = shlex.split(command[1])[1:]
+    assert "--guidance" not in words, "the recipe's own values need no option"
+    assert "--reward" not in words
+    words[words.index("asked")] = "told"
+    scaffold_cli(*words, cwd=tmp_path).success()
+    assert tree(tmp_path / "asked") == tree(tmp_path / "told")
+    script = "examples/flowgrpo_trainer/toy/run_toy_ocr.sh"
+    assert "actor_rollout_ref.model.lora_rank=0\n" in (tmp_path / "asked" / script).read_text()
+
+
+def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    given = ("new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", "out", "--dry-run")
+    terminal = Terminal(tmp_path, *given)
+    terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "big\n")
+    terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "512x256\n")
+    assert terminal.rest() == 0, terminal.seen
+    assert "big is no size" in terminal.seen
+    assert "guidance of the recipe" not in terminal.seen, "the source tells it"
+    command = re.search(r"without questions: (omni-scaffold new .*)\n", terminal.seen)
+    assert command is not None
+    assert shlex.split(command[1])[-3:] == ["--resolution", "512x256", "--dry-run"]
+    scaffold_cli(*given).success()
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ def test_from_the_first_question_to_the_last_file(
     terminal.answer("(empty for none) []: ", "\n")
     terminal.answer("write into the checkout", "y\n")
     terminal.answer("FILE:FUNCTION [ocr]: ", "\n")
+    for name in ("cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min"):
+        terminal.answer(f"guidance {name} [", "\n")
+    terminal.answer("lora, full [lora]: ", "\n")
     terminal.answer("LoRA adapter [64]: ", "32\n")
     assert terminal.rest() == 0, terminal.seen
     spec = checkout / PACKAGE / "scaffold.toml"

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from scaffold.errors import ScaffoldError
+
 pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
 # What they make, and how the engine finds them: an image by the class's name, actions by a topology of one stage,
@@ -100,6 +102,33 @@ def started(script: Path, folder: Path, **variables: str) -> tuple[list[str], st
     words = noted.read_text().splitlines() if noted.exists() else []
     begin = words.index("verl_omni.trainer.main_diffusion") if "verl_omni.trainer.main_diffusion" in words else -1
     return words[begin + 1 :] if done.returncode == 0 else [], done.stderr
+
+
+def test_full_parameters_guidance_and_reward_as_options(trees: dict[str, Tree]) -> None:
+    from scaffold.new.package import render_package
+    from scaffold.new.recipe_options import RecipeOptions, guidance_of, with_options
+    from scaffold.spec import read_spec
+
+    specs = {
+        model: read_spec(tree.root / f"verl_omni/pipelines/{model}_flow_grpo/scaffold.toml").spec
+        for model, tree in trees.items()
+    }
+    name, value = next(iter(guidance_of(specs["omni_gen2"]).items()))
+    spec = with_options(specs["omni_gen2"], RecipeOptions(lora_rank=0, guidance=(f"{name}={value + 1}",)))
+    files, _ = render_package(spec, [])
+    for path in (
+        "examples/flowgrpo_trainer/omni_gen2/run_omni_gen2_ocr.sh",
+        "tests/special_e2e/run_flowgrpo_omni_gen2.sh",
+    ):
+        assert "actor_rollout_ref.model.lora_rank=0\n" in files[path].content
+        assert "actor_rollout_ref.actor.strategy=fsdp2\n" in files[path].content
+    assert "examples/flowgrpo_trainer/omni_gen2/run_omni_gen2_ocr_lora.sh" not in files
+    assert "run_omni_gen2_ocr.sh" in files["examples/flowgrpo_trainer/omni_gen2/README.md"].content
+    common = files["verl_omni/pipelines/omni_gen2_flow_grpo/common.py"].content
+    assert f'"{name}": {value + 1!r}' in common
+    assert spec.value("cfg.parameters") == spec.value("guidance.defaults") == [{"name": name, "default": value + 1}]
+    with pytest.raises(ScaffoldError, match="--reward ocr reads words off pictures"):
+        with_options(specs["au_k"], RecipeOptions(reward="ocr"))
 
 
 @pytest.mark.parametrize("kind", ["launch", "smoke"])

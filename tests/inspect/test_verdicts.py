@@ -199,7 +199,9 @@ class Elsewhere(nn.Module):
 
 def test_the_release_of_diffusers_that_was_looked_at_is_named(tmp_path: Path) -> None:
     reason = look(tmp_path, EULER).verdict["reason"]
-    assert re.match(r"diffusers up to [0-9.]+ has neither this pipeline nor the class that is filled, ", reason)
+    assert re.match(
+        r"diffusers up to [0-9.]+ has neither this pipeline nor the class that its weights are loaded into, ", reason
+    )
 
 
 @pytest.mark.upstream

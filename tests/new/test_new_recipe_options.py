@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,57 @@ def test_an_update_keeps_them(out: Path, scaffold_cli: Callable[..., Any]) -> No
     assert {change["action"] for change in answer["changes"]} == {"same"}
 
 
+def test_full_parameters(reference_spec: IntegrationSpec) -> None:
+    spec = with_options(reference_spec, RecipeOptions(lora_rank=0))
+    assert spec.value("lora.rank") == 0
+    files = render(spec)
+    assert SCRIPT not in files
+    for path in ("examples/flowgrpo_trainer/bagel/run_bagel_ocr.sh", "tests/special_e2e/run_flowgrpo_bagel.sh"):
+        script = files[path].content
+        assert "actor_rollout_ref.model.lora_rank=0\n" in script
+        assert "actor_rollout_ref.actor.strategy=fsdp2\n" in script
+        assert "actor_rollout_ref.rollout.layered_summon=False\n" in script
+        assert "target_modules" not in script
+        assert "with LoRA" not in script
+    page = files["examples/flowgrpo_trainer/bagel/README.md"].content
+    assert "run_bagel_ocr.sh\n" in page
+    assert "memory of a GPU | not measured" in page
+    assert "LoRA adapters" not in page
+    back = with_options(spec, RecipeOptions(lora_rank=32))
+    assert (back.value("lora.rank"), back.value("lora.alpha")) == (32, 64)
+    old = replace_target(reference_spec, trainable_params_hook=False)
+    with pytest.raises(ScaffoldError, match="asks no package what to train"):
+        with_options(old, RecipeOptions(lora_rank=0))
+
+
+def replace_target(spec: IntegrationSpec, **values: object) -> IntegrationSpec:
+    """The spec for a release with other features."""
+    return replace(spec, sections={**spec.sections, "target": {**spec.sections["target"], **values}})
+
+
+@pytest.mark.slow
+def test_a_package_of_full_parameters_passes(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out"
+    scaffold_cli(*BAGEL, "--lora-rank", 0, "--guidance", "cfg_text_scale=3", "--out", out).success()
+    scaffold_cli("check", out / PACKAGE).success()
+    scaffold_cli("verify", out / PACKAGE).success()
+
+
+def test_guidance_of_a_recipe(reference_spec: IntegrationSpec) -> None:
+    given = ("cfg_text_scale=3", "cfg_interval=[0.4, 1]", "cfg_renorm_type=channel")
+    spec = with_options(reference_spec, RecipeOptions(guidance=given))
+    values = {entry["name"]: entry["default"] for entry in spec.value("cfg.parameters")}
+    assert values["cfg_text_scale"] == 3.0
+    assert isinstance(values["cfg_text_scale"], float)
+    assert values["cfg_interval"] == [0.4, 1.0]
+    assert values["cfg_img_scale"] == 1.0
+    assert spec.provenance["cfg.parameters"] == "flag --guidance"
+    common = render(spec)[f"{PACKAGE}/common.py"].content
+    assert '"cfg_text_scale": 3.0,' in common
+    assert '"cfg_renorm_type": "channel",' in common
+
+
 def test_a_spec_excludes_them(out: Path, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     command = ("new", "bagel", "--spec", out / PACKAGE / "scaffold.toml", "--out", tmp_path, "--gpus", 4)
     assert "--gpus and --spec exclude each other" in scaffold_cli(*command).refusal()
@@ -74,6 +126,12 @@ def test_a_function_of_ones_own(reference_spec: IntegrationSpec) -> None:
         ({"reward": "beauty"}, "give ocr, pickscore, or FILE:FUNCTION"),
         ({"reward": "mine.py:not a name"}, "give ocr, pickscore"),
         ({"gpus": 3}, "does not divide the 256 images of an update; 2 GPUs would do"),
+        ({"guidance": ("cfg_text_scale",)}, "is no NAME=VALUE"),
+        ({"guidance": ("scale=3",)}, "there is cfg_text_scale, cfg_img_scale"),
+        ({"guidance": ("cfg_text_scale=nan",)}, "of another kind"),
+        ({"guidance": ("cfg_text_scale=Infinity",)}, "of another kind"),
+        ({"guidance": ("cfg_interval=[1.0]",)}, "of another kind; a value such as [0.0, 1.0]"),
+        ({"guidance": ("cfg_renorm_type=globl",)}, "none of the kinds there are"),
         ({"resolution": "big"}, "is no size"),
         ({"resolution": "500"}, "no multiple of 16"),
         ({"resolution": "512x2048"}, "positions for 1024 pixels"),

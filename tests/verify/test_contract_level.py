@@ -244,6 +244,7 @@ def test_a_full_disk_does_not_lose_the_result(
     assert "is no folder; create it first" in refused.refusal()
     monkeypatch.setattr(report, "write_report", full)
     done = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", tmp_path / "x.html")
+    assert "--report" not in done.out, "it was given"
     assert (done.code, "1 pass" in done.out, "no space left" in done.err) == (2, True, True)
 
 

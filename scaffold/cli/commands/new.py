@@ -68,9 +68,16 @@ def new(
         typer.Option("--reward", metavar="ocr|pickscore|FILE:FUNCTION", help="What scores the images (default ocr)."),
     ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, max=1024, help="GPUs of the scripts.")] = None,
-    lora_rank: Annotated[int | None, typer.Option("--lora-rank", min=1, max=4096, help="Rank of the adapter.")] = None,
+    lora_rank: Annotated[
+        int | None,
+        typer.Option("--lora-rank", min=0, max=4096, help="Rank of the adapter; 0 trains full parameters."),
+    ] = None,
     resolution: Annotated[
         str | None, typer.Option("--resolution", metavar="WIDTHxHEIGHT", help="Size of the images in pixels.")
+    ] = None,
+    guidance: Annotated[
+        list[str] | None,
+        typer.Option("--guidance", metavar="NAME=VALUE", help="Guidance while training; may be repeated."),
     ] = None,
     preset: Preset = None,
     packaged: Packaged = False,
@@ -93,26 +100,10 @@ def new(
     from scaffold.new.text import print_result
 
     as_json = one_output(format, diff)
-    if model is None:
-        from scaffold.cli.questions import ask, can_ask
-
-        if spec is not None or as_json or not can_ask():
-            raise ScaffoldError("Missing argument 'MODEL'", hint="see omni-scaffold new --help")
-        answers = ask(
-            pipeline=pipeline,
-            checkpoint=checkpoint,
-            vllm_omni=vllm_omni,
-            verl_omni=verl_omni,
-            out=out,
-            reward=reward,
-            lora_rank=lora_rank,
-        )
-        model, pipeline, checkpoint, verl_omni = answers.model, answers.pipeline, answers.checkpoint, answers.verl_omni
-        out, reward, lora_rank = answers.out, answers.reward, answers.lora_rank
     dry, mismatch = diff or dry_run, allow_version_mismatch
-    recipe = RecipeOptions(reward, gpus, lora_rank, resolution)
+    recipe = RecipeOptions(reward, gpus, lora_rank, resolution, tuple(guidance or ()))
     request = NewRequest(
-        model,
+        model or "",
         pipeline,
         checkpoint,
         vllm_omni,
@@ -128,7 +119,18 @@ def new(
         preset,
         packaged,
     )
-    result = plan_new(request)
+    from scaffold.cli.questions import ask, ask_recipe, can_ask
+
+    asked = spec is None and not as_json and can_ask()
+    if model is None:
+        if not asked:
+            raise ScaffoldError("Missing argument 'MODEL'", hint="see omni-scaffold new --help")
+        request = ask(request)
+    if asked and (model is None or not VOICE.quiet):
+        shown = ["--diff"] if diff else ["--dry-run"] if dry_run else []
+        result = plan_new(request, lambda found: ask_recipe(request, found, *shown, everything=model is None))
+    else:
+        result = plan_new(request)
     if diff:
         show(result.plan.diff())
     elif as_json and dry:

@@ -95,7 +95,7 @@ def verify(
     elif VOICE.quiet:
         print_failures(found)
     else:
-        print_report(found, svg=export_svg)
+        print_report(found, svg=export_svg, kept=report is not None)
     if report is not None:
         write_report(found, report)
         say(f"report: {report}")

@@ -26,7 +26,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if loaded is not None and refusal is None and loop is None:
         return _loaded(loaded)
     neither, pinned_at = lacking(program)
-    neither = f"{neither} this pipeline nor the class that is filled"
+    neither = f"{neither} this pipeline nor the class that its weights are loaded into"
     later = later_release(program)
     if loop is None and refusal is None:
         path, reason, places, confidence = _unfollowed(program)

@@ -24,19 +24,20 @@ def print_failures(report: VerifyReport) -> None:
     show(report)
 
 
-def print_report(report: VerifyReport, *, svg: Path | None = None) -> None:
+def print_report(report: VerifyReport, *, svg: Path | None = None, kept: bool = False) -> None:
     """Print the report as a table on stdout, as wide as the terminal (80 columns where there is none).
 
     Args:
         report: what ``verify`` found.
         svg: file that the printed text is kept in as a picture.
+        kept: whether the report is written to a file as well.
     """
     from scaffold.console import SafeConsole
     from scaffold.verify.report.terminal import print_report as show
 
     if svg is None:
-        show(report)
+        show(report, kept=kept)
         return
     console = SafeConsole(record=True, width=110)
-    show(report, console)
+    show(report, console, kept=kept)
     console.save_svg(str(svg), title="omni-scaffold verify")

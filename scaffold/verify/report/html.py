@@ -40,7 +40,7 @@ def html_report(report: VerifyReport) -> str:
         verdict=verdict(report),
         counts={status: report.count(status) for status in ("pass", "fail", "skip")},
         seconds=duration(sum(check.seconds for check in report.checks)),
-        steps=next_steps(report),
+        steps=next_steps(report, kept=True),
         rows=[_row(check, order) for order, check in enumerate(report.checks)],
         margins=margins(report),
         drawings=drawings(report),

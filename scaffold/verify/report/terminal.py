@@ -20,12 +20,13 @@ STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
-def print_report(report: VerifyReport, console: Console | None = None) -> None:
+def print_report(report: VerifyReport, console: Console | None = None, *, kept: bool = False) -> None:
     """Print ``report``; status is a word, so colour adds nothing that is lost without it.
 
     Args:
         report: what ``verify`` found.
         console: where to; stdout by default.
+        kept: whether it is written to a file as well.
     """
     console = console or SafeConsole()
 
@@ -54,7 +55,7 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
             console.print(Padding(text(reason or "no reason was given"), (0, 0, 0, 4), expand=False))
     console.print()
     console.print(text(counts(report), "bold"))
-    for step in next_steps(report):
+    for step in next_steps(report, kept=kept):
         console.print(text(f"next: {step}"))
 
 

@@ -38,8 +38,8 @@ def counts(report: VerifyReport) -> str:
     return f"{_contracts(len(report.checks))}: {numbers}; measured in {duration(seconds)}"
 
 
-def next_steps(report: VerifyReport) -> tuple[str, ...]:
-    """What to do now, most urgent first, one line each; never empty."""
+def next_steps(report: VerifyReport, *, kept: bool = False) -> tuple[str, ...]:
+    """What to do now, most urgent first, one line each; empty only where the report is ``kept`` in a file already."""
     steps = []
     failed = [check for check in report.checks if check.status == "fail"]
     skipped = [check for check in report.checks if check.status == "skip"]
@@ -54,9 +54,10 @@ def next_steps(report: VerifyReport) -> tuple[str, ...]:
         steps.append("run the real rollout on a CPU with --level rollout (`omni-scaffold env rollout` makes it ready)")
     if report.contract == "kit":
         steps.append("repeat it where the real verl_omni can be imported")
-    steps.append(
-        "--report FILE.md writes the Test section of the pull request, --report FILE.html the page for reviewers"
-    )
+    if not kept:
+        steps.append(
+            "--report FILE.md writes the Test section of the pull request, --report FILE.html the page for reviewers"
+        )
     return tuple(steps)
 
 

@@ -28,7 +28,7 @@ from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import SIDE
 from scaffold.verify.train.sources import Sources, find_sources
-from scaffold.verify.train.variants import VARIANTS, Variant, variants
+from scaffold.verify.train.variants import FULL, VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
 REWARD_FUNCTION = f"{Path(__file__).resolve().parent / 'brightness.py'}:brightness"
@@ -96,13 +96,20 @@ class Setting:
         return known[package.name, dtype]
 
 
-def wanted_variants(names: Sequence[str]) -> list[Variant]:
-    """The variants of these names; ``all`` for each there is.
+def wanted_variants(names: Sequence[str], package: Package) -> list[Variant]:
+    """The variants of these names; ``all`` for each there is, or the one of a package without an adapter.
 
     Raises:
-        ScaffoldError: there is none of a name.
+        ScaffoldError: there is none of a name, or it trains an adapter that the package has not.
     """
     known = variants()
+    if package.spec.get("lora", {}).get("rank") == 0:
+        other = next((name for name in names if name not in ("all", FULL)), None)
+        if other is not None:
+            raise ScaffoldError(
+                f"{package.name} trains full parameters, which is no variant {other!r}", hint=f"there is {FULL}"
+            )
+        return [known[FULL]]
     if "all" in names:
         return list(VARIANTS)
     for name in names:
@@ -145,7 +152,7 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
     """
     results: list[CheckResult] = []
     with opened(verify.package, request, tell) as setting:
-        for variant in wanted_variants(request.variants):
+        for variant in wanted_variants(request.variants, setting.package):
             training = run_variant(setting, variant)
             results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
@@ -163,7 +170,7 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
     """
     own = open_package(package)
     beside = None if request.beside is None else open_package(request.beside)
-    wanted_variants(request.variants)
+    wanted_variants(request.variants, own)
     environment, sources = ready(own, request)
     scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
     keep: list[bool] = []

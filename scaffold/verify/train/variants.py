@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+FULL = "full"  # the one without an adapter
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ VARIANTS = (
         steps=3,
     ),
     Variant(
-        "full",
+        FULL,
         "all parameters under fsdp2",
         {
             f"{MODEL}.lora_rank": "0",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,16 @@ def test_overrides_of_a_variant_win(tmp_path: Path, name: str) -> None:
         assert f"{key}={value}" in given
     assert len({entry.partition("=")[0] for entry in given}) == len(given)
     json.dumps(given)
+
+
+def test_a_package_of_full_parameters_has_one_variant(reference: Path) -> None:
+    package = open_package(reference)
+    full = replace(package, spec={**package.spec, "lora": {**package.spec["lora"], "rank": 0}})
+    names = {given: [variant.name for variant in level.wanted_variants(given, full)] for given in ((), ("all",))}
+    assert names == {(): ["full"], ("all",): ["full"]}
+    assert [variant.name for variant in level.wanted_variants((), package)] == ["lora"]
+    with pytest.raises(ScaffoldError, match="trains full parameters, which is no variant 'resume'"):
+        level.wanted_variants(("full", "resume"), full)
 
 
 def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:
