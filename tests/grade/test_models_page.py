@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ def test_page_has_every_pipeline_once() -> None:
     for key in first.values():
         rows = [line for line in text.splitlines() if line.startswith((f"| `{key}` |", f"| [`{key}`]"))]
         assert len(rows) == 1, key
+
+
+def test_readme_has_the_same_numbers() -> None:
+    page, readme = (path.read_text(encoding="utf-8") for path in (PAGE, PAGE.parents[1] / "README.md"))
+    counts = {grade.lower(): int(count) for grade, count in re.findall(r"^## (\w+) \((\d+)\)$", page, re.MULTILINE)}
+    left = sum(counts.values()) - counts["diffusers"]
+    assert f"Of the {sum(counts.values())} pipelines of vllm-omni {VERSION}, {counts['diffusers']} are" in readme
+    assert f"Of the other {left}:" in readme
+    for grade in ("complete", "unproven", "partial", "refused"):
+        assert f"| `{grade}` | {counts[grade]} |" in readme
 
 
 @pytest.mark.parametrize(
