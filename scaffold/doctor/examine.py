@@ -25,6 +25,7 @@ EXTRA = "verify"
 HUB = "https://huggingface.co"
 HUB_SECONDS = 5.0
 ENVIRONMENT_BYTES = 4_000_000_000  # 3 GB when built, and what pip unpacks on the way
+CPU_BUILD = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 CLONE = "git clone https://github.com/verl-project/verl-omni"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _CUDA = re.compile(r"^cuda\b[^=\n]*= (?:None|'([\d.]+)')", re.MULTILINE)
@@ -125,13 +126,20 @@ def _libraries(checkout: Checkout | None) -> Iterator[Finding]:
         below = checkout.profile.peft_below if checkout is not None and wanted.name == "peft" else None
         allowed = wanted.specifier & SpecifierSet(f"<{below}" if below else "")
         version = _installed(wanted.name)
-        if version is None:
+        if version is None and wanted.name == "torch" and not _has_gpu():
+            problem = "is not installed; without a GPU its CPU build is enough"
+            yield Finding(wanted.name, needed, None, problem, CPU_BUILD)
+        elif version is None:
             yield Finding(wanted.name, needed, None, "is not installed", f"pip install 'omni-scaffold[{EXTRA}]'")
         elif not allowed.contains(version, prereleases=True):
             command = f"pip install '{wanted.name}{allowed}'"
             yield Finding(wanted.name, needed, version, f"has to be {allowed}", command)
         else:
             yield Finding(wanted.name, needed, _build(version) if wanted.name == "torch" else version)
+
+
+def _has_gpu() -> bool:
+    return shutil.which("nvidia-smi") is not None or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()
 
 
 def _build(version: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.doctor import examine
 from scaffold.target import profile_by_name
 
 STATES = {"ok", "absent", "wrong"}
@@ -76,6 +77,27 @@ def test_a_missing_library_is_absent_and_no_failure(doctor: Callable[..., Any]) 
     found = doctor()["vllm-omni"]
     assert (found["state"], found["found"]) == ("absent", None)
     assert found["mend"].startswith("pip install vllm-omni==")
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_missing_torch_is_the_cpu_build_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
+    version = metadata.version
+
+    def installed(name: str) -> str:
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", installed)
+    monkeypatch.setattr(
+        "shutil.which", lambda name, *_, **__: "/bin/nvidia-smi" if gpu and name == "nvidia-smi" else None
+    )
+    if not gpu and any(Path(device).exists() for device in ("/dev/nvidia0", "/dev/kfd")):
+        pytest.skip("there is a GPU")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (found,) = (finding for finding in examine(None) if finding.name == "torch")
+    assert found.state == "absent"
+    assert (found.mend or "").endswith("/whl/cpu") == (not gpu)
 
 
 def test_another_vllm_omni_than_the_pinned_one_is_wrong(
