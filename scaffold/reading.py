@@ -41,7 +41,10 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
         OSError: it cannot be opened.
     """
     flags = _FLAGS if dir_fd is None else _FLAGS | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, flags, dir_fd=dir_fd)
+    except ValueError:  # NUL, or what no file system can spell
+        raise RefusedFileError(errno.EINVAL, "is no path", str(path)) from None
     try:
         if inside is not None and not _real(descriptor, path).startswith(_real_folder(inside.absolute())):
             raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(path))
@@ -136,6 +139,26 @@ def read_up_to(stream: RawIOBase, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with ``~`` made the user's folder; that of a user who is not there stays as it is written."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # pathlib's raises
+
+
+def walk(folder: str | Path, *, inside: Path | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, which follows no link to a folder, of a folder of others that may itself be one.
+
+    Args:
+        folder: where to begin.
+        inside: the tree it belongs to.
+
+    Raises:
+        RefusedFileError: it is a link that leads out of the tree, perhaps to all that there is on the disk.
+    """
+    if inside is not None and not f"{os.path.realpath(folder)}{os.sep}".startswith(_real_folder(inside.absolute())):
+        raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(folder))
+    yield from os.walk(folder)
 
 
 def copy_tree(source: Path, target: Path, *, inside: Path | None = None, skip: Sequence[str] = ()) -> None:

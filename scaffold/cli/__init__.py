@@ -20,6 +20,8 @@ _REFUSALS = frozenset(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EIO")
 )
+# What no file system takes for a path, whoever names it.
+_NO_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 # The two forms in which click and typer name what is near.
 _MEANT = re.compile(r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$")
@@ -83,6 +85,10 @@ def _environment(error: OSError) -> NoReturn:
     """Say what the machine refused; where a command writes the user's files, it says so itself."""
     if isinstance(error, RefusedFileError):
         _fail(f"{error.filename} {error.strerror}", ScaffoldError.exit_code)
+    if error.errno == errno.ENOENT and error.filename is None:
+        _fail("the working directory is gone; change to one that is there", ScaffoldError.exit_code)
+    if error.errno in _NO_PATHS:
+        _fail(f"{os.fsdecode(error.filename or '')[:200]}: {error.strerror}", ScaffoldError.exit_code)
     if error.errno not in _REFUSALS:
         raise error
     import tempfile
