@@ -15,6 +15,8 @@ from functools import lru_cache
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 
+from scaffold.errors import ScaffoldError
+
 LARGEST = 20_000_000
 """Bytes of the largest file that is read whole, unless the reader knows better."""
 LARGEST_TREE = 1_000_000_000
@@ -142,8 +144,15 @@ def read_up_to(stream: RawIOBase, count: int) -> bytes:
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with ``~`` made the user's folder; that of a user who is not there stays as it is written."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  # pathlib's raises
+    """Return a path with ``~`` made the user's folder.
+
+    Raises:
+        ScaffoldError: it begins with the name of a user who is not there.
+    """
+    found = Path(os.path.expanduser(path))  # noqa: PTH111  # pathlib's raises an error of its own
+    if found.parts[:1] and found.parts[0].startswith("~"):
+        raise ScaffoldError(f"{path}: there is no home folder {found.parts[0]}", hint="write the path out")
+    return found
 
 
 def walk(folder: str | Path, *, inside: Path | None = None) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -248,11 +248,13 @@ def test_no_line_is_an_order_to_a_runner_of_ci() -> None:
     console.print(said(("b" * 36, "bold"), " ::error::three"))
     table = Table()
     table.add_column("x")
-    table.add_row("c ##[error]four")
+    table.add_row("c ##[error]four ##vso[x]five")
     console.print(table)
     shown = written.getvalue()
-    assert not re.search(r"^\s*::|##\[", shown, re.MULTILINE)
+    assert not re.search(r"^\s*::|##\w*\[", shown, re.MULTILINE)
     assert shown.count(r"\x3a:error") == 3
     assert "a::b" in printable("a::b")
     for show in (printable, printable_command):
         assert show("::error::x ##[error]x") == r"\x3a:error::x #\x23[error]x"
+        assert show("x ##vso[task.setvariable]x ##teamcity[x") == r"x #\x23vso[task.setvariable]x #\x23teamcity[x"
+        assert show("a ## b [c] ###") == "a ## b [c] ###"
