@@ -63,6 +63,10 @@ def main() -> NoReturn:
         _fail(f"`omni-scaffold {command}`: something that it reads is {what}", ScaffoldError.exit_code)
     except OSError as error:
         _environment(error)
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # what pathlib makes of one before Python 3.13
+            raise
+        _fail(str(error), ScaffoldError.exit_code)
     except Exception as error:
         _usage(error)
     sys.exit(status if isinstance(status, int) else 0)

@@ -165,7 +165,7 @@ def test_an_update_merges_edits_over_a_changed_template(checkout: Path, scaffold
         ("verl_omni/pipelines/_model__base.py.jinja", "", "_model__base.py.jinja overrides no packaged template"),
         ("verl_omni/pipelines/_package_.py.jinja", "", "_package_.py.jinja overrides no packaged template"),
         ("examples/flowgrpo_trainer/_model_s/x.md.jinja", "", "_model_s/x.md.jinja overrides no packaged template"),
-        ("examples/flowgrpo_trainer/_model_/run.sh.jinja", "if then\n", "examples/flowgrpo_trainer/toy/run.sh"),
+        ("examples/flowgrpo_trainer/_model_/run.sh.jinja", "if then\n", "_model_/run.sh.jinja, line 1"),
         (f"{README[:-15]}a\nb.md.jinja", "x", "its name is not printable text"),
         ("blocks/a\x1b[2J.py.jinja", "x", r"a\x1b[2J.py.jinja: its name is not printable text"),
         (
