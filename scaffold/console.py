@@ -31,7 +31,7 @@ class SafeConsole(Console):
             if segment.control:
                 yield segment
                 continue
-            if text.isascii() and text.isprintable() and "::" not in text and "##[" not in text:
+            if text.isascii() and text.isprintable() and "::" not in text and "##" not in text:
                 begins = begins and not text.strip()
                 yield segment
                 continue

@@ -6,6 +6,10 @@ the direction of writing, take no room or have no form in UTF-8 are shown as esc
 
 from __future__ import annotations
 
+import re
+
+_ORDER = re.compile(r"##(?=\w*\[)")
+
 
 def printable(text: object) -> str:
     """``text`` on one line, its runs of blanks one blank each: a name, a message."""
@@ -18,8 +22,11 @@ def printable_command(text: object) -> str:
 
 
 def no_command(line: str) -> str:
-    """A line that no runner of CI takes for an order: neither ``::error::`` at its start nor ``##[error]`` in it."""
-    line = line.replace("##[", r"#\x23[")
+    """A line that no runner of CI takes for an order: neither ``::error::`` at its start nor ``##[error]`` in it.
+
+    Other runners than GitHub's put a word of their own before the bracket.
+    """
+    line = _ORDER.sub(r"#\\x23", line)
     return line.replace("::", r"\x3a:", 1) if line.lstrip().startswith("::") else line
 
 

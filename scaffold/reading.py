@@ -15,6 +15,8 @@ from functools import lru_cache
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 
+from scaffold.errors import ScaffoldError
+
 LARGEST = 20_000_000
 """Bytes of the largest file that is read whole, unless the reader knows better."""
 LARGEST_TREE = 1_000_000_000
@@ -41,7 +43,10 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
         OSError: it cannot be opened.
     """
     flags = _FLAGS if dir_fd is None else _FLAGS | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, flags, dir_fd=dir_fd)
+    except ValueError:  # NUL, or what no file system can spell
+        raise RefusedFileError(errno.EINVAL, "is no path", str(path)) from None
     try:
         if inside is not None and not _real(descriptor, path).startswith(_real_folder(inside.absolute())):
             raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(path))
@@ -136,6 +141,33 @@ def read_up_to(stream: RawIOBase, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with ``~`` made the user's folder.
+
+    Raises:
+        ScaffoldError: it begins with the name of a user who is not there.
+    """
+    found = Path(os.path.expanduser(path))  # noqa: PTH111  # pathlib's raises an error of its own
+    if found.parts[:1] and found.parts[0].startswith("~"):
+        raise ScaffoldError(f"{path}: there is no home folder {found.parts[0]}", hint="write the path out")
+    return found
+
+
+def walk(folder: str | Path, *, inside: Path | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, which follows no link to a folder, of a folder of others that may itself be one.
+
+    Args:
+        folder: where to begin.
+        inside: the tree it belongs to.
+
+    Raises:
+        RefusedFileError: it is a link that leads out of the tree, perhaps to all that there is on the disk.
+    """
+    if inside is not None and not f"{os.path.realpath(folder)}{os.sep}".startswith(_real_folder(inside.absolute())):
+        raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(folder))
+    yield from os.walk(folder)
 
 
 def copy_tree(source: Path, target: Path, *, inside: Path | None = None, skip: Sequence[str] = ()) -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.reading import RefusedFileError, read_text, walk
 
 FOLDER = ".omni-scaffold"
 PRESETS, TEMPLATES = "presets", "templates"
@@ -36,6 +36,7 @@ class TeamFile:
         path: where it was read from.
         shown: what errors call it.
         text: its content.
+        inside: the tree that no link may lead out of; None for the user's own.
     """
 
     where: str
@@ -43,6 +44,7 @@ class TeamFile:
     path: Path
     shown: str
     text: str
+    inside: Path | None = None
 
     @property
     def record(self) -> str:
@@ -73,19 +75,22 @@ class Layer:
         root = self.folder / kind
         if not root.is_dir():
             return
-        found = []
-        for place, folders, names in os.walk(root):
-            folders[:] = sorted(folders)
-            found += [Path(place, name) for name in names if name.endswith(suffix)]
-            if len(found) > MOST:
-                raise ScaffoldError(
-                    f"{self._shown(root)} holds more than {MOST} files", hint="keep those that are used"
-                )
+        found: list[Path] = []
+        try:
+            for place, _, names in walk(root, inside=self.inside):
+                found += [Path(place, name) for name in names if name.endswith(suffix)]
+                if len(found) > MOST:
+                    raise ScaffoldError(
+                        f"{self._shown(root)} holds more than {MOST} files", hint="keep those that are used"
+                    )
+        except RefusedFileError as error:
+            raise ScaffoldError(f"{self._shown(root)} {error.strerror}", hint="mend it, or take it away") from None
         for path in sorted(found):
-            name = path.relative_to(root).as_posix()
-            yield TeamFile(
-                self.where, name, path, self._shown(path), read_team_file(path, self._shown(path), self.inside)
-            )
+            name, shown = path.relative_to(root).as_posix(), self._shown(path)
+            if not name.isprintable():
+                # It would become a path of the package, of a patch, and a word of the lock.
+                raise ScaffoldError(f"{shown}: its name is not printable text", hint="give it another")
+            yield TeamFile(self.where, name, path, shown, read_team_file(path, shown, self.inside), self.inside)
 
     def _shown(self, path: Path) -> str:
         inner = path.relative_to(self.folder).as_posix()

@@ -10,7 +10,7 @@ from scaffold.check.fingerprint import fingerprints
 from scaffold.check.report import CheckReport
 from scaffold.documents import MalformedError, parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_bytes
+from scaffold.reading import expanded, read_bytes
 
 SCHEMA = 1
 
@@ -72,5 +72,5 @@ def write_baseline(path: Path, report: CheckReport) -> None:
     ]
     entries.sort(key=lambda entry: (entry["path"], entry["rule"], entry["message"], entry["fingerprint"]))
     text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=2, ensure_ascii=False) + "\n"
-    target = path.expanduser()
+    target = expanded(path)
     write_files(target.parent.resolve(), {target.name: text.encode()})

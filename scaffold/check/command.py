@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 
 if TYPE_CHECKING:
     from scaffold.check.report import CheckReport
@@ -141,7 +142,7 @@ def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckRep
     notes = []
     for path in sorted(paths):
         before = report.baselined
-        report, gone = Baseline.read(path.expanduser()).apply(report)
+        report, gone = Baseline.read(expanded(path)).apply(report)
         report = report._replace(baselined=report.baselined + before)
         if gone:
             notes.append(f"{gone} of the findings in {path} are gone; --write-baseline brings it up to date")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,7 +11,7 @@ from typing import Any
 
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_bytes
+from scaffold.reading import expanded, read_bytes
 
 TABLE = "omni-scaffold"
 KEYS = ("select", "ignore", "per-file-ignores", "baseline")
@@ -39,7 +40,7 @@ class Settings:
         if path is None or self.folder is None or not self.per_file_ignores:
             return []
         try:
-            below = path.resolve().relative_to(self.folder).as_posix()
+            below = Path(os.path.realpath(path)).relative_to(self.folder).as_posix()
         except ValueError:
             return []
         return [
@@ -56,7 +57,7 @@ def find_settings(path: Path) -> Settings:
     Raises:
         ScaffoldError: the file is no TOML, or the table holds what it should not.
     """
-    resolved = path.expanduser().resolve()
+    resolved = expanded(path).resolve()
     for folder in (resolved, *resolved.parents):
         file = folder / "pyproject.toml"
         try:

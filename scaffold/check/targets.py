@@ -12,7 +12,7 @@ from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
 from scaffold.check.model.tree import ChangedTree, DiskTree, Tree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_bytes
+from scaffold.reading import expanded, read_bytes
 
 
 @dataclass
@@ -70,7 +70,7 @@ def find_targets(
 
 def _find(path: Path, changed: Mapping[Path, bytes]) -> tuple[Path, Target]:
     try:
-        resolved = path.expanduser().resolve(strict=True)
+        resolved = expanded(path).resolve(strict=True)
     except FileNotFoundError:
         hint = "give a package, a checkout of verl-omni or one file"
         raise ScaffoldError(f"{path} does not exist", hint=hint) from None

@@ -14,18 +14,22 @@ from scaffold.reading import read_bytes
 MAX_MANIFEST_BYTES = 32_000_000
 
 
-def read_manifest(path: str | Path) -> CheckpointHeaders:
+def read_manifest(path: str | Path, *, inside: Path | None = None) -> CheckpointHeaders:
     """Return a manifest's tensors as if their file had been read.
 
     A manifest is a JSON object of ``name: {"dtype": …, "shape": […]}`` in a file called ``<model>.<file>.json``;
     ``<file>.safetensors`` is the weight file it stands for.
+
+    Args:
+        path: the file.
+        inside: the tree that it belongs to.
 
     Raises:
         ScaffoldError: no such file, or not of this form.
     """
     path = Path(path)
     try:
-        raw = read_bytes(path, MAX_MANIFEST_BYTES)
+        raw = read_bytes(path, MAX_MANIFEST_BYTES, inside=inside)
     except OSError as error:
         raise ScaffoldError(f"cannot read the manifest {path}: {error.strerror}") from None
     model, _, weights = path.stem.rpartition(".")

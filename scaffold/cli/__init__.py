@@ -20,6 +20,8 @@ _REFUSALS = frozenset(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EIO")
 )
+# What no file system takes for a path, whoever names it.
+_NO_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 # The two forms in which click and typer name what is near.
 _MEANT = re.compile(r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$")
@@ -61,6 +63,10 @@ def main() -> NoReturn:
         _fail(f"`omni-scaffold {command}`: something that it reads is {what}", ScaffoldError.exit_code)
     except OSError as error:
         _environment(error)
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # what pathlib makes of one before Python 3.13
+            raise
+        _fail(str(error), ScaffoldError.exit_code)
     except Exception as error:
         _usage(error)
     sys.exit(status if isinstance(status, int) else 0)
@@ -83,6 +89,10 @@ def _environment(error: OSError) -> NoReturn:
     """Say what the machine refused; where a command writes the user's files, it says so itself."""
     if isinstance(error, RefusedFileError):
         _fail(f"{error.filename} {error.strerror}", ScaffoldError.exit_code)
+    if error.errno == errno.ENOENT and error.filename is None:
+        _fail("the working directory is gone; change to one that is there", ScaffoldError.exit_code)
+    if error.errno in _NO_PATHS:
+        _fail(f"{os.fsdecode(error.filename or '')[:200]}: {error.strerror}", ScaffoldError.exit_code)
     if error.errno not in _REFUSALS:
         raise error
     import tempfile

@@ -13,6 +13,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.new import package_path, record_paths
 from scaffold.new.recorded import from_here
 from scaffold.plan.folder import contained
+from scaffold.reading import expanded
 from scaffold.render.rendered import RenderedFile
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.spec.model import RESTORE
@@ -183,7 +184,7 @@ def _inside(folder: str, path: str) -> bool:
 def _named(given: str | Path) -> Path:
     if not str(given).strip():
         raise ScaffoldError("PACKAGE is empty", hint="name the package's folder")
-    return Path(given).expanduser()
+    return expanded(given)
 
 
 def _real(given: Path) -> Path:
@@ -195,7 +196,7 @@ def _shown(given: Path, folder: Path) -> str:
     """Return the path of the spec as the user would write it."""
     if given.name == SPEC_NAME:
         return str(given)
-    return str(given / folder.relative_to(_real(given.expanduser())) / SPEC_NAME)
+    return str(given / folder.relative_to(_real(expanded(given))) / SPEC_NAME)
 
 
 def _find(given: Path) -> Path:

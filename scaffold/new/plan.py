@@ -16,6 +16,7 @@ from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
 from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
+from scaffold.reading import expanded
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -102,7 +103,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         raise ScaffoldError("--profile goes with --out", hint="a checkout says itself which release it is")
     notes: list[str] = []
     checkout = None
-    recover_aloud(Path(request.verl_omni or request.out or ".").expanduser(), dry=request.dry)
+    recover_aloud(expanded(request.verl_omni or request.out or "."), dry=request.dry)
     if request.verl_omni is not None:
         checkout = Checkout.open(request.verl_omni)
         profile = checkout.profile
@@ -110,7 +111,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     else:
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
-    root = Path(checkout.root if checkout is not None else request.out or ".").expanduser()
+    root = expanded(checkout.root if checkout is not None else request.out or ".")
     team = team_for(root, request.preset, packaged=request.packaged)
     report, port = None, None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
+from scaffold.reading import expanded, walk
 from scaffold.render.rendered import RenderedFile
 from scaffold.target.profile import ContractProfile, default_profile
 from scaffold.team import FOLDER as TEAM
@@ -39,7 +39,7 @@ def plan_output(
     Raises:
         ScaffoldError: the folder is a file, a path leaves it, or the profile cannot place an edit.
     """
-    root = Path(root).expanduser()
+    root = expanded(root)
     wanted = {path: FileState.of(file) for path, file in files.items()}
     wired = patch(profile or default_profile(), edits)
     if wired:
@@ -116,7 +116,7 @@ def _others(root: Path, wanted: Iterable[str]) -> list[str]:
     """Return the files below ``root`` that are not part of the output; folders without files do not count."""
     ours = set(wanted)
     found = []
-    for folder, folders, names in os.walk(root, followlinks=False):
+    for folder, folders, names in walk(root):
         folders[:] = sorted(name for name in folders if name not in IGNORED)
         links = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*names, *links]:

@@ -15,7 +15,8 @@ _ENTRY = re.compile(r'(run_test|run_selected_test)[ \t]+(\d{1,9})[ \t]+"')
 _SELECTED = "run_selected_test"
 _RULED = re.compile(r"# ── Test \d+: ")
 _RULED_WIDTH = 81
-_TABLE = re.compile(r"^declare -A RUN_TEST=\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
+_TABLE_HEAD = re.compile(r"^declare -A RUN_TEST=\(\n", re.MULTILINE)
+_TABLE_END = re.compile(r"^\)", re.MULTILINE)
 _NUMBER = re.compile(r"\[(\d{1,9})\]=")
 _OVERRIDES = re.compile(r"^(\w*trainer_args)=\(", re.MULTILINE)
 _SCRIPT = re.compile(r"[A-Za-z0-9_./-]+", re.ASCII)
@@ -136,23 +137,32 @@ def _block(source: str, last: _Entry, lines: list[str], number: int, script: str
     return block
 
 
+def _table(source: str) -> tuple[int, int] | None:
+    """Where the lines of the table begin and end; each is looked for once, however often a head stands there."""
+    head = _TABLE_HEAD.search(source)
+    end = _TABLE_END.search(source, head.end()) if head else None
+    return (head.end(), end.start()) if head and end else None
+
+
 def _table_numbers(source: str) -> list[int]:
-    table = _TABLE.search(source)
-    return [int(number) for number in _NUMBER.findall(table[1])] if table else []
+    table = _table(source)
+    return [int(number) for number in _NUMBER.findall(source[slice(*table)])] if table else []
 
 
 def _with_number(source: str, number: int, path: str) -> str:
-    table = _TABLE.search(source)
+    table = _table(source)
     if table is None:
         raise ScaffoldError(f"{path}: expected a table `declare -A RUN_TEST=( [0]=1 … )`")
-    body = table[1].rstrip()
+    start, end = table
+    body = source[start:end].rstrip()
     new = f"{body} [{number}]=1" if body else f"    [{number}]=1\n"
-    return source[: table.start(1)] + new + source[table.start(1) + len(body) :]
+    return source[:start] + new + source[start + len(body) :]
 
 
 def _without_number(source: str, number: int) -> str:
-    table = _TABLE.search(source)
+    table = _table(source)
     if table is None:
         return source
-    body = re.sub(rf"^[ \t]*\[{number}\]=1\n|[ \t]*\[{number}\]=1\b", "", table[1], flags=re.MULTILINE)
-    return source[: table.start(1)] + body + source[table.end(1) :]
+    start, end = table
+    body = re.sub(rf"^[ \t]*\[{number}\]=1\n|[ \t]*\[{number}\]=1\b", "", source[start:end], flags=re.MULTILINE)
+    return source[:start] + body + source[end:]

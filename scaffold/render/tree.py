@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
 PLACEHOLDERS = ("_package_", "_model_")
+_NAMED = re.compile(rf"(?P<beginning>.*?(?:{'|'.join(PLACEHOLDERS)}))(?P<rest>.)", re.DOTALL)
 PATIENCE_SECONDS = 30.0
 """Processor time for all templates of a package: many times what the packaged ones take."""
 OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
@@ -102,41 +104,61 @@ def template_paths(
     root = (templates or templates_root()).resolve()
     placeholders = _placeholders({"names": {"model": model, "package": package}})
     names = {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in _template_names(root, overlay, team)}
-    names |= {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in gone if _has_place(name)}
+    packaged = _packaged_names(root)
+    names |= {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in gone if _has_place(name, packaged)}
     return frozenset(
         _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX) for overlay, name in names
     )
 
 
+def _packaged_names(root: Path) -> frozenset[str]:
+    return frozenset(path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
+
+
 def _template_names(root: Path, overlay: str | None, team: Team) -> list[str]:
-    names = {path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file()}
+    packaged = _packaged_names(root)
     for name, file in team.templates.items():
-        if name not in names:
-            _require_place(name, file)
-            names.add(name)
+        if name not in packaged:
+            _require_place(name, file, packaged)
+    names = packaged.union(team.templates)
     apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
     if overlay is not None:
         return sorted(name for name in names if name.startswith(f"{overlay}/"))
     return sorted(name for name in names if not name.startswith(apart))
 
 
-def _has_place(name: str) -> bool:
-    """Whether a template gives a file that names its package, of no hidden folder."""
-    hidden = any(part.startswith(".") for part in name.split("/"))
-    return any(placeholder in name for placeholder in PLACEHOLDERS) and not hidden
+def _has_place(name: str, packaged: Collection[str]) -> bool:
+    """Whether a template gives a file that can only be a package's: its path begins as that of a packaged one does.
+
+    The names of a package are its author's. ``verl_omni/pipelines/mod_model_l_base.py`` is a file of verl-omni's where
+    the model is called ``e``, and ``verl_omni/_model_/model_base.py`` is one where it is called ``pipelines``; behind
+    the beginning of a packaged path nothing stands but files of packages.
+    """
+    return not _is_hidden(name) and _beginning(name) in {_beginning(one) for one in packaged} - {None}
 
 
-def _require_place(name: str, file: TeamFile) -> None:
+def _beginning(name: str) -> tuple[str, bool] | None:
+    """Return a path up to its first placeholder, and whether that ends a folder's name; None where it ends no word."""
+    found = _NAMED.match(name)
+    if found is None or found["rest"].isalnum():
+        return None
+    return found["beginning"], found["rest"] == "/"
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _require_place(name: str, file: TeamFile, packaged: Collection[str]) -> None:
     """A template that a team adds is a block, or gives a file that can be of no other package, nor of a tool's.
 
     Raises:
         ScaffoldError: it is neither.
     """
-    hidden = any(part.startswith(".") for part in name.split("/"))
-    if hidden or not (name.startswith(f"{BLOCKS}/") or _has_place(name)):
+    if _is_hidden(name) or not (name.startswith(f"{BLOCKS}/") or _has_place(name, packaged)):
         raise ScaffoldError(
             f"{file.shown} overrides no packaged template and gives no file of a package",
-            hint=f"its path needs {' or '.join(PLACEHOLDERS)}, and no part that begins with a dot",
+            hint="up to its name its path is that of a packaged one, such as examples/flowgrpo_trainer/_model_/",
         )
 
 

@@ -80,18 +80,17 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
 
 
 def _sources(request: SpecRequest) -> Sources:
-    from scaffold.checkpoint import read_manifest
     from scaffold.errors import ScaffoldError
 
     preset = request.preset
     headers, origin = request.headers, "checkpoint headers"
     configs = headers.configs if headers is not None else preset.configs
     if headers is None:
-        if preset.manifest_path is None:
+        headers, origin = preset.headers(), f"manifest {preset.manifest}"
+        if headers is None:
             raise ScaffoldError(
                 f"no checkpoint is known for {request.names.model}", hint="name one with --checkpoint DIR"
             )
-        headers, origin = read_manifest(preset.manifest_path), f"manifest {preset.manifest}"
     return Sources(
         request.report,
         headers,

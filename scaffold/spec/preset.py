@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
@@ -16,6 +17,9 @@ from scaffold.reading import read_text
 from scaffold.resources import presets_root
 from scaffold.spec.kinds import KINDS, require_kinds
 from scaffold.team import FILE, PACKAGED, Team, TeamFile
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
 
 MANIFESTS = "manifests"
 # What a preset may say, by section, with the kind of the value; None for one that is judged where it is used. A table
@@ -101,13 +105,19 @@ class Preset:
         """Return a value; None where the preset is silent."""
         return self.sections.get(section, {}).get(key)
 
-    @property
-    def manifest_path(self) -> Path | None:
-        """The manifest of the released checkpoint's names and shapes: beside a team's preset, else packaged."""
+    def headers(self) -> CheckpointHeaders | None:
+        """Read the manifest of the released checkpoint's names and shapes: beside a team's preset, else packaged.
+
+        Raises:
+            ScaffoldError: it is named, and cannot be read or is none.
+        """
+        from scaffold.checkpoint import read_manifest
+
         if not self.manifest:
             return None
-        own = self.file.path.parent / MANIFESTS / self.manifest if self.file is not None else None
-        return own if own is not None and own.is_file() else presets_root() / MANIFESTS / self.manifest
+        if self.file is not None and os.path.lexists(own := self.file.path.parent / MANIFESTS / self.manifest):
+            return read_manifest(own, inside=self.file.inside)
+        return read_manifest(presets_root() / MANIFESTS / self.manifest)
 
     @property
     def record(self) -> dict[str, str]:
@@ -185,7 +195,8 @@ def _read(name: str, text: str, shown: str, file: TeamFile | None = None) -> Pre
     pipelines, manifest, configs = data.pop("pipelines", []), data.pop("manifest", None), data.pop("configs", {})
     if not KINDS["a list of text"](pipelines):
         raise ScaffoldError(f"{shown}: pipelines is no list of registry keys", hint='such as ["MyPipeline"]')
-    if manifest is not None and (not isinstance(manifest, str) or Path(manifest).name != manifest):
+    named = isinstance(manifest, str) and manifest.isprintable() and Path(manifest).name == manifest != ".."
+    if manifest is not None and not named:
         raise ScaffoldError(
             f"{shown}: manifest is no file name", hint=f"it names a file of {MANIFESTS}/ beside presets"
         )

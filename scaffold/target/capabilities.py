@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.parsing import parse
+from scaffold.reading import walk
 from scaffold.target.pin import text_of
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
@@ -105,7 +106,8 @@ def _stores(tree: ast.Module | None, class_name: str, attribute: str) -> bool:
 
 def _calls_lora_hook(root: Path) -> bool:
     for folder in LORA_HOOK_FOLDERS:
-        for path in sorted(file.relative_to(root).as_posix() for file in (root / folder).rglob("*.py")):
+        found = [Path(place, name) for place, _, names in walk(root / folder, inside=root) for name in names]
+        for path in sorted(file.relative_to(root).as_posix() for file in found if file.suffix == ".py"):
             if LORA_HOOK not in (text_of(root, path) or ""):
                 continue
             tree = _tree(root, path)

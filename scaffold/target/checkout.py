@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 from scaffold.target.capabilities import DOCS_INDEX, Capabilities, capabilities, missing
 from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
 from scaffold.target.profile import ContractProfile, profiles
@@ -38,7 +39,7 @@ class Checkout:
         Raises:
             ScaffoldError: it is not a verl-omni checkout; the message says what it lacks.
         """
-        root = Path(path).expanduser()
+        root = expanded(path)
         try:
             lack = missing(root)
         except OSError as error:

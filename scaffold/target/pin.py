@@ -13,9 +13,9 @@ from scaffold.reading import read_text
 MAX_BYTES = 1 << 20
 
 _REQUIREMENT = re.compile(
-    r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*===?\s*([0-9](?:[A-Za-z0-9.!+_-]*[A-Za-z0-9])?)(?![\w.*])"""
+    r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?===?\s*([0-9](?:[A-Za-z0-9.!+_-]*[A-Za-z0-9])?)(?![\w.*])"""
 )
-_ASKED = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\])?\s*\(?([<>=!~@][^;"'#)]*)""")
+_ASKED = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?\(?([<>=!~@][^;"'#)]*)""")
 
 
 def vllm_omni_pin(root: Path) -> str | None:
@@ -73,7 +73,7 @@ def _pyproject_requirements(text: str) -> Iterator[str]:
     groups += _table(project.get("optional-dependencies")).values()
     groups += _table(data.get("dependency-groups")).values()
     for group in groups:
-        yield from (entry for entry in group or () if isinstance(entry, str))
+        yield from (entry for entry in group if isinstance(entry, str)) if isinstance(group, list) else ()
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from scaffold.reading import expanded
+
 
 def cache_root() -> Path:
     """Return the folder for downloads: ``$OMNI_SCAFFOLD_CACHE``, else the platform's user cache.
@@ -14,7 +16,7 @@ def cache_root() -> Path:
     """
     override = os.environ.get("OMNI_SCAFFOLD_CACHE")
     if override:
-        return Path(override).expanduser().absolute()
+        return expanded(override).absolute()
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
         root = Path(base) if base else Path.home() / "AppData" / "Local"

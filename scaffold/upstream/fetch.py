@@ -69,6 +69,9 @@ def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> P
             raise ScaffoldError(f"pip fetched no wheel of {what}")
         target = folder / wheels[0].name
         # Another process may have been faster: both wheels are the same, and each rename is atomic.
+        for place in (target, _digest_file(target)):
+            if place.is_dir() and not place.is_symlink():
+                place.rename(staging / f"damaged-{place.name}")  # a file takes no folder's place
         _store_digest(target, _digest(wheels[0]))
         wheels[0].replace(target)
         return target
@@ -116,6 +119,8 @@ def _stored_digest(wheel: Path) -> str | None:
         words = read_text(_digest_file(wheel), limit=1000, errors="replace").split()
     except (FileNotFoundError, PermissionError):
         return None
+    except OSError:
+        return ""
     return words[0] if words else ""
 
 

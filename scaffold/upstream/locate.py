@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.reading import expanded, read_text
 from scaffold.upstream.fetch import fetch_wheel
 from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
@@ -39,7 +39,7 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     text = selector.strip()
     if not text:
         raise ScaffoldError("the vllm-omni selector is empty", hint="give a version, a wheel or a folder")
-    path = Path(text).expanduser()
+    path = expanded(text)
     if path.is_dir():
         return _folder(path, text)
     if path.is_file():

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
-from scaffold.reading import RefusedFileError, open_file, read_bytes
+from scaffold.reading import RefusedFileError, open_file, read_bytes, walk
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -103,7 +103,8 @@ class FolderSource(UpstreamSource):
 
     def files(self, prefix: str = "") -> list[str]:
         folder = self._root / (prefix.rpartition("/")[0] or PACKAGE)
-        found = (p.relative_to(self._root).as_posix() for p in folder.rglob("*.py"))
+        files = (Path(place, name) for place, _, names in walk(folder, inside=self._inside) for name in names)
+        found = (file.relative_to(self._root).as_posix() for file in files if file.suffix == ".py")
         return sorted(path for path in found if path.startswith(prefix))
 
     def _bytes(self, path: str) -> bytes:

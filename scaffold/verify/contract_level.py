@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold import child_process
+from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
 from scaffold.verify.catalogue import ContractEntry, catalogue
@@ -263,7 +264,7 @@ def _environment(token: str) -> dict[str, str]:
 def _event(line: str, token: str) -> dict[str, Any] | None:
     """What the host says; None for what somebody else has written into its pipe."""
     try:
-        event = json.loads(line)
+        event = parse_json(line)
     except ValueError:
         return None
     return event if isinstance(event, dict) and event.pop("token", None) == token else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
-from scaffold.reading import read_text
+from scaffold.reading import expanded, read_text
 from scaffold.spec.lock import SPEC_NAME
 
 CONTAINER = ("verl_omni", "pipelines")
@@ -59,7 +59,7 @@ def open_package(path: str | Path) -> Package:
     Raises:
         ScaffoldError: it is no package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
     """
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
     if folder.name == SPEC_NAME and folder.is_file():
         folder = folder.parent

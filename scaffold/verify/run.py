@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.interruption import orderly_end
@@ -43,7 +44,7 @@ def verify(
         ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
     """
     opened = open_package(package)
-    folder = None if checkpoint is None else Path(checkpoint).expanduser()
+    folder = None if checkpoint is None else expanded(checkpoint)
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
     if folder is not None and not (folder / "config.json").is_file():

@@ -11,18 +11,24 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from greedy import GREEDY, in_body
 
-from scaffold.check import check_paths
+from scaffold.check import check_paths, engine
+from scaffold.check.catalogue import find_rule
+from scaffold.check.example import base_tree
+from scaffold.check.model.registry import read_registry
 from scaffold.errors import ScaffoldError
+from scaffold.plan.runner import RunnerEdit
 from scaffold.remap import KeyMap, Rule
 from scaffold.remap.engine import prove_engine
 from scaffold.remap.parameters import parameters_of
+from scaffold.target.pin import asked_of, pin_of
 
 TESTS = Path(__file__).parents[1]
 
@@ -132,3 +138,73 @@ def greedily(text: str, greedy: str) -> str:
         node.body[docstring:docstring] = ast.parse(greedy).body
     made = ast.unparse(ast.fix_missing_locations(tree))
     return made.replace("large_literal", literal[0]) if literal else made
+
+
+BLANK = 200_000
+SCRIPTS = {
+    "blank lines": "\n" * BLANK,
+    "blanks": " " * BLANK + "x\n",
+    "signs": "+" * BLANK + "x\n",
+    "heads of a table": "declare -A RUN_TEST=(\n" * (BLANK // 20),
+}
+REQUIREMENTS = {
+    "blanks": f"vllm-omni{' ' * BLANK}x",
+    "blanks behind an extra": f"vllm-omni[a]{' ' * BLANK}x",
+    "blanks behind a sign": f"vllm-omni =={' ' * BLANK}x",
+    "quotes": "'" * BLANK,
+    "brackets": "vllm-omni[" * (BLANK // 10),
+    "digits": f"vllm-omni==0{'a' * BLANK}*",
+}
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_scripts_of_a_checkout(text: str, tmp_path: Path) -> None:
+    for name, content in base_tree("non_diffusers").items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.startswith("tests/") and name.endswith(".sh"):
+            path.write_text(content + SCRIPTS[text])
+        elif not content.startswith("-> "):
+            path.write_text(content)
+    assert not under_limits(lambda: check_paths([tmp_path], select=["OSC5", "OSC7"]))
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_smoke_runners(text: str) -> None:
+    runner = 'run_selected_test 0 "one" \\\n    bash a.sh\n' + SCRIPTS[text]
+    edit = RunnerEdit("run.sh", "tests/a.sh", "toy")
+    assert not under_limits(lambda: edit.apply(runner))
+    assert not under_limits(lambda: edit.revert(runner + 'run_selected_test 1 "toy" \\\n    bash tests/a.sh\n'))
+
+
+@pytest.mark.parametrize("text", REQUIREMENTS)
+def test_requirements_of_a_checkout(text: str) -> None:
+    read = {"requirements.txt": REQUIREMENTS[text]}.get
+    assert not under_limits(lambda: (pin_of(read), asked_of(read)))
+
+
+@pytest.mark.parametrize("line", ["__all__ = a.__all__{}x", "    name{}x", "__all__ ={}x", "__all__ = list({}x"])
+def test_lines_of_a_patched_registry(line: str) -> None:
+    text = f"__all__ = b.__all__\n{line.format(' ' * BLANK)}\n"
+    file: Any = SimpleNamespace(partial=True, lines=text.splitlines())
+    assert not under_limits(lambda: read_registry(file))
+
+
+def test_a_rule_without_end_is_given_up(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(_: object) -> Iterator[Any]:
+        while True:
+            pass
+        yield
+
+    monkeypatch.setattr(engine, "EACH", 0.3)
+    monkeypatch.setattr(engine, "chosen", lambda *_: [find_rule("OSC708")._replace(check=endless)])
+    told = under_limits(lambda: refused(lambda: check_paths([next(reference.glob("verl_omni/pipelines/*"))])))
+    assert "OSC708 fails on bagel_flow_grpo: OutOfPatienceError" in told
+    assert "leave the rule out with --ignore OSC708" in told
+
+
+def refused(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except ScaffoldError as error:
+        raise AssertionError(error.line) from None

@@ -127,6 +127,42 @@ def test_errors_name_hostile_arguments_safely(
     assert len(done.err.splitlines()) == 1
 
 
+TAKES_A_PATH = [
+    ("check",),
+    ("new", "bagel", "--verl-omni"),
+    ("new", "bagel", "--out"),
+    ("remove",),
+    ("update",),
+    ("drift",),
+    ("remap",),
+    ("inspect", "bagel", "--vllm-omni"),
+    ("inspect", "bagel", "--checkpoint"),
+    ("verify",),
+    ("skill", "--verl-omni"),
+    ("doctor",),
+    ("preset", "list", "--verl-omni"),
+]
+
+
+@pytest.mark.parametrize("command", TAKES_A_PATH, ids=" ".join)
+@pytest.mark.parametrize("path", ["~nobody-here/x", "a" * 5000, "loop"], ids=["tilde", "long", "loop"])
+def test_what_is_no_path_is_one_line(
+    scaffold_cli: Callable[..., Any], tmp_path: Path, command: tuple[str, ...], path: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    scaffold_cli(*command, path, cwd=tmp_path).refusal(2)
+
+
+@pytest.mark.parametrize("command", [("check",), ("new", "bagel"), ("doctor",), ("preset", "list"), ("skill",)])
+def test_a_working_directory_that_is_gone_is_one_line(
+    scaffold_child: Callable[..., Any], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    leave = "import os, sys; os.chdir(sys.argv.pop(1)); os.rmdir(os.getcwd()); from scaffold.cli import main; main()"
+    (tmp_path / "gone").mkdir()
+    said = scaffold_child(tmp_path / "gone", *command, code=leave).refusal(2)
+    assert said == "the working directory is gone; change to one that is there"
+
+
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])
 def test_what_is_too_large_is_one_line(
     scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
@@ -212,11 +248,13 @@ def test_no_line_is_an_order_to_a_runner_of_ci() -> None:
     console.print(said(("b" * 36, "bold"), " ::error::three"))
     table = Table()
     table.add_column("x")
-    table.add_row("c ##[error]four")
+    table.add_row("c ##[error]four ##vso[x]five")
     console.print(table)
     shown = written.getvalue()
-    assert not re.search(r"^\s*::|##\[", shown, re.MULTILINE)
+    assert not re.search(r"^\s*::|##\w*\[", shown, re.MULTILINE)
     assert shown.count(r"\x3a:error") == 3
     assert "a::b" in printable("a::b")
     for show in (printable, printable_command):
         assert show("::error::x ##[error]x") == r"\x3a:error::x #\x23[error]x"
+        assert show("x ##vso[task.setvariable]x ##teamcity[x") == r"x #\x23vso[task.setvariable]x #\x23teamcity[x"
+        assert show("a ## b [c] ###") == "a ## b [c] ###"

@@ -161,7 +161,13 @@ def test_an_update_merges_edits_over_a_changed_template(checkout: Path, scaffold
         (README, "  ", f"{README} gives no examples/flowgrpo_trainer/toy/README.md"),
         ("notes.md.jinja", "x", "notes.md.jinja overrides no packaged template and gives no file of a package"),
         (".github/workflows/_model_.yml.jinja", "x", "_model_.yml.jinja overrides no packaged template"),
-        ("examples/_model_.sh.jinja", "if then\n", "examples/_model_.sh.jinja"),
+        ("examples/_model_.sh.jinja", "true\n", "examples/_model_.sh.jinja overrides no packaged template"),
+        ("verl_omni/pipelines/_model__base.py.jinja", "", "_model__base.py.jinja overrides no packaged template"),
+        ("verl_omni/pipelines/_package_.py.jinja", "", "_package_.py.jinja overrides no packaged template"),
+        ("examples/flowgrpo_trainer/_model_s/x.md.jinja", "", "_model_s/x.md.jinja overrides no packaged template"),
+        ("examples/flowgrpo_trainer/_model_/run.sh.jinja", "if then\n", "_model_/run.sh.jinja, line 1"),
+        (f"{README[:-15]}a\nb.md.jinja", "x", "its name is not printable text"),
+        ("blocks/a\x1b[2J.py.jinja", "x", r"a\x1b[2J.py.jinja: its name is not printable text"),
         (
             "verl_omni/pipelines/_package_/__init__.py.jinja",
             '"""{{ names.display | docstring }}"""\n\n__all__ = []\n',
@@ -271,12 +277,35 @@ def test_links_pipes_and_large_files_of_a_checkout_are_not_read(
         assert "TOPSECRET" not in outcome.out + outcome.err
 
 
+def test_folders_and_manifests_of_a_checkout_lead_nowhere_else(
+    checkout: Path, scaffold_cli: Cli, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "manifests").mkdir(parents=True)
+    (elsewhere / "manifests/secret.json").write_text('{"TOPSECRET": 1}')
+    for name in ("templates", "presets"):
+        for target in (elsewhere, Path("/")):
+            put(checkout, name, "").unlink()
+            (checkout / ".omni-scaffold" / name).symlink_to(target)
+            said = scaffold_cli("preset", "list", "--verl-omni", checkout).refusal()
+            assert f".omni-scaffold/{name} is a link that leads out of its tree" in said
+            (checkout / ".omni-scaffold" / name).unlink()
+    put(checkout, "presets/bagel.toml", 'pipelines = ["BagelPipeline"]\nbase = "bagel"\nmanifest = "secret.json"\n')
+    put(checkout, "presets/manifests/secret.json", "").unlink()
+    (checkout / ".omni-scaffold/presets/manifests/secret.json").symlink_to(elsewhere / "manifests/secret.json")
+    said = scaffold_cli(*NEW, "--verl-omni", checkout, "--dry-run").refusal()
+    assert "secret.json: is a link that leads out of its tree" in said
+    assert "TOPSECRET" not in said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("x = ", "is not TOML"),
         ("pipelines = 3", "pipelines is no list"),
         ('manifest = "../x.json"', "manifest is no file name"),
+        ('manifest = ".."', "manifest is no file name"),
+        ('manifest = "a\\u0000.json"', "manifest is no file name"),
         ('base = "begal"', "no packaged preset is called 'begal'; base is one of bagel"),
         ("[recipes]\n", "a preset has no [recipes]; did you mean recipe?"),
         ("[recipe]\nnoise_levl = 0.5", "a preset has no recipe.noise_levl; did you mean noise_level?"),

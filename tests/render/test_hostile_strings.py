@@ -15,6 +15,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
+from scaffold.new.recipe_options import RecipeOptions, with_options
 from scaffold.render import derive_names, environment, filters, formats, render
 from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, SpecRequest
 from scaffold.target import default_profile
@@ -22,6 +23,7 @@ from scaffold.upstream import locate
 
 RECORDS = (SPEC_NAME, LOCK_NAME)
 PORTED = {"anima": "AnimaPipeline", "auk": "AuKPipeline"}
+OTHERS = {"hidream_o1_image": "HiDreamO1ImagePipeline", "sensenova_u1": "SenseNovaU1Pipeline"}
 
 
 @pytest.fixture
@@ -33,13 +35,11 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @functools.cache
-def packages() -> dict[str, tuple[IntegrationSpec, Any]]:
+def package(name: str) -> tuple[IntegrationSpec, Any]:
     source = locate("0.30.0")
-    found: dict[str, tuple[IntegrationSpec, Any]] = {}
-    for name, key in PORTED.items():
-        graded = specify(SpecRequest(inspect_pipeline(source, key), derive_names(name), default_profile()), source)
-        found[name] = (graded.spec, graded.port)
-    return found
+    report = inspect_pipeline(source, (PORTED | OTHERS)[name])
+    graded = specify(SpecRequest(report, derive_names(name), default_profile()), source)
+    return graded.spec, graded.port
 
 
 def rendered(sections: dict[str, Any], port: Any) -> dict[str, str] | None:
@@ -70,13 +70,16 @@ def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str
             yield f"{path}: {problem}"
 
 
-def attack(sections: dict[str, Any], port: Any) -> tuple[list[str], int]:
+def attack(sections: dict[str, Any], port: Any, known: Any = ()) -> tuple[list[str], int]:
     """Return what went through, and in how many cases the string was rendered rather than refused.
 
-    Each string meets every fourth kind, which ones goes round; all of them where a longer fuzz is asked for.
+    Each string meets every fourth kind, which ones goes round; all of them where a longer fuzz is asked for. Strings
+    at the places of ``known`` sections are left out: another attack has them.
     """
     problems, count, share = [], 0, 1 if "OMNI_SCAFFOLD_FUZZ_SECONDS" in os.environ else 4
-    for place, leaf in enumerate(hostile.distinct_leaves(sections)):
+    leaves = [leaf for leaf in hostile.distinct_leaves(sections) if leaf not in set(hostile.distinct_leaves(known))]
+    assert leaves
+    for place, leaf in enumerate(leaves):
         plain = rendered(hostile.with_leaf(sections, leaf, "zqplain"), port)
         for kind, text in list(hostile.HOSTILE.items())[place % share :: share]:
             files = rendered(hostile.with_leaf(sections, leaf, text), port)
@@ -97,10 +100,27 @@ def test_complete_package(fast: None, reference_spec: IntegrationSpec) -> None:
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", PORTED)
 def test_ported_package(fast: None, name: str) -> None:
-    spec, port = packages()[name]
+    spec, port = package(name)
     problems, count = attack(dict(spec.sections), port)
     assert not problems, "\n".join(problems)
     assert count > 100
+
+
+@pytest.mark.slow
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_the_other_blocks_take(fast: None, reference_spec: IntegrationSpec, name: str) -> None:
+    spec, port = package(name)
+    problems, _ = attack(dict(spec.sections), port, dict(reference_spec.sections))
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+def test_what_options_put_into_the_recipe(fast: None, reference_spec: IntegrationSpec) -> None:
+    spec = with_options(reference_spec, RecipeOptions(reward="rewards/mine.py:compute_score"))
+    problems, count = attack(dict(spec.sections), None, dict(reference_spec.sections))
+    assert not problems, "\n".join(problems)
+    assert count > 4
 
 
 @pytest.mark.parametrize(

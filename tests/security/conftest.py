@@ -20,7 +20,7 @@ def never_hangs() -> Iterator[None]:
         raise AssertionError("it waits for ever")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(120)
+    signal.alarm(900)  # however busy the machine is
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

@@ -83,6 +83,15 @@ def copies(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def walks(tree: ast.AST) -> Iterator[int]:
+    """Whoever walks a folder begins at whatever a link there leads to; and pathlib's ``~`` raises for a stranger's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if name in ("os.walk", "os.fwalk") or (node.attr == "expanduser" and name != "os.path.expanduser"):
+                yield node.lineno
+
+
 def inherits(tree: ast.AST) -> Iterator[int]:
     """Whoever takes all of our variables, or a path of them, for a child: `child_process.environment` cleans them."""
     for node in ast.walk(tree):
@@ -108,9 +117,10 @@ def inherits(tree: ast.AST) -> Iterator[int]:
         (names_git, "git.py"),
         (reads, "reading.py"),
         (copies, "reading.py"),
+        (walks, "reading.py"),
         (inherits, "child_process.py"),
     ],
-    ids=["starts a program", "calls git", "reads a file", "copies files", "hands variables on"],
+    ids=["starts a program", "calls git", "reads a file", "copies files", "walks folders", "hands variables on"],
 )
 def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-untyped-def]
     found = {name: sorted(find(tree)) for name, tree in modules()}
@@ -133,6 +143,8 @@ def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-unty
         (reads, "zipfile.ZipFile(path)"),
         (copies, "shutil.copytree(a, b)"),
         (copies, "from shutil import copyfile"),
+        (walks, "os.walk(folder)"),
+        (walks, "Path(text).expanduser()"),
         (inherits, "start(command, variables=dict(os.environ))"),
         (inherits, "{**os.environ, 'A': 'b'}"),
         (inherits, "{name: os.environ[name] for name in PASSED_ON}"),

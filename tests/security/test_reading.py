@@ -88,6 +88,26 @@ def test_only_regular_files_of_bounded_size_inside(tmp_path: Path, pipe: Pipe) -
         reading.read_bytes("/proc/self/status", 10)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
+def test_a_text_that_is_no_path_is_refused_like_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(reading.RefusedFileError, match="is no path"):
+        reading.read_bytes(tmp_path / name)
+
+
+def test_a_folder_is_walked_inside_its_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner/file").write_text("x")
+    (tree / "near").symlink_to("inner")
+    (tree / "far").symlink_to("/")
+    (tree / "inner/far").symlink_to("/")
+    for name in ("inner", "near"):
+        assert [names for _, _, names in reading.walk(tree / name, inside=tree)] == [["file"]]
+    assert sum(len(names) for _, _, names in reading.walk(tree, inside=tree)) == 1
+    with pytest.raises(reading.RefusedFileError, match="leads out"):
+        next(reading.walk(tree / "far", inside=tree))
+
+
 def test_a_tree_beside_one_of_the_same_beginning(tmp_path: Path) -> None:
     for name in ("tree", "tree-of-another"):
         (tmp_path / name).mkdir()

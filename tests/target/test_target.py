@@ -9,6 +9,7 @@ import tomli
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout, default_profile, profile_by_name, profile_for_checkout, profiles
+from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
 
 REAL = os.environ.get("VERL_OMNI_SRC")
 RELEASES = {"v0.1.0": "v0.1.0", "v0.2.0": "v0.2.0", "main": "HEAD"}
@@ -145,6 +146,20 @@ def test_pins_of_all_spellings(tmp_path: Path, requirement: str, pin: str | None
     root = standin(tmp_path, "main")
     (root / "pyproject.toml").write_text(requirement)
     assert Checkout.open(root).vllm_omni_pin == pin
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[project]\ndependencies = 5\n",
+        "[project]\noptional-dependencies = { a = true, b = { c = 1 } }\n[dependency-groups]\nd = 1.5\n",
+        "project = 1\n",
+    ],
+)
+def test_a_pyproject_of_other_kinds_pins_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert vllm_omni_pin(tmp_path) is None
+    assert vllm_omni_asked(tmp_path) is None
 
 
 def test_requirements_file_serves_where_pyproject_is_silent(tmp_path: Path) -> None:

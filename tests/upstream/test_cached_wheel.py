@@ -95,12 +95,21 @@ def test_digest_is_stored_in_the_form_of_sha256sum(index: Path, cached: Path) ->
     assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
 
 
+def beside(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "empty": lambda path: path.write_bytes(b""),
     "one byte": lambda path: path.write_bytes(path.read_bytes()[:60] + b"\0" + path.read_bytes()[61:]),
     "another wheel": lambda path: wheel(path, "evil = 1\n"),
     "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "folder": lambda path: (path.unlink(), path.mkdir(), (path / "a").write_bytes(b"x")),
+    "folder for a digest": lambda path: (beside(path).unlink(), beside(path).mkdir(), path.write_bytes(b"x")),
+    "empty digest": lambda path: beside(path).write_bytes(b""),
+    "digest of gigabytes": lambda path: os.truncate(beside(path), 3 << 30),
+    "truncated, without a digest": lambda path: (beside(path).unlink(), path.write_bytes(path.read_bytes()[:-100])),
     "no digest": lambda path: path.with_name(path.name + ".sha256").write_bytes(b"\xff\xfe"),
 }
 
@@ -112,6 +121,7 @@ def test_a_damaged_wheel_is_fetched_again(index: Path, cached: Path, damage: str
     DAMAGES[damage](cached)
     assert fetch_wheel("vllm-omni", "0.98.0") == cached
     assert cached.read_bytes() == whole
+    assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -335,7 +335,7 @@ def test_a_flood_without_an_end_of_line_takes_no_memory(monkeypatch: pytest.Monk
         with os.fdopen(writer, "wb") as pipe:
             for _ in range(32):
                 pipe.write(b"x" * (1 << 20))
-            pipe.write(b'\n{"event": "end", "token": "t"}\n')
+            pipe.write(b"\n" + b"[" * 100_000 + b'\n{"event": "end", "token": "t"}\n')
 
     thread = threading.Thread(target=write)
     tracemalloc.start()

@@ -10,8 +10,11 @@ from scaffold.check.model.pyfile import PythonFile
 
 _STAR = re.compile(r"^from \.(\w+) import \*")
 _ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
-_ANEW = re.compile(r"^__all__\s*=\s*(?:list|tuple|sorted)?[(\[]?\s*\*?(\w+)\.__all__\s*,?\s*[)\]]?\s*(?:#.*)?$")
-_NAME = re.compile(r"^\s*(\w+)\s*,?\s*(?:#.*)?$")
+# No two runs of blanks beside each other: a line of blanks would be split between them in every way.
+_ANEW = re.compile(
+    r"^__all__\s*=\s*(?:(?:list|tuple|sorted)?[(\[]\s*)?\*?(\w+)\.__all__\s*(?:,\s*)?(?:[)\]]\s*)?(?:#.*)?$"
+)
+_NAME = re.compile(r"^\s*(\w+)\s*(?:,\s*)?(?:#.*)?$")
 _FROM = re.compile(r"^from \. import (.*)$")
 
 

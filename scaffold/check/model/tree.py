@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from scaffold.reading import LARGEST, read_bytes
+from scaffold.reading import LARGEST, read_bytes, walk
 
 SKIPPED = {"__pycache__", "node_modules"}
 MOST_FILES = 50_000
@@ -68,7 +67,7 @@ class DiskTree:
         if top is None or not top.is_dir():
             return []
         found: list[str] = []
-        for place, folders, names in os.walk(top, followlinks=False):
+        for place, folders, names in walk(top):
             folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
             below = Path(place).relative_to(top).as_posix()
             prefix = folder if below == "." else f"{folder}/{below}" if folder else below

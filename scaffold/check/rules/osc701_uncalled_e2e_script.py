@@ -38,7 +38,7 @@ def check(project: Project) -> Hits:
     if any(_calls_unknown(runner) for runner in runners if not runner.partial):
         return
     scripts = project.e2e_scripts
-    dead = re.compile(r"^[+\s]*(?:true|echo|:|printf)\s[^\n]*$", re.MULTILINE)
+    dead = re.compile(r"^[+ \t]*(?:true|echo|:|printf)\s[^\n]*$", re.MULTILINE)
     while pending:
         text = dead.sub("", _code(pending.pop()))
         for script in scripts:

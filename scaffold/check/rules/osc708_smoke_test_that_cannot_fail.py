@@ -27,7 +27,7 @@ APPLIES = Applies()
 HELP = "begin with `set -xeuo pipefail`, and let the last command decide"
 
 
-_SET = re.compile(r"^\s*set\s+(-\w*e\w*|-o\s+errexit)", re.MULTILINE)
+_SET = re.compile(r"^[ \t]*set[ \t]+(-\w*e\w*|-o\s+errexit)", re.MULTILINE)
 _HIDES = re.compile(r"\|\|\s*(true|:|exit\s+0|echo\b)")
 
 
@@ -50,7 +50,7 @@ def _of_script(script: ShellScript) -> Hits:
         yield Hit(
             script, Span(1, 1, 1, 1), f"{script.name} goes on after a command that failed", "write set -xeuo pipefail"
         )
-    if re.search(r"^\s*set\s+\+e", code, re.MULTILINE) and "$?" not in code:
+    if re.search(r"^[ \t]*set[ \t]+\+e", code, re.MULTILINE) and "$?" not in code:
         yield Hit(script, Span(1, 1, 1, 1), f"{script.name} switches off that a failure ends it")
     for number, line in enumerate(script.lines, start=1):
         if line.lstrip().startswith("#"):

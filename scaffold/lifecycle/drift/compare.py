@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
@@ -15,6 +14,7 @@ from scaffold.lifecycle.drift.report import Drift, FactDrift
 from scaffold.lifecycle.drift.resting import Rendering, Resting
 from scaffold.lifecycle.package import PIPELINES
 from scaffold.progress import progress_bar, step
+from scaffold.reading import expanded
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits
@@ -109,7 +109,7 @@ def _named_package(request: DriftRequest) -> str | None:
     """Return the package that is meant: the target where it is one, else that of ``--package``."""
     if not request.target.strip():
         raise ScaffoldError("the package or pipeline is empty", hint="name a package's folder or a pipeline")
-    path = Path(request.target).expanduser()
+    path = expanded(request.target)
     if not (path / SPEC_NAME).is_file() and not any(path.glob(f"{PIPELINES}/*/{SPEC_NAME}")):
         # A folder may bear a pipeline's name, but no pipeline has a slash in its own.
         if path.name != SPEC_NAME and "/" not in request.target and request.target not in (".", ".."):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 from scaffold.remap.command.package import parsed_modules
 from scaffold.remap.parameters.values import Shape
 from scaffold.spec.lock import SPEC_NAME
@@ -51,7 +52,7 @@ class HandWritten:
         Raises:
             ScaffoldError: a folder of Python files that is no package of verl-omni's, or wraps no pipeline.
         """
-        folder = Path(target).expanduser()
+        folder = expanded(target)
         named = "/" in target or folder.resolve().parts[-3:-1] == ("verl_omni", "pipelines")
         if not named or (folder / SPEC_NAME).exists() or not (folder / "__init__.py").is_file():
             return None

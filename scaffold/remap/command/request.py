@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scaffold.checkpoint import CheckpointHeaders, read_checkpoint, read_manifest
+from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap.command.hand_written import HandWritten
@@ -17,7 +17,7 @@ from scaffold.remap.exchange import unstated
 from scaffold.remap.infer import infer_key_map
 from scaffold.remap.proof import Offender, Proof, prove
 from scaffold.remap.sourced import SourceRules
-from scaffold.spec.preset import EMPTY, Preset, find_preset
+from scaffold.spec.preset import Preset, find_preset
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -262,11 +262,10 @@ def _notes_on(package: HandWritten, how: str, readable: bool) -> list[str]:
 def _headers(request: RemapRequest, preset: Preset) -> tuple[CheckpointHeaders, list[str]]:
     if request.checkpoint is not None:
         return read_checkpoint(request.checkpoint), []
-    if preset is EMPTY or preset.manifest_path is None:
+    headers = preset.headers()
+    if headers is None:
         raise ScaffoldError(f"no checkpoint is known for {request.target}", hint="name one with --checkpoint")
-    return read_manifest(preset.manifest_path), [
-        f"no --checkpoint: names and shapes are those of the packaged manifest {preset.manifest}"
-    ]
+    return headers, [f"no --checkpoint: names and shapes are those of the packaged manifest {preset.manifest}"]
 
 
 def _own_files(package: Package, headers: CheckpointHeaders, notes: list[str]) -> CheckpointHeaders:

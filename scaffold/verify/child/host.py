@@ -128,6 +128,7 @@ def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
 
 def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
     """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+    from scaffold.documents import parse_json
     from scaffold.verify.child import isolation
 
     process = isolation.fork(
@@ -143,7 +144,7 @@ def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
     found = isolation.finish(process)
     # A package may write on any descriptor while it is tried; what was found comes last.
     with contextlib.suppress(ValueError):
-        found = json.loads(process.received[max(process.received.rfind(b'{"values"'), 0) :])
+        found = parse_json(process.received[max(process.received.rfind(b'{"values"'), 0) :])
     return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import parse_json
 from scaffold.reading import read_tail, read_text
 from scaffold.verify.child.leftovers import die_with_parent
 
@@ -176,7 +177,7 @@ def _result(process: Forked, status: int) -> dict[str, Any]:
         name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
         return {"error": f"the process died of {name}{last_words(process.log)}"}
     try:
-        result = json.loads(process.received)
+        result = parse_json(process.received)
     except ValueError:
         code = os.WEXITSTATUS(status)
         return {"error": f"the process ended with status {code} and no result{last_words(process.log)}"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 
 if TYPE_CHECKING:
     from scaffold.verify.result import VerifyReport
@@ -26,7 +27,7 @@ def write_report(report: VerifyReport, path: Path) -> None:
     Raises:
         ScaffoldError: another suffix, no such folder, something there that is no regular file, or the disk refused.
     """
-    path = Path(path).expanduser()
+    path = expanded(path)
     check_destination(path)
     text = _FORMATS[path.suffix.lower()](report)
     temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(6)}")
@@ -64,7 +65,7 @@ def check_destination(path: Path) -> None:
     Raises:
         ScaffoldError: another suffix, no such folder, or something at ``path`` that is no regular file.
     """
-    path = Path(path).expanduser()
+    path = expanded(path)
     check_suffix(path)
     try:
         if not path.parent.is_dir():

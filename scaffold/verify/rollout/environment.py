@@ -14,7 +14,7 @@ from pathlib import Path
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
-from scaffold.reading import read_text
+from scaffold.reading import expanded, read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
 from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
@@ -60,7 +60,7 @@ def environment_folder(version: str) -> Path:
     """
     override = os.environ.get(OVERRIDE)
     if override:
-        return Path(override.replace("{version}", version)).expanduser().absolute()
+        return expanded(override.replace("{version}", version)).absolute()
     return cache_root() / f"rollout-{version}"
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold import child_process
+from scaffold.documents import parse_json
 from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.rollout.environment import BOOT, Environment
 
@@ -153,7 +154,7 @@ class Server:
             self._received += chunk
         line, _, self._received = self._received.partition(b"\n")
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except ValueError:
             found = None
         if not isinstance(found, dict):

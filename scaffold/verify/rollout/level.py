@@ -12,7 +12,7 @@ from typing import Any
 
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_tail, read_text
+from scaffold.reading import expanded, read_tail, read_text
 from scaffold.resources import kit_root
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, open_package
@@ -187,7 +187,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
         checkpoint = scratch / "checkpoint"
     library = package.root if package.checkout else None
     if library is None and os.environ.get(LIBRARY):
-        library = Path(os.environ[LIBRARY]).expanduser().resolve()
+        library = expanded(os.environ[LIBRARY]).resolve()
     return Plan(package, environment, facts, library, checkpoint, builder, grown)
 
 

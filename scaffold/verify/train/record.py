@@ -15,6 +15,8 @@ from scaffold.reading import read_lines
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
 _Batch = tuple[tuple[float, ...], tuple[tuple[float, ...], ...] | None]
+# What the numbers and tables of a line that no trainer wrote end in; one without an end is an arithmetic error.
+NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 # Lines that a failed engine call leaves while the trainer goes on.
 ERRORS = ("Error executing method", "failed on worker rank")
 
@@ -88,7 +90,7 @@ def read_metrics(path: Path) -> list[tuple[int, dict[str, float]]]:
             entry = parse_json(line)
             data = {name: float(value) for name, value in entry["data"].items() if isinstance(value, int | float)}
             found.append((int(entry["step"]), data))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except NO_ENTRY:
             continue
     return found
 
@@ -132,7 +134,7 @@ def _events(path: Path) -> Iterator[_Batch | Push]:
             elif event["kind"] == "push":
                 error = None if event["error"] is None else str(event["error"])
                 yield Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), error)
-        except (ValueError, KeyError, TypeError):
+        except NO_ENTRY:
             continue
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 from scaffold.target import Checkout
 from scaffold.target.pin import text_of
 from scaffold.verify.package import Package
@@ -61,7 +62,7 @@ def verl_checkout(checkout: Checkout | None) -> tuple[Path, str] | None:
     verl = os.environ.get(VERL)
     if not verl:
         return None
-    folder = Path(verl).expanduser().resolve()
+    folder = expanded(verl).resolve()
     if not (folder / "verl" / "__init__.py").is_file():
         raise ScaffoldError(f"${VERL} names {verl}, which holds no verl/", hint="name a checkout of verl, or unset it")
     return folder, f"the checkout in ${VERL}, {_commit(folder, checkout)}"

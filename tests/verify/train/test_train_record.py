@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 from scaffold.verify.train.record import LOG_PROB, REWARD, read_record
@@ -47,7 +48,16 @@ def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
     deep = "[" * 100_000
     number = "1" * 400
     (tmp_path / "metrics.jsonl").write_text(
-        "\n".join(["[]", "3", deep, f'{{"step": {number}, "data": {{}}}}', f'{{"step": 1, "data": {{"x": {number}}}}}'])
+        "\n".join(
+            [
+                "[]",
+                "3",
+                deep,
+                f'{{"step": {number}, "data": {{}}}}',
+                f'{{"step": 1, "data": {{"x": {number}}}}}',
+                '{"step": 1e999, "data": {}}',
+            ]
+        )
         + "\n"
         + line(1, **{REWARD: 0.5})
     )
@@ -58,6 +68,7 @@ def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
         {"kind": "batch", "groups": ["a"], "scores": [{}], "windows": None},
         {"kind": "batch", "groups": ["a"], "scores": [1.0], "windows": [["x"]]},
         {"kind": "push", "replica": 1, "rank": "x", "changed": 1, "error": None},
+        {"kind": "push", "replica": 1, "rank": math.inf, "changed": 1, "error": None},
         {"kind": "push"},
         {"kind": ["push"]},
     ]
