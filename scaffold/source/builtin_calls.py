@@ -139,7 +139,11 @@ def _map(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _chain(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return Stream([item for value in args for item in domain.iterate(value)])
+    items: list[Any] = []
+    for value in args:
+        items += domain.iterate(value)
+        counted(len(items))
+    return Stream(items)
 
 
 def _chain_of(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -58,6 +58,8 @@ GREEDY = {
     "range in a range": "x = [0.5 in range(10 ** 12), 0.5 == range(10 ** 12)]",
     "product of a list": "import math\nx = math.prod([10 ** 9] * 99999)",
     "zip": _again("x = [1]", "x = list(zip(x, x)) + list(zip(x, x))"),
+    "chained": "import itertools\nx = list(itertools.chain.from_iterable([range(99999)] * 99999))",
+    "chained arguments": "import itertools\nx = list(itertools.chain(*[range(99999)] * 99999))",
     "tensor": "import torch\nx = torch.zeros(10 ** 12)\ny = torch.linspace(0, 1, 10 ** 11)\nz = x.repeat(10 ** 9)",
     "powers of tensors": "import torch\nx = torch.tensor([3]).pow(10 ** 10)\ny = torch.tensor([3]) ** 10 ** 10",
     "comprehension": "x = [a for a in range(999) for b in range(999) for c in range(999) for d in range(999)]",
