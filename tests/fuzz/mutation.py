@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import pickle
 import random
 from typing import Any
@@ -32,26 +33,36 @@ CONSTANTS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+Nodes = list[ast.AST]
+Slot = tuple[ast.AST, str, int | None]
+
+
 def mutated(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> ast.Module:
     """Return a copy with one to five changes; ``elsewhere`` gives nodes to put in."""
     made: ast.Module = pickle.loads(pickle.dumps(tree, pickle.HIGHEST_PROTOCOL))  # a tenth of a deep copy's time
+    nodes = list(ast.walk(made))
     for _ in range(chance.randint(1, 5)):
-        chance.choice((_drop, _double, _swap, _splice, _constant, _name, _greedy))(made, elsewhere, chance)
-    return ast.fix_missing_locations(made)
+        chance.choice((_drop, _double, _swap, _splice, _constant, _name, _greedy))(nodes, elsewhere, chance)
+    return made
 
 
-def _bodies(tree: ast.AST) -> list[list[Any]]:
+@functools.lru_cache(maxsize=64)
+def _slots_of(tree: ast.Module, kind: type[ast.AST]) -> list[Slot]:
+    return _slots(list(ast.walk(tree)), kind)
+
+
+def _bodies(nodes: Nodes) -> list[list[Any]]:
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         for _, field in ast.iter_fields(node):
             if isinstance(field, list) and len(field) > 0 and isinstance(field[0], ast.AST):
                 found.append(field)
     return found
 
 
-def _slots(tree: ast.AST, kind: type[ast.AST]) -> list[tuple[ast.AST, str, int | None]]:
-    found: list[tuple[ast.AST, str, int | None]] = []
-    for node in ast.walk(tree):
+def _slots(nodes: Nodes, kind: type[ast.AST]) -> list[Slot]:
+    found: list[Slot] = []
+    for node in nodes:
         for name, field in ast.iter_fields(node):
             if isinstance(field, kind):
                 found.append((node, name, None))
@@ -60,12 +71,12 @@ def _slots(tree: ast.AST, kind: type[ast.AST]) -> list[tuple[ast.AST, str, int |
     return found
 
 
-def _get(slot: tuple[ast.AST, str, int | None]) -> Any:
+def _get(slot: Slot) -> Any:
     node, name, at = slot
     return getattr(node, name) if at is None else getattr(node, name)[at]
 
 
-def _put(slot: tuple[ast.AST, str, int | None], new: ast.AST) -> None:
+def _put(slot: Slot, new: ast.AST) -> None:
     node, name, at = slot
     if at is None:
         setattr(node, name, new)
@@ -73,49 +84,48 @@ def _put(slot: tuple[ast.AST, str, int | None], new: ast.AST) -> None:
         getattr(node, name)[at] = new
 
 
-def _drop(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    body = chance.choice(_bodies(tree))
+def _drop(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    body = chance.choice(_bodies(nodes))
     del body[chance.randrange(len(body))]
-    if not body and isinstance(body, list):
+    if not body:
         body.append(ast.Pass())
 
 
-def _double(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    body = chance.choice(_bodies(tree))
+def _double(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    body = chance.choice(_bodies(nodes))
     at = chance.randrange(len(body))
     body.insert(at, copy.deepcopy(body[at]))
 
 
-def _swap(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    kind = chance.choice((ast.expr, ast.stmt))
-    slots = _slots(tree, kind)
+def _swap(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    slots = _slots(nodes, chance.choice((ast.expr, ast.stmt)))
     one, other = chance.choice(slots), chance.choice(slots)
     first, second = copy.deepcopy(_get(one)), copy.deepcopy(_get(other))
     _put(one, second)
     _put(other, first)
 
 
-def _splice(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
+def _splice(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
     kind = chance.choice((ast.expr, ast.stmt))
-    _put(chance.choice(_slots(tree, kind)), copy.deepcopy(_get(chance.choice(_slots(elsewhere, kind)))))
+    _put(chance.choice(_slots(nodes, kind)), copy.deepcopy(_get(chance.choice(_slots_of(elsewhere, kind)))))
 
 
-def _constant(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    slots = _slots(tree, ast.Constant)
+def _constant(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    slots = _slots(nodes, ast.Constant)
     if slots:
         _put(chance.choice(slots), ast.Constant(chance.choice(CONSTANTS)))
 
 
-def _name(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+def _name(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    names = [node for node in nodes if isinstance(node, ast.Name)]
     if names:
         chance.choice(names).id = chance.choice(names).id
 
 
-def _greedy(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> None:
-    bodies = [body for body in _bodies(tree) if isinstance(body[0], ast.stmt)]
+def _greedy(nodes: Nodes, elsewhere: ast.Module, chance: random.Random) -> None:
+    bodies = [body for body in _bodies(nodes) if isinstance(body[0], ast.stmt)]
     body = chance.choice(bodies)
-    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)] or ["x"]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)] or ["x"]
     text = chance.choice(GREEDY).replace("x", chance.choice(names))
     try:
         (statement,) = ast.parse(text).body
