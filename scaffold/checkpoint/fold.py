@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 # A number longer than this is no layer index; with leading zeros it could not be unfolded.
 _MAX_DIGITS = 9
@@ -84,6 +85,7 @@ def _expand(levels: _Levels) -> list[tuple[int, ...]]:
     return rows
 
 
+@lru_cache(maxsize=1 << 16)
 def split_numbers(name: str) -> tuple[Template, tuple[int, ...]]:
     """Return a name's components with None for each number, and the numbers; at most eight levels count as numbers."""
     parts: list[str | None] = list(name.split("."))

@@ -6,14 +6,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
+
+from jinja2 import (
+    BytecodeCache,
+    Environment,
+    FunctionLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateNotFound,
+    TemplateSyntaxError,
+)
+from jinja2.bccache import Bucket
+from jinja2.loaders import split_template_path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
+from scaffold.render.filters import filters
+from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
 from scaffold.team import TeamFile
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 PACKAGED = "packaged/"
 """What a template writes before the name of one that it overrides, to include the packaged one."""
@@ -34,9 +46,6 @@ class Sources:
 
     def load(self, name: str) -> tuple[str, str, Callable[[], bool]]:
         """Return text, place and freshness of a template, as Jinja asks for them."""
-        from jinja2 import TemplateNotFound
-        from jinja2.loaders import split_template_path
-
         own = self._team.get(name)
         if own is not None:
             self.used[name] = own
@@ -56,13 +65,24 @@ class Sources:
         return named.shown if named is not None else self._shown.get(place or "")
 
 
+class _Compiled(BytecodeCache):
+    """Templates that this process has compiled, by name, place and text: `drift` renders a package many times."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._known.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._known[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()
+
+
 def environment(sources: Sources) -> Environment:
     """Return the environment for templates; its loader opens nothing outside their folders."""
-    from jinja2 import FunctionLoader, StrictUndefined
-
-    from scaffold.render.filters import filters
-    from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
-
     env = InertEnvironment(
         loader=FunctionLoader(sources.load),
         undefined=StrictUndefined,
@@ -72,6 +92,7 @@ def environment(sources: Sources) -> Environment:
         autoescape=False,
         finalize=require_inert,
         auto_reload=False,
+        bytecode_cache=_COMPILED,
     )
     env.filters.update({name: keeping_inert(env.filters[name]) for name in KEEPING})
     env.filters.update(filters())
@@ -84,8 +105,6 @@ def render_template(env: Environment, sources: Sources, name: str, context: dict
     Raises:
         ScaffoldError: whatever went wrong inside, with the template and the line where it did.
     """
-    from jinja2 import TemplateError, TemplateNotFound, TemplateSyntaxError
-
     try:
         return env.get_template(name).render(context)
     except TemplateSyntaxError as error:

@@ -129,12 +129,16 @@ def test_package_is_enough(
     drift: Callable[..., dict[str, Any]], scaffold_cli: Callable[..., Any], rendered_default: Path, tmp_path: Path
 ) -> None:
     folder = rendered_default / "verl_omni/pipelines/toy_flow_grpo"
-    whole = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--package", folder, "--to", "0.30.0", "--format", "json")
-    expected = scaffold_cli(*whole)
-    assert expected.code == 1
-    for target in (rendered_default, folder, folder / "scaffold.toml"):
-        found = scaffold_cli("drift", target, "--to", "0.30.0", "--format", "json")
-        assert (found.code, found.err, json.loads(found.out)) == (1, "", json.loads(expected.out))
+    named = ("drift", "BagelPipeline", "--from", "0.27.0rc1", "--package", folder, "--to")
+    whole = (*named, "0.30.0", "--format", "json")
+    for target, version, code in (
+        (folder, "0.30.0", 1),
+        (rendered_default, "0.28.0", 0),
+        (folder / "scaffold.toml", "0.28.0", 0),
+    ):
+        expected = scaffold_cli(*named, version, "--format", "json")
+        found = scaffold_cli("drift", target, "--to", version, "--format", "json")
+        assert (found.code, found.err, json.loads(found.out)) == (code, "", json.loads(expected.out))
     assert scaffold_cli("drift", ".", "--to", "0.28.0", cwd=folder).code == 0
     assert f"next: `omni-scaffold update {folder} --vllm-omni 0.30.0`" in scaffold_cli(*whole[:-2]).out
     # A folder that only bears the name of a pipeline is none.

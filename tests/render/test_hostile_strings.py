@@ -73,10 +73,10 @@ def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str
 def attack(sections: dict[str, Any], port: Any, known: Any = ()) -> tuple[list[str], int]:
     """Return what went through, and in how many cases the string was rendered rather than refused.
 
-    Each string meets every fourth kind, which ones goes round; all of them where a longer fuzz is asked for. Strings
+    Each string meets every eighth kind, which ones goes round; all of them where a longer fuzz is asked for. Strings
     at the places of ``known`` sections are left out: another attack has them.
     """
-    problems, count, share = [], 0, 1 if "OMNI_SCAFFOLD_FUZZ_SECONDS" in os.environ else 4
+    problems, count, share = [], 0, 1 if "OMNI_SCAFFOLD_FUZZ_SECONDS" in os.environ else 8
     leaves = [leaf for leaf in hostile.distinct_leaves(sections) if leaf not in set(hostile.distinct_leaves(known))]
     assert leaves
     for place, leaf in enumerate(leaves):
