@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # One exact release first, so that no later requirement replaces it with another build.
 TORCH ?= torch==2.13.0
 NUMPY ?= numpy<2.5
-PYTEST_ARGS ?= -n 2
+# Tests of a group share what they computed, so one worker has them.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
@@ -60,7 +61,7 @@ rollout-env: $(VENV)/.tool
 	$(BIN)/omni-scaffold env rollout
 
 rollout: $(VENV)/.test rollout-env
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/verify tests/port tests/models tests/grade
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/grade tests/port tests/models tests/verify
 
 # verl-omni is on no package index. Where it can neither be found nor cloned, its tests are skipped and say so.
 $(VERL_OMNI_SRC)/.git/HEAD:

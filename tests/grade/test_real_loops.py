@@ -25,7 +25,7 @@ from scaffold.target import default_profile
 from scaffold.upstream import locate
 from tests.engine_worker import answers, engine_version_is_there
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream, pytest.mark.xdist_group("real loops")]
 VERSION = "0.30.0"
 HERE = Path(__file__).resolve().parent
 CASES = sorted(path.stem for path in (HERE / "loops").glob("*.py"))

@@ -18,7 +18,7 @@ from scaffold.upstream import locate
 from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, Case, cases
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream, pytest.mark.xdist_group("equality of ports")]
 LIMIT = 1e-5
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,7 +22,7 @@ from scaffold.resources import kit_root
 from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, cases
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream, pytest.mark.xdist_group("loading of ports")]
 VERSION = "0.30.0"
 ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINTS = sorted(Path(__file__).with_name("checkpoints").glob("*.py"))

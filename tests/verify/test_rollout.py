@@ -217,7 +217,10 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
     package = Path(checkout) / "verl_omni" / "pipelines" / "bagel_flow_grpo"
     results = verify(package, version)
     assert "real verl_omni" in results["rollout-engine-float32"].reason
-    assert set(failing(results)) == {
+    # Its training recomputes nothing that was recorded, and its rollout records no velocity.
+    skipped = {name for name, result in results.items() if result.status == "skip"}
+    assert skipped == {"rollout-control-cached-weights", "rollout-window-noise"}
+    assert set(failing(results)) - skipped == {
         "rollout-window-alignment",
         "rollout-validation",
         "rollout-window-log-prob",
