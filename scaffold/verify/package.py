@@ -17,7 +17,7 @@ CONTAINER = ("verl_omni", "pipelines")
 # The base classes make a folder a checkout of verl-omni rather than a rendered tree.
 CHECKOUT_FILES = ("verl_omni/__init__.py", "verl_omni/pipelines/model_base.py")
 _MODELS = "vllm_omni.diffusion.models."
-_LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.*?\])\2""")
+_LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0,4000}?\])\2""")
 
 
 @dataclass(frozen=True)
