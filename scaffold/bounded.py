@@ -58,7 +58,7 @@ class Budget:
             TooLargeError: it is too large.
         """
         if isinstance(value, (*_CONTAINERS, *_TEXTS, int)):
-            self.spend(size(value, self._items) // 16)
+            self.spend(size(value, self._items) // 2)
         return value
 
 
