@@ -70,7 +70,6 @@ GREEDY = {
     "loops over little": _nested("for a{at} in range(8):", 30, "x = a1 + a2"),
     "loops over what is unknown": "from somewhere import many\n" + _nested("for a{at} in many:", 30, "x = a1"),
     "endless": "while True:\n    pass",
-    "looked at again": "x = [() for a in range(9000)]\nfor b in range(4000):\n    y = x",
     "endless growth": "x = [1]\nwhile x:\n    x = x + x",
     "branches": "from somewhere import one\n" + _nested("if one(a{at}):", 40, "x = 1"),
     "branches with two sides": "from somewhere import one\n"

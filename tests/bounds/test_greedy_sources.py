@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from greedy import GREEDY, in_body
 
+from scaffold.bounded import Budget
 from scaffold.check import check_paths, engine
 from scaffold.check.catalogue import find_rule
 from scaffold.check.example import base_tree
@@ -99,6 +100,17 @@ def greedy(request: pytest.FixtureRequest) -> str:
 def test_constructors_of_a_package(greedy: str) -> None:
     tree = ast.parse(MODEL.format(greedy=in_body(greedy, 8)))
     assert not under_limits(lambda: parameters_of(tree, "Model", "Config", {}, "model.py"))
+
+
+def test_a_value_that_is_looked_at_again_costs_steps_each_time() -> None:
+    """A class's table of many small rows, read over and over, took 46 s before the steps were spent."""
+    budget = Budget(1_000_000, AssertionError)
+    for _ in range(10):
+        budget.hold([()] * 10_000)
+    assert budget.spent > 20_000
+    with pytest.raises(AssertionError):
+        for _ in range(1_000):
+            budget.hold([()] * 10_000)
 
 
 def test_loading_code_of_an_engine(greedy: str, tmp_path: Path) -> None:
