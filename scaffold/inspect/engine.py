@@ -36,7 +36,15 @@ def answer_all(program: Program) -> Report:
         try:
             with patience.work():
                 facts.update(question.answers(program))
-        except (RecursionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except (
+            RuntimeError,
+            StopIteration,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
             # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
             failures[question.__name__.rpartition(".")[2]] = f"{type(error).__name__}: {error}"
     if program.alone:

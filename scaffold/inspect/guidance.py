@@ -195,7 +195,8 @@ def innermost_first(found: list[Guidance]) -> list[Guidance]:
 def most_negatives(output: Value, found: list[Guidance]) -> int:
     """How many unconditional predictions one way through the combination takes at most; alternatives exclude."""
     kept = distinct([g.uncond for g in found])
-    number = {id(g.node): next(i for i, k in enumerate(kept) if _meet(k, g.uncond)) for g in found}
+    # A side that is None on every way meets nothing, itself included: nothing is predicted for it.
+    number = {id(g.node): i for g in found for i, k in reversed(list(enumerate(kept))) if _meet(k, g.uncond)}
     again = {id(g.node) for g in found if _guides_again(g, found)}
     known: dict[tuple[int, frozenset[tuple[int, bool]]], frozenset[int]] = {}
 

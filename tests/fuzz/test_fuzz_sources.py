@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 from mutation import mutated
-from readers import cases, corpus, problem
+from readers import Overlay, cases, corpus, problem
+
+from scaffold.inspect import inspect_pipeline
+from scaffold.upstream import locate, resolve_pipeline
 
 MEMORY = 4 << 30
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -56,6 +59,19 @@ def test_mutated_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         print(f"\nseed {seed}: {', '.join(f'{count} {reader}' for reader, count in sorted(counts.items()))}")
     assert sum(counts.values()) > 5
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.upstream
+def test_predictions_that_are_never_returned_are_no_traceback() -> None:
+    source, key = locate("0.27.0rc1"), "StableDiffusionXLPipeline"
+    path = resolve_pipeline(source, key).file
+    text = source.read(path).replace(
+        "        result = self.unet(**kwargs)\n        return result[0]\n", "        self.unet(**kwargs)\n"
+    )
+    assert text != source.read(path)
+    report = inspect_pipeline(Overlay(source, path, text), key)
+    assert report.failures == {}
+    assert report.value("cfg.branches") in (None, 1)
 
 
 def test_a_mutation_changes_something_and_can_be_repeated() -> None:

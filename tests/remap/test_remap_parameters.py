@@ -167,6 +167,12 @@ def test_what_the_text_does_not_tell_is_an_error(body: str, message: str | None)
     assert "--meta" in caught.value.line or "nested" in caught.value.line
 
 
+def test_a_class_that_is_made_of_a_call_is_one_line() -> None:
+    source = source_of("        self.a = nn.Linear(unknown(), 2)").replace("class Model(", "class Inner(")
+    with pytest.raises(ScaffoldError, match="a size is an unknown value instead of a number"):
+        read(f"{source}\n\nclass Model(Inner(Config())):\n    pass\n")
+
+
 def test_modules_of_other_files_are_not_guessed() -> None:
     body = "        self.a = foreign.Thing(3)"
     with pytest.raises(ScaffoldError, match=r"Thing comes from other\.place, which is not read"):

@@ -40,12 +40,14 @@ def parameters_of(
     """
     reader = Construction(tree, label)
     classes = []
-    for name in (module, config):
-        found = reader.run.scopes.lookup(reader.module, name)
-        if not isinstance(found, ClassRef):
-            raise ScaffoldError(f"{label} has no class {name}", hint="is it the package that its scaffold.toml says?")
-        classes.append(found)
     try:
+        for name in (module, config):  # a class may be made of a call, which is followed
+            found = reader.run.scopes.lookup(reader.module, name)
+            if not isinstance(found, ClassRef):
+                raise ScaffoldError(
+                    f"{label} has no class {name}", hint="is it the package that its scaffold.toml says?"
+                )
+            classes.append(found)
         record = reader.construct(classes[1], [], dict(values))
         return reader.build(classes[0].cls, [record], {}).shapes(reader.budget)
     except UndecidedError as error:
