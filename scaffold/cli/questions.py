@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
 SHOWN = 15
+LARGEST_RANK = 4096  # that --lora-rank takes
 T = TypeVar("T")
 
 
@@ -183,7 +184,7 @@ def _lora_rank(spec: IntegrationSpec) -> int | None:
 
     def rank(text: str) -> int:
         number = int(text) if text.isascii() and text.isdecimal() else 0
-        if not 0 < number <= RANK**2:
+        if not 0 < number <= LARGEST_RANK:
             raise typer.BadParameter(f"{printable(text)} is no rank of an adapter")
         return number
 

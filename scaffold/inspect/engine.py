@@ -12,6 +12,7 @@ from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.report import ANSWERS, Report, Upstream
 from scaffold.patience import Patience
+from scaffold.source.builtin_calls import WRONG
 
 # Seconds of processor time: for all questions, and for one. Real sources take a hundredth of it.
 ALL, EACH = 3.0, 1.0
@@ -36,15 +37,7 @@ def answer_all(program: Program) -> Report:
         try:
             with patience.work():
                 facts.update(question.answers(program))
-        except (
-            RuntimeError,
-            StopIteration,
-            ArithmeticError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:
+        except (*WRONG, RuntimeError, StopIteration) as error:
             # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
             failures[question.__name__.rpartition(".")[2]] = f"{type(error).__name__}: {error}"
     if program.alone:

@@ -10,6 +10,7 @@ import pytest
 
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.follow import returned
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.keys import dict_keys
 from scaffold.check.model.package import Package
@@ -36,6 +37,12 @@ def file_of(text: str, **others: str) -> Any:
     """Return the file ``a.py`` of a package; keyword arguments are its siblings."""
     found = package({"a.py": text, **{f"{name}.py": content for name, content in others.items()}})
     return next(file for file in found.files if file.name == "a.py")
+
+
+def function_of(text: str) -> FunctionModel:
+    """The function ``f`` of a file."""
+    (found,) = [function for function in file_of(text).functions if function.name == "f"]
+    return found
 
 
 def last(file: Any) -> ast.expr:
@@ -223,7 +230,7 @@ BODY = "def f(x, c):\n    a = {'one': 1}\n"
     ],
 )
 def test_keys_of_a_dictionary(text: str, keys: set[str], complete: bool, maybe: set[str]) -> None:
-    function = file_of(text).find_function("f")
+    function = function_of(text)
     (value,) = [statement.value for statement in function.returns]
     found = dict_keys(function, value)
     assert found is not None
@@ -234,7 +241,7 @@ def test_keys_of_a_dictionary(text: str, keys: set[str], complete: bool, maybe: 
 
 @pytest.mark.parametrize("value", ["x", "g(x)", "[1]", "x.y"])
 def test_what_is_no_plain_dictionary(value: str) -> None:
-    function = file_of(f"def f(x):\n    return {value}\n").find_function("f")
+    function = function_of(f"def f(x):\n    return {value}\n")
     assert dict_keys(function, function.returns[0].value) is None
 
 
@@ -245,7 +252,7 @@ def test_keys_read_through_helpers_and_aliases() -> None:
         "    g(1, batch)\n    return m[KEY], batch.get('soft'), batch.pop('gone'), batch[0]\n"
         "def g(x, b):\n    return b['deep'], x['other']\n"
     )
-    found = {(read.key, read.optional) for read in keys_read(file.find_function("f"), "batch")}
+    found = {(read.key, read.optional) for read in keys_read(file.functions[0], "batch")}
     assert found == {("maybe", True), ("named", False), ("soft", True), ("gone", False), ("deep", False)}
 
 
@@ -304,7 +311,7 @@ def test_spans_name_what_is_underlined() -> None:
 
 
 def test_returned_values_follow_local_names() -> None:
-    function = file_of("def f(x):\n    a = (1, 2)\n    b = a\n    return b\n").find_function("f")
+    function = function_of("def f(x):\n    a = (1, 2)\n    b = a\n    return b\n")
     assert [type(value) for value in returned(function)] == [ast.Tuple]
 
 

@@ -115,8 +115,3 @@ def test_broken_scripts_do_not_stop_the_reader(text: str) -> None:
 def test_comments() -> None:
     found = script("a # one\nb '# no'\n  # two\nc#d\n").comments
     assert found == {1: (3, "# one"), 3: (3, "# two")}
-
-
-def test_forwarded_arguments() -> None:
-    assert script('run "$@"\n').forwards_arguments
-    assert not script("run a.b=1\n").forwards_arguments

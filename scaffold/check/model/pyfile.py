@@ -149,11 +149,6 @@ class PythonFile(PythonSource):
         found = [cls for cls in self.classes if cls.name == name]
         return found[0] if len(found) == 1 else None
 
-    def find_function(self, name: str) -> FunctionModel | None:
-        """Return the function of that name at module level; None where there is none or more than one."""
-        found = [function for function in self.functions if function.name == name]
-        return found[0] if len(found) == 1 else None
-
     def function_around(self, node: ast.AST) -> FunctionModel | None:
         """Return the module-level function or the method whose body holds ``node``, nested functions included."""
         if node in self._functions_by_node:

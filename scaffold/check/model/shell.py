@@ -124,11 +124,6 @@ class ShellScript(SourceFile):
         return next((item for item in reversed(self.overrides) if item.key == key), None)
 
     @cached_property
-    def forwards_arguments(self) -> bool:
-        """Whether the script hands its own arguments on (``"$@"``), which may override anything."""
-        return any("$@" in word.text or "$*" in word.text for word in self.words)
-
-    @cached_property
     def paths(self) -> list[PathMention]:
         """Files that words, values of overrides or variables name by their ending, in order."""
         found = []

@@ -44,7 +44,7 @@ class DefaultSchedule:
     def at(self, point: float, size: float, value: Value | None = None) -> float | None:
         """Return the time where the grid's entry is ``point``, for a sample of ``size`` positions."""
         value = value or self.times
-        copies = {id(n): point for n in self._walk(value) if isinstance(n, Call) and _is_copy(n, self.grid)}
+        copies = {id(n): point for n in self._walk(value) if isinstance(n, Call) and is_copy(n, self.grid)}
         return number(value, {**self.known, **copies, **{id(p): size for p in self.sizes}})
 
     def _walk(self, value: Value) -> Iterator[Value]:
@@ -163,7 +163,7 @@ def _is_grid(node: Value) -> bool:
     return isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External)
 
 
-def _is_copy(value: Value, grid: Call) -> bool:
+def is_copy(value: Value, grid: Call) -> bool:
     """The grid itself, or its entries copied."""
     while value is not grid:
         if isinstance(value, Call) and isinstance(value.func, Attr) and value.name in _COPIES:
@@ -215,4 +215,4 @@ def _is_reversal(node: Value) -> bool:
 
 
 def _is_reversed_copy(node: Value, grid: Call) -> bool:
-    return isinstance(node, Call | Item) and _is_copy(node, grid)
+    return isinstance(node, Call | Item) and is_copy(node, grid)

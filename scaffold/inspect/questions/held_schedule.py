@@ -7,7 +7,7 @@ import ast
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.default_schedule import constructor_argument
+from scaffold.inspect.program.default_schedule import constructor_argument, is_copy
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import vector_of
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
@@ -104,27 +104,15 @@ def _shift(vector: Value, grid: Call, held: dict[int, float], unit: float | None
 
 def _at(value: Value, grid: Call, point: float, held: dict[int, float]) -> float | None:
     """The schedule's entry where the grid's is ``point``."""
-    copies = {id(n): point for n in walk(value) if isinstance(n, Call) and _is_copy(n, grid)}
+    copies = {id(n): point for n in walk(value) if isinstance(n, Call) and is_copy(n, grid)}
     return number(value, {**held, **copies})
-
-
-def _is_copy(value: Value, grid: Call) -> bool:
-    """The grid itself, or its entries copied."""
-    while value is not grid:
-        if isinstance(value, Call) and isinstance(value.func, Attr) and value.name in ("copy", "clone"):
-            value = value.func.base
-        elif isinstance(value, Item) and isinstance(value.key, Slice):
-            value = value.base
-        else:
-            return False
-    return True
 
 
 def _cut(vector: Value, grid: Call) -> Value | None:
     """The grid with the points that are taken off, without copies in between."""
     for node in walk(vector):
         if isinstance(node, Item) and isinstance(node.key, Slice):
-            if _is_copy(node.base, grid):
+            if is_copy(node.base, grid):
                 return Item(grid, node.key, at=node.at)
     return grid
 
