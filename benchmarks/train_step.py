@@ -2,10 +2,14 @@
 
     python benchmarks/train_step.py                       # full size on a GPU, tiny on a CPU
     VERL_OMNI_SRC=~/verl-omni python benchmarks/train_step.py --batch 4 16
+    python benchmarks/train_step.py --checkpointed all 21 14 0 off --gradients
 
 LoRA of rank 64 on the generation pathway, gradient checkpointing, bf16, 512x512, 64 text tokens. With
 ``VERL_OMNI_SRC`` naming a checkout of verl-omni, its hand-written module runs in the same process and the ratio is
 printed. ``--ragged`` gives every sample its own text length. ``--accuracy`` compares both with float32.
+``--checkpointed`` times the rendered module with so many layers recomputed whole, ``--gradients`` compares the LoRA
+gradients of each with those of ``all``. ``--compile`` compiles the layers of the rendered module as well, and counts
+compilations over 50 batches of other text lengths.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ import types
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from scaffold.render.gpu_memory import GIB, TrainingStep
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("verl_omni/pipelines/bagel_flow_grpo")
@@ -134,12 +141,22 @@ def flops(model, batch: int, tokens: int, text: int) -> float:
     return total
 
 
+def predicted(model, batch: int, tokens: int, text: int) -> float:
+    """Peak in GiB that the launch script counts on: what is allocated before the step, and the step's activations."""
+    sizes = {**vars(model.config), "head_dim": model.config.head_dim, "mlp": "swiglu", "qk_norm": True, "experts": True}
+    step = TrainingStep(sizes, (batch * (tokens + text + 2), batch * (tokens + 2)))
+    whole = getattr(model, "checkpointed_layers", None)
+    layers = model.config.num_hidden_layers if whole is None else whole
+    return (torch.cuda.memory_allocated() + step.activations(layers)) / GIB
+
+
 def measure(model, batch: int, args, device: torch.device, dtype: torch.dtype, ragged: bool) -> dict[str, float]:
-    """Median seconds of a step and peak memory in GiB."""
+    """Median seconds of a step, peak memory in GiB, and the peak that was predicted."""
     conditional, unconditional = inputs(model, batch, args.side, args.text, ragged, device, dtype)
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
+        counted = predicted(model, batch, conditional["hidden_states"].shape[1], args.text)
     seconds = []
     for repeat in range(args.warmup + args.repeats):
         if cuda:
@@ -154,8 +171,10 @@ def measure(model, batch: int, args, device: torch.device, dtype: torch.dtype, r
     tokens = conditional["hidden_states"].shape[1]
     median = statistics.median(seconds)
     rate = flops(model, batch, tokens, args.text) / median / 1e12
-    memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-    return {"seconds": median, "tflops": rate, "of_peak": rate / PEAK_TFLOPS, "peak_gib": memory}
+    figures = {"seconds": median, "tflops": rate, "of_peak": rate / PEAK_TFLOPS, "peak_gib": 0.0}
+    if cuda:
+        figures.update(peak_gib=torch.cuda.max_memory_allocated() / GIB, predicted_gib=counted)
+    return figures
 
 
 def add_lora(model) -> None:
@@ -168,6 +187,40 @@ def add_lora(model) -> None:
         if "lora_B" in name:
             parameter.data.normal_(0.0, 1e-3, generator=generator)
         parameter.requires_grad_("lora_" in name)
+
+
+def checkpoint_layers(model, setting: str) -> None:
+    """Recompute ``all`` layers whole, a number of them, or nothing at all (``off``)."""
+    model.enable_gradient_checkpointing()
+    model.gradient_checkpointing = setting != "off"
+    if setting.isdecimal():
+        model.checkpointed_layers = int(setting)
+    elif hasattr(model, "checkpointed_layers"):
+        model.checkpointed_layers = None
+
+
+def gradients(model, args, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """LoRA gradients of one step of the first batch size, as one float32 vector."""
+    model.zero_grad(set_to_none=True)
+    velocity(
+        model, *inputs(model, args.batch[0], args.side, args.text, False, device, dtype)
+    ).square().mean().backward()
+    found = torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def compilations(model, args, device: torch.device, dtype: torch.dtype) -> int:
+    """Graphs compiled while 50 ragged batches, each of another text length, take a step; the first two are warm-up."""
+    from torch._dynamo.utils import counters
+
+    for number in range(52):
+        if number == 2:
+            counters.clear()
+        branches = inputs(model, args.batch[0], args.side, args.text - number // 2, True, device, dtype, seed=number)
+        velocity(model, *branches).square().mean().backward()
+        model.zero_grad(set_to_none=True)
+    return counters["stats"]["unique_graphs"]
 
 
 def main() -> None:
@@ -183,6 +236,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--ragged", action="store_true", help="also time batches with text of unequal length")
     parser.add_argument("--accuracy", action="store_true", help="also compare bf16 velocities with float32")
+    parser.add_argument("--checkpointed", nargs="+", default=["all"], metavar="all|N|off")
+    parser.add_argument("--gradients", action="store_true", help="also compare gradients with those of 'all'")
+    parser.add_argument("--compile", action="store_true", help="also compile the layers")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device, dtype = torch.device(args.device), torch.bfloat16 if args.device == "cuda" else torch.float32
@@ -196,13 +252,34 @@ def main() -> None:
             with torch.no_grad():
                 row["outputs"] = {"conditional": model(**branches[0])[0].float(), "guided": velocity(model, *branches)}
         add_lora(model)
-        model.enable_gradient_checkpointing()
-        for batch in args.batch:
-            for ragged in (False, True) if args.ragged else (False,):
-                figures = measure(model, batch, args, device, dtype, ragged)
-                rows.append({"implementation": name, "batch": batch, "ragged": ragged, **figures})
-                text = "  ".join(f"{key} {value:.3f}" for key, value in figures.items())
-                print(f"{name:13s} batch {batch:3d} {'ragged' if ragged else 'even  '}  {text}", flush=True)
+        whole = None
+        for compiled in (False, True) if args.compile and name == "rendered" else (False,):
+            if compiled:
+                for layer in model.layers:
+                    layer.compile(dynamic=True)
+            for setting in args.checkpointed if name == "rendered" else ["all"]:
+                checkpoint_layers(model, setting)
+                kind = {"implementation": name, "checkpointed": setting, "compiled": compiled}
+                if args.gradients and name == "rendered":
+                    found_gradients = gradients(model, args, device, dtype)
+                    whole = gradients(model, args, device, dtype) if whole is None else whole
+                    kind["gradients_from_all"] = float((found_gradients - whole).norm() / whole.norm())
+                for batch in args.batch:
+                    for ragged in (False, True) if args.ragged else (False,):
+                        try:
+                            figures = measure(model, batch, args, device, dtype, ragged)
+                        except torch.OutOfMemoryError:
+                            figures = {"peak_gib": float("inf")}
+                            torch.cuda.empty_cache()
+                        rows.append({**kind, "batch": batch, "ragged": ragged, **figures})
+                        print(
+                            "  ".join(
+                                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()
+                            ),
+                            flush=True,
+                        )
+            if compiled:
+                print(f"compiled in 50 ragged batches: {compilations(model, args, device, dtype)}", flush=True)
         if args.accuracy:
             rows.append(row)
         del model

@@ -24,6 +24,7 @@ from jinja2.loaders import split_template_path
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.render.filters import filters
+from scaffold.render.gpu_memory import memory_settings
 from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
 from scaffold.team import TeamFile
 
@@ -96,6 +97,7 @@ def environment(sources: Sources) -> Environment:
     )
     env.filters.update({name: keeping_inert(env.filters[name]) for name in KEEPING})
     env.filters.update(filters())
+    env.filters["memory_settings"] = memory_settings
     return env
 
 

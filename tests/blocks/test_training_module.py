@@ -150,7 +150,8 @@ def test_forward_and_backward_never_wait_for_the_device(reference_spec, training
         model(**batch(model))[0].square().mean().backward()
 
 
-def test_gradient_checkpointing_changes_no_gradient_and_is_idle_without_grad(reference_spec, training_module):
+@pytest.mark.parametrize("layers", [None, 1, 0])
+def test_gradient_checkpointing_changes_no_gradient_and_is_idle_without_grad(layers, reference_spec, training_module):
     module = training_module(reference_spec)
     model = build(module, reference_spec.sections["architecture"])
     inputs = batch(model)
@@ -161,19 +162,51 @@ def test_gradient_checkpointing_changes_no_gradient_and_is_idle_without_grad(ref
         return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     plain = gradients()
-    calls = []
+    recomputed = []
     model.enable_gradient_checkpointing(
-        lambda function, *args, **kwargs: calls.append(1)
+        lambda function, *args, **kwargs: recomputed.append(function)
         or torch.utils.checkpoint.checkpoint(function, *args, **kwargs)
     )
+    model.checkpointed_layers = layers
     checkpointed = gradients()
-    assert len(calls) == SIZES["num_hidden_layers"]
+    # What is left alone recomputes the middle of its two feed-forward blocks and nothing else.
+    whole = SIZES["num_hidden_layers"] if layers is None else layers
+    assert [function in list(model.layers) for function in recomputed] == [True] * whole + [False] * 2 * (2 - whole)
     assert plain.keys() == checkpointed.keys()
     for name in plain:
-        torch.testing.assert_close(checkpointed[name], plain[name], rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(checkpointed[name], plain[name], rtol=0, atol=0)
+    calls = len(recomputed)
     with torch.no_grad():
         model(**inputs)
-    assert len(calls) == SIZES["num_hidden_layers"]
+    assert len(recomputed) == calls
+
+
+def with_lora(model, reference_spec):
+    """Freeze the weights and train LoRA on the spec's targets."""
+    from peft import LoraConfig
+
+    targets = list(reference_spec.sections["lora"]["targets"])
+    model.requires_grad_(False).add_adapter(LoraConfig(r=3, lora_alpha=7, target_modules=targets, lora_dropout=0.0))
+    return model
+
+
+def test_recomputing_a_layer_leaves_its_last_product_out(reference_spec, training_module):
+    model = with_lora(build(training_module(reference_spec), reference_spec.sections["architecture"]), reference_spec)
+    model.enable_gradient_checkpointing()
+    products = dict.fromkeys(("up_proj", "down_proj"), 0)
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            for name in products:
+                weight = getattr(model.layers[0].mlp_moe_gen, name).base_layer.weight
+                products[name] += any(torch.is_tensor(a) and a.data_ptr() == weight.data_ptr() for a in args) and (
+                    function in (torch.ops.aten.mm.default, torch.ops.aten.addmm_.default)
+                )
+            return function(*args, **(kwargs or {}))
+
+    with Count():
+        model(**batch(model))[0].square().mean().backward()
+    assert products == {"up_proj": 3, "down_proj": 2}, "forward, recomputation and gradient; forward and gradient"
 
 
 @pytest.mark.parametrize("rank_dtype", [torch.float32, torch.float64])

@@ -80,6 +80,7 @@ model=(
 )
 
 actor=(
+    actor_rollout_ref.actor.strategy=fsdp2
     actor_rollout_ref.actor.optim.lr=0.0001
     actor_rollout_ref.actor.ppo_mini_batch_size=$MINI_BATCH
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=$MICRO_BATCH

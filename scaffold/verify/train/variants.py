@@ -44,8 +44,9 @@ class Variant:
 
 VARIANTS = (
     Variant("lora", "LoRA, one process", validates=True),
-    Variant(
-        "fsdp2", "LoRA under fsdp2", {f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.fsdp_config.strategy": "fsdp2"}, steps=3
+    *(
+        Variant(name, f"LoRA under {name}", {f"{ACTOR}.strategy": kind, f"{ACTOR}.fsdp_config.strategy": kind}, steps=3)
+        for name, kind in (("fsdp1", "fsdp"), ("fsdp2", "fsdp2"))
     ),
     Variant("resume", "a checkpoint after the last step, and one more step from it", resumes=True, steps=3),
     Variant(

@@ -107,7 +107,7 @@ def test_what_is_missing_is_said_at_once(
     assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
     assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
     assert (
-        "there is no variant 'lara'; there are lora, fsdp2"
+        "there is no variant 'lara'; there are lora, fsdp1, fsdp2"
         in scaffold_cli(*train, *there, "--variant", "lara").refusal()
     )
     assert "nearest is train-log-prob" in scaffold_cli(*train, *there, "--select", "train-lag-prob").refusal()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
 import torch
@@ -387,6 +387,14 @@ class BagelAttention(nn.Module):
         return context_update, latents_update
 
 
+Recompute = Callable[..., Tensor]
+
+
+def call(function: Recompute, *args: Tensor) -> Tensor:
+    """``function(*args)``, with everything that its backward pass needs kept in memory."""
+    return function(*args)
+
+
 class BagelMLP(nn.Module):
     """Feed-forward block ``down(silu(gate(x)) * up(x))``."""
 
@@ -396,9 +404,12 @@ class BagelMLP(nn.Module):
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, recompute: Recompute = call) -> Tensor:
         """Map ``(B, L, hidden)`` to ``(B, L, hidden)``."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return recompute(self._contract, self.gate_proj(x), self.up_proj(x))
+
+    def _contract(self, gate: Tensor, up: Tensor) -> Tensor:
+        return self.down_proj(F.silu(gate) * up)
 
 
 class BagelMoTLayer(nn.Module):
@@ -422,15 +433,20 @@ class BagelMoTLayer(nn.Module):
         self.input_layernorm_moe_gen = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm_moe_gen = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, context: Tensor, latents: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        """Run the layer; arguments and result as in :class:`BagelAttention`."""
+    def forward(
+        self, context: Tensor, latents: Tensor, layout: Layout, recompute: Recompute = call
+    ) -> tuple[Tensor, Tensor]:
+        """Run the layer; arguments and result as in :class:`BagelAttention`.
+
+        ``recompute`` calls the part of the feed-forward block that costs little time and much memory.
+        """
         context_update, latents_update = self.self_attn(
             self.input_layernorm(context), self.input_layernorm_moe_gen(latents), layout
         )
         context = context + context_update
         latents = latents + latents_update
-        latents = latents + self.mlp_moe_gen(self.post_attention_layernorm_moe_gen(latents))
-        context = context + self.mlp(self.post_attention_layernorm(context))
+        context = context + self.mlp(self.post_attention_layernorm(context), recompute)
+        latents = latents + self.mlp_moe_gen(self.post_attention_layernorm_moe_gen(latents), recompute)
         return context, latents
 
 
@@ -500,7 +516,7 @@ class PositionTable(nn.Module):
 
 
 class LoraLinear(lora.Linear):
-    """PEFT's LoRA layer with the update accumulated into the base product.
+    """PEFT's LoRA layer with the base product accumulated into the update.
 
     PEFT forms the update, its scaling and the sum as three more tensors of the output's size, which is a tenth of a
     training step here. Anything but one plain, unwrapped adapter in the input's dtype is left to PEFT.
@@ -514,15 +530,13 @@ class LoraLinear(lora.Linear):
         # A sharding wrapper around one of the matrices shows its weight, and its dtype, only during its own forward.
         if not plain or {type(self.lora_A[name]), type(self.lora_B[name])} != {nn.Linear}:
             return super().forward(x, *args, **kwargs)
-        if self.lora_A[name].weight.dtype != x.dtype or self.lora_B[name].bias is not None:
+        base, down, up = self.base_layer, self.lora_A[name], self.lora_B[name]
+        if type(base) is not nn.Linear or {base.weight.dtype, down.weight.dtype} != {x.dtype} or up.bias is not None:
             return super().forward(x)
         rows = x.flatten(0, -2)
-        down = self.lora_A[name](self.lora_dropout[name](rows))
-        out = self.base_layer(rows)
-        if out.dtype != x.dtype:
-            return super().forward(x)
-        out = out.addmm_(down, self.lora_B[name].weight.t(), alpha=self.scaling[name])
-        return out.unflatten(0, x.shape[:-1])
+        out = F.linear(down(self.lora_dropout[name](rows)) * self.scaling[name], up.weight, base.bias)
+        # The large product comes last: a layer that is recomputed ends before it, since backward has no use for it.
+        return out.addmm_(rows, base.weight.t()).unflatten(0, x.shape[:-1])
 
 
 def open_checkpoint(model_path: str) -> dict[str, Tensor]:
@@ -586,6 +600,10 @@ class BagelForTraining(NonDiffusersModelBase):
     _no_split_modules = ["BagelMoTLayer"]
     _supports_gradient_checkpointing = True
 
+    # Layers that are recomputed whole in the backward pass, from the first on; None is all of them. The others keep
+    # their products and recompute what is cheap: the backward pass begins with them, and frees their memory first.
+    checkpointed_layers: int | None = None
+
     def __init__(self, config: BagelTrainingConfig):
         super().__init__()
         self.config = config
@@ -632,8 +650,12 @@ class BagelForTraining(NonDiffusersModelBase):
         latents = (latents + self.latent_pos_embed(latent_pos_ids)).to(context.dtype)
 
         layout = Layout(text_length, text_attention_mask, latents.shape[1], self.config, device)
-        for layer in self.layers:
-            context, latents = self._checkpointed_call(layer, context, latents, layout)
+        whole = len(self.layers) if self.checkpointed_layers is None else self.checkpointed_layers
+        for number, layer in enumerate(self.layers):
+            if number < whole:
+                context, latents = self._checkpointed_call(layer, context, latents, layout)
+            else:
+                context, latents = layer(context, latents, layout, self._checkpointed_call)
         return (self.llm2vae(self.norm_moe_gen(latents)),)
 
     def add_adapter(self, adapter_config, adapter_name: str = "default") -> None:

@@ -90,7 +90,16 @@ class BagelDiffusion(DiffusionModelBase):
                 " rollout: install 'peft<0.21', or set lora_rank=0"
             )
         logger.info("Loading BagelForTraining from %s", model_config.local_path)
-        return BagelForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
+        module = BagelForTraining.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
+        # True is every layer; a number is that many of them, which VeRL-Omni hands on as it stands.
+        layers = getattr(model_config, "enable_gradient_checkpointing", True)
+        if not isinstance(layers, bool):
+            if not isinstance(layers, int) or layers < 0:
+                raise ValueError(
+                    f"enable_gradient_checkpointing={layers!r} is neither true, false nor a number of layers"
+                )
+            module.checkpointed_layers = layers
+        return module
 
     @classmethod
     def configure_trainable_params(cls, module: torch.nn.Module, model_config: DiffusionModelConfig) -> None:
