@@ -5,7 +5,8 @@
 
 For ``fsdp`` and ``fsdp2``: velocity and LoRA gradients, what is collected for the rollout, save and resume, seconds of
 a step and peak memory. Random weights, the recipe's LoRA, 512x512. The engine of verl-omni itself does not run here;
-``sharding.py`` wraps as it does. Each figure is one line of JSON, then comes a table; exit code 1 if a check fails.
+``sharding.py`` wraps as it does. With ``VERL_OMNI_SRC`` naming a checkout of verl-omni, its hand-written module is
+timed as well. ``--checkpointed`` is as for ``train_step.py``. Each figure is one line of JSON, then comes a table; exit code 1 if a check fails.
 
 "Equal" means within 1.5 times the floor: the distance of the module on one GPU in bf16 from itself in float32,
 measured in the same run on the same samples. All distances are relative, in the 2-norm.
@@ -34,7 +35,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import sharding
-from train_step import SIZES, add_lora, build, implementations, inputs, measure, velocity
+from train_step import SIZES, add_lora, build, checkpoint_layers, implementations, inputs, measure, velocity
 
 STRATEGIES = ("fsdp", "fsdp2")
 MEASURES = ("equal", "collection", "resume", "speed")
@@ -69,7 +70,8 @@ class Bench:
         dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.mesh = init_device_mesh(self.device.type, (self.world,), mesh_dim_names=("fsdp",))
-        self.source: types.ModuleType = implementations()["rendered"]
+        self.sources = implementations()
+        self.source: types.ModuleType = self.sources["rendered"]
         self.rows: list[dict] = []
 
     def add(self, row: str, ok: bool | None = None, **figures) -> None:
@@ -84,9 +86,9 @@ class Bench:
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return found.tolist()
 
-    def module(self, seed: int = 0) -> nn.Module:
+    def module(self, seed: int = 0, source: str = "rendered") -> nn.Module:
         """The whole module as the engine hands it to FSDP: bf16, LoRA in float32, checkpointed."""
-        module = build(self.source, SIZES[self.args.size], self.device, torch.bfloat16, seed)
+        module = build(self.sources[source], SIZES[self.args.size], self.device, torch.bfloat16, seed)
         torch.manual_seed(seed)  # PEFT draws LoRA's first matrices from the global generator
         add_lora(module)
         for parameter in module.parameters():
@@ -95,12 +97,12 @@ class Bench:
         for child in module.modules():
             if isinstance(child, BaseTunerLayer):
                 child.cast_input_dtype_enabled = False
-        module.enable_gradient_checkpointing()
+        checkpoint_layers(module, self.args.checkpointed)
         return module.train()
 
-    def wrapped(self, strategy: str, seed: int = 0) -> nn.Module:
+    def wrapped(self, strategy: str, seed: int = 0, source: str = "rendered") -> nn.Module:
         """The module sharded over all ranks."""
-        return sharding.wrap(self.module(seed), strategy, self.mesh, self.device)
+        return sharding.wrap(self.module(seed, source), strategy, self.mesh, self.device)
 
     def batch(self, module: nn.Module, number: int, dtype: torch.dtype = torch.bfloat16) -> Batch:
         """Both branches of a batch of its own for each ``number``; the noise level as the adapter hands it over."""
@@ -325,7 +327,7 @@ def resume(bench: Bench, module: nn.Module, strategy: str) -> None:
     bench.add("resume", equal, strategy=strategy, **figures, limit=limit)
 
 
-def speed(bench: Bench, module: nn.Module, strategy: str) -> None:
+def speed(bench: Bench, module: nn.Module, strategy: str, source: str = "rendered") -> None:
     """Seconds of forward and backward, memory held before and at the peak; the largest of all ranks."""
     for batch in bench.args.batch:
         dist.barrier()
@@ -333,7 +335,9 @@ def speed(bench: Bench, module: nn.Module, strategy: str) -> None:
         found = measure(module, batch, bench.args, bench.device, torch.bfloat16, ragged=False)
         seconds, held, peak = bench.largest(found["seconds"], held, found["peak_gib"])
         figures = {
+            "module": source,
             "seconds": seconds,
+            "of_peak": -bench.largest(-found["of_peak"])[0],
             "samples_a_second": batch * (1 if strategy == "unsharded" else bench.world) / seconds,
         }
         bench.add("speed", strategy=strategy, batch=batch, **figures, held_gib=held, peak_gib=peak)
@@ -361,6 +365,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--measure", choices=MEASURES, nargs="+", default=list(MEASURES))
     parser.add_argument("--samples", type=int, default=2, help="samples a GPU where equality is measured")
     parser.add_argument("--batch", type=int, nargs="+", help="samples a GPU where speed is measured")
+    parser.add_argument("--checkpointed", default="all", metavar="all|N|off", help="layers recomputed whole")
     parser.add_argument("--side", type=int, help="pixels")
     parser.add_argument("--text", type=int, help="text tokens of a sample")
     parser.add_argument("--warmup", type=int, default=2)
@@ -401,6 +406,12 @@ def main() -> int:
         if "resume" in args.measure:
             resume(bench, module, strategy)
         else:
+            bench.free(module)
+    if "speed" in args.measure and "hand-written" in bench.sources:
+        for strategy in args.strategy:
+            module = bench.wrapped(strategy, source="hand-written")
+            bench.free()
+            speed(bench, module, strategy, "hand-written")
             bench.free(module)
     if bench.rank == 0:
         print(table(bench.rows), flush=True)

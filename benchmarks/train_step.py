@@ -141,10 +141,11 @@ def flops(model, batch: int, tokens: int, text: int) -> float:
     return total
 
 
-def predicted(model, batch: int, tokens: int, text: int) -> float:
+def predicted(model, batch: int, tokens: int, text: int, ragged: bool) -> float:
     """Peak in GiB that the launch script counts on: what is allocated before the step, and the step's activations."""
     sizes = {**vars(model.config), "head_dim": model.config.head_dim, "mlp": "swiglu", "qk_norm": True, "experts": True}
-    step = TrainingStep(sizes, (batch * (tokens + text + 2), batch * (tokens + 2)))
+    branches = (batch * (tokens + text + 2), batch * (tokens + 2))
+    step = TrainingStep(sizes, branches, padded=branches[0] if ragged else 0)
     whole = getattr(model, "checkpointed_layers", None)
     layers = model.config.num_hidden_layers if whole is None else whole
     return (torch.cuda.memory_allocated() + step.activations(layers)) / GIB
@@ -156,7 +157,7 @@ def measure(model, batch: int, args, device: torch.device, dtype: torch.dtype, r
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-        counted = predicted(model, batch, conditional["hidden_states"].shape[1], args.text)
+        counted = predicted(model, batch, conditional["hidden_states"].shape[1], args.text, ragged)
     seconds = []
     for repeat in range(args.warmup + args.repeats):
         if cuda:
@@ -173,7 +174,9 @@ def measure(model, batch: int, args, device: torch.device, dtype: torch.dtype, r
     rate = flops(model, batch, tokens, args.text) / median / 1e12
     figures = {"seconds": median, "tflops": rate, "of_peak": rate / PEAK_TFLOPS, "peak_gib": 0.0}
     if cuda:
-        figures.update(peak_gib=torch.cuda.max_memory_allocated() / GIB, predicted_gib=counted)
+        figures["peak_gib"] = torch.cuda.max_memory_allocated() / GIB
+        if getattr(model, "gradient_checkpointing", False):
+            figures["predicted_gib"] = counted
     return figures
 
 

@@ -22,10 +22,12 @@ class TrainingStep:
     Attributes:
         sizes: the keys of a spec's ``[architecture]``.
         branches: tokens of each branch: samples times latents, text and markers.
+        padded: tokens of the branches with text of unequal length, whose keys are kept for each head of the queries.
     """
 
     sizes: Mapping[str, Any]
     branches: tuple[int, ...]
+    padded: int = 0
 
     @property
     def _layers(self) -> int:
@@ -53,7 +55,7 @@ class TrainingStep:
         hidden, queries, keys, inner, entries = self._widths
         norms = 1 if self.sizes["qk_norm"] else 0
         channels = 3 * hidden + (2 + norms) * queries + (2 + norms) * keys + entries * inner
-        return BF16 * layers * channels * sum(self.branches)
+        return BF16 * layers * (channels * sum(self.branches) + 2 * (queries - keys) * self.padded)
 
     def activations(self, checkpointed: int) -> int:
         """Bytes at the peak, without weights, where the first ``checkpointed`` layers are recomputed whole.
@@ -98,10 +100,11 @@ def memory_settings(architecture: Mapping[str, Any], sections: Mapping[str, Any]
     image = side[0] * side[1] + 2
     text = recipe["max_prompt_length"]
     branches = (image + text, image + (text if sections["prompt"]["negative_text"] else 0))
+    samples = recipe["micro_batch_size"]
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "head_dim", "vocab_size")
     if any(not isinstance(architecture[name], int) for name in (*sizes, "num_attention_heads", "num_key_value_heads")):
         return None
-    step = TrainingStep(architecture, tuple(recipe["micro_batch_size"] * tokens for tokens in branches))
+    step = TrainingStep(architecture, tuple(samples * tokens for tokens in branches), padded=samples * branches[0])
     held, layers = step.held(recipe["gpus"], sections["lora"]["rank"]), architecture["num_hidden_layers"]
     fits = {
         card: next((n for n in range(1, layers + 1) if held + step.activations(n) <= (1 - FREE) * card * GIB), None)

@@ -33,7 +33,7 @@ def settings(spec: IntegrationSpec, **recipe: object) -> dict:
 def test_a_card_bears_what_leaves_a_tenth_free(reference_spec: IntegrationSpec) -> None:
     found = settings(reference_spec)
     architecture = reference_spec.sections["architecture"]
-    step = TrainingStep(architecture, (16 * (1024 + 258), 16 * (1024 + 2)))
+    step = TrainingStep(architecture, (16 * (1024 + 258), 16 * (1024 + 2)), padded=16 * (1024 + 258))
     for card, layers in found["fits"].items():
         held = step.held(4, 64)
         assert held + step.activations(layers) <= 0.9 * card * GIB < held + step.activations(layers - 1)

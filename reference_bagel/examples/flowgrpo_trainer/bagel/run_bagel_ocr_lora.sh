@@ -11,7 +11,7 @@
 #   NUM_GPUS      GPUs of this machine (default 4); they have to divide the 256 images of an update
 #   CHECKPOINTED_LAYERS
 #                 layers that backward recomputes whole: True (default) is all 28, False none. Fewer is faster, and
-#                 each one less takes 4.2 GiB. On 4 GPUs 80 GiB bear 16, 96 GiB bear 12, 141 GiB bear 3, which leaves a
+#                 each one less takes 4.4 GiB. On 4 GPUs 80 GiB bear 16, 96 GiB bear 13, 141 GiB bear 4, which leaves a
 #                 tenth of the card free; what a rollout engine keeps there has to be subtracted.
 set -xeuo pipefail
 

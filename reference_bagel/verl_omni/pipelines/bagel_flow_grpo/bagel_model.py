@@ -301,6 +301,11 @@ class Layout:
         self.rotary = rotary_tables(positions, config.head_dim, config.rope_theta)
 
 
+def expanded(x: Tensor, heads: int) -> Tensor:
+    """Repeat each head of ``(B, L, kv_heads, head_dim)`` for the ``heads`` of the queries that share it."""
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Grouped-query attention.
 
@@ -313,13 +318,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None, caus
     Returns:
         ``(B, Lq, heads * head_dim)``.
     """
-    groups = q.shape[2] // k.shape[2]
+    if key_mask is not None:  # kernels that take a mask know no groups
+        k, v = expanded(k, q.shape[2]), expanded(v, q.shape[2])
+        key_mask = key_mask[:, None, None, :]
+    grouped = k.shape[2] < q.shape[2]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    if key_mask is None:
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=groups > 1)
-    else:
-        k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=key_mask[:, None, None, :])
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=key_mask, is_causal=causal, enable_gqa=grouped)
     return out.transpose(1, 2).flatten(2)
 
 
@@ -375,6 +379,8 @@ class BagelAttention(nn.Module):
 
         k = torch.cat((k_context, k_latents), dim=1)
         v = torch.cat((v_context, v_latents), dim=1)
+        if layout.key_mask is not None:  # once for both calls that need it
+            k, v = expanded(k, q_latents.shape[2]), expanded(v, q_latents.shape[2])
         latents_update = self.o_proj_moe_gen(attend(q_latents, k, v, layout.key_mask))
         updates = []
         text = slice(0, layout.text_length)
