@@ -6,7 +6,8 @@
 For ``fsdp`` and ``fsdp2``: velocity and LoRA gradients, what is collected for the rollout, save and resume, seconds of
 a step and peak memory. Random weights, the recipe's LoRA, 512x512. The engine of verl-omni itself does not run here;
 ``sharding.py`` wraps as it does. With ``VERL_OMNI_SRC`` naming a checkout of verl-omni, its hand-written module is
-timed as well. ``--checkpointed`` is as for ``train_step.py``. Each figure is one line of JSON, then comes a table; exit code 1 if a check fails.
+timed as well. ``--checkpointed`` is as for ``train_step.py``. Each figure is one line of JSON, then comes a table; exit
+code 1 if a check fails.
 
 "Equal" means within 1.5 times the floor: the distance of the module on one GPU in bf16 from itself in float32,
 measured in the same run on the same samples. All distances are relative, in the 2-norm.
