@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from scaffold.inspect.facts import Confidence, Evidence
+from scaffold.inspect.facts import UNKNOWN, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, is_none, options
 from scaffold.inspect.program.values import Attr, Call, Item, Map, Obj, Slot
@@ -16,34 +15,26 @@ _CLASS = re.compile(r"vae|autoencoder", re.IGNORECASE)
 _PLACED = frozenset(("to", "eval", "cuda", "half", "bfloat16", "requires_grad_"))
 
 
-@dataclass(frozen=True)
-class Held:
-    """The class, the attribute and where it was made; ``certain`` where its one construction is seen to decode."""
+def held_autoencoder(program: Program) -> Fact:
+    """The one class of autoencoders under the usual names of such an attribute; sound has its own.
 
-    name: str
-    attribute: str
-    places: tuple[Evidence | None, ...]
-    confidence: Confidence
-
-
-def held_autoencoder(program: Program) -> Held | None:
-    """The one class of autoencoders under the usual names of such an attribute; sound has its own."""
-    found: dict[str, Held] = {}
+    ``certain`` where its one construction is seen to decode.
+    """
+    found: dict[str, Fact] = {}
     for attribute, value in program.pipeline.attrs.items():
         if not _HELD.fullmatch(attribute):
             continue
         made = [placed(o) for o in options(value) if not is_none(o) and not isinstance(o, Slot)]
         names = {name for o in made for name in class_names(program, o)}
         if not made or len(names) != 1:
-            return None
+            return UNKNOWN
         name = names.pop()
         if name is None or not _CLASS.search(name):
-            return None
+            return UNKNOWN
         decoding = [r.at for r in program.trace.calls if r.method == "decode" and _is_one_of(r.receiver, made)]
-        places = (made[0].at, *decoding[:1])
         sure = decoding and all(class_name(o) == name for o in made)
-        found.setdefault(name, Held(name, attribute, places, "certain" if sure else "likely"))
-    return next(iter(found.values())) if len(found) == 1 else None
+        found.setdefault(name, fact(name, [made[0].at, *decoding[:1]], "certain" if sure else "likely"))
+    return next(iter(found.values())) if len(found) == 1 else UNKNOWN
 
 
 def class_names(program: Program, value: Value) -> set[str | None]:

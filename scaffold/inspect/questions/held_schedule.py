@@ -15,7 +15,7 @@ from scaffold.source.syntax import around
 from scaffold.source.values import External, Value
 
 ORDER = 6
-KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level", "detail.schedule.unit")
+KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level")
 _WHOLE = frozenset(("int64", "int32", "long", "int"))
 _PROBES = (0.1, 0.3, 0.5, 0.8)
 
@@ -24,7 +24,7 @@ def answers(program: Program) -> dict[str, Fact]:
     """Form of the schedule.
 
     ``kind`` is ``truncated`` where a shifted grid is cut to whole numbers of ``parts``, which are all that the model is
-    told. ``start_level`` is the first point before any shift; ``unit`` is what a noise level of 1 is called.
+    told. ``start_level`` is the first point before any shift.
     """
     return {key: found for key, found in held_schedule(program).items() if key in KEYS}
 
@@ -56,7 +56,6 @@ def held_schedule(program: Program) -> dict[str, Fact]:
     start, end = _first_point(grid, held), _last_point(grid, held)
     if start is not None and end is not None and start != end:
         found["answers.scheduler.direction"] = fact("descending" if start > end else "ascending", [grid.at, vector.at])
-    found["detail.schedule.unit"] = fact(unit, [vector.at])
     if start is not None and not given and _is_cut_to_whole(program, loop.loop.source):
         found["detail.schedule.kind"] = fact("truncated", [vector.at, grid.at])
         found["detail.schedule.parts"] = fact(round(unit), [vector.at])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import Search, options, walk, walk_all
+from scaffold.inspect.program.algebra import Search, options, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
 from scaffold.inspect.questions.tokens import find_tokens
@@ -19,15 +19,12 @@ KEYS = (
     "answers.prompt.extra_args",
     "answers.prompt.sampling_params",
     "detail.prompt.key",
-    "detail.prompt.encode_location",
     "detail.prompt.begin_token",
     "detail.prompt.end_token",
     "detail.prompt.add_special_tokens",
-    "detail.prompt.strip_markers",
     "detail.prompt.chat_template",
 )
 _ENCODERS = ("encode", "__call__", "tokenize", "batch_encode_plus")
-_STRIPS = ("removeprefix", "removesuffix")
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -136,19 +133,10 @@ def is_tokenizer_call(record: CallRecord) -> bool:
 
 def _encoding(program: Program, record: CallRecord) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    if record.at is not None:
-        facts["detail.prompt.encode_location"] = fact(f"{record.at.file}:{record.at.line}", [record.at])
     flag = record.kwargs.get("add_special_tokens")
     if isinstance(flag, Const):
         facts["detail.prompt.add_special_tokens"] = fact(bool(flag.value), [flag.at])
     facts["detail.prompt.chat_template"] = fact(record.method == "apply_chat_template", [record.at])
-    text = record.args[0] if record.args else next(iter(record.kwargs.values()))
-    markers = [
-        (n.args[0].value, n.at)
-        for n in walk(text)
-        if isinstance(n, Call) and n.name in _STRIPS and n.args and isinstance(n.args[0], Const)
-    ]
-    facts["detail.prompt.strip_markers"] = fact([m for m, _ in reversed(markers)], [at for _, at in reversed(markers)])
     facts.update(_framing(program, record))
     return facts
 

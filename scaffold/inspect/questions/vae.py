@@ -24,12 +24,7 @@ from scaffold.source.syntax import around
 from scaffold.source.values import ClassRef, Value
 
 ORDER = 9
-KEYS = (
-    "answers.vae.class",
-    "answers.vae.downsample",
-    "answers.vae.channels",
-    "detail.vae.attribute",
-)
+KEYS = ("answers.vae.class", "answers.vae.downsample", "answers.vae.channels")
 
 
 _PIXELS = (1024, 2048)
@@ -40,7 +35,7 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     record = decode_record(program)
     if record is None:
-        return _none(program) or _held(program)
+        return _none(program) or {"answers.vae.class": held_autoencoder(program)}
     receiver = record.receiver
     if receiver is None and isinstance(record.func, Attr):
         receiver = record.func.base
@@ -50,13 +45,10 @@ def answers(program: Program) -> dict[str, Fact]:
         if name is not None and option is not program.pipeline:
             made = next((r.at for r in program.trace.calls if r.result is option), option.at)
             facts["answers.vae.class"] = fact(name, [made, record.at])
-            held = program.attribute_of(option)
-            if held is not None:
-                facts["detail.vae.attribute"] = fact(held, [made])
             facts.update(_of_noise(program))
             break
     if "answers.vae.class" not in facts:
-        facts.update(_held(program))
+        facts["answers.vae.class"] = held_autoencoder(program)
     found = unpatchify(program)
     letters = grid_letters(found) if found is not None else None
     if found is not None and letters is not None:
@@ -69,14 +61,6 @@ def answers(program: Program) -> dict[str, Fact]:
     return facts
 
 
-def _held(program: Program) -> dict[str, Fact]:
-    held = held_autoencoder(program)
-    if held is None:
-        return {}
-    facts = {"answers.vae.class": fact(held.name, held.places, held.confidence)}
-    return facts | {"detail.vae.attribute": fact(held.attribute, held.places[:1], held.confidence)}
-
-
 def _none(program: Program) -> dict[str, Fact]:
     """No autoencoder, where nothing is decoded after a loop that was followed from the request to the result."""
     loop = program.denoising
@@ -85,7 +69,7 @@ def _none(program: Program) -> dict[str, Fact]:
     names = [*program.pipeline.attrs, *(c.func.cls.name for c in program.trace.calls if isinstance(c.func, ClassRef))]
     if any(_VAE.search(n) for n in names) or any(r.method == "decode" and not _is_text(r) for r in program.trace.calls):
         return {}
-    return {key: fact(None, [loop.loop.at], "likely") for key in KEYS[:3]}
+    return {key: fact(None, [loop.loop.at], "likely") for key in KEYS}
 
 
 def _is_text(record: CallRecord) -> bool:
