@@ -11,7 +11,6 @@ from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap.choose import choose
 from scaffold.remap.compact import PLACEHOLDERS, Cover, pattern_text
-from scaffold.remap.generalise import general_rules
 from scaffold.remap.key_map import KeyMap, Mapped
 from scaffold.remap.layout import misfits
 from scaffold.remap.packed import AXIS, fuse, packed_parts
@@ -21,6 +20,9 @@ from scaffold.remap.sourced import SourceRules
 from scaffold.remap.towers import Tower
 
 DEFAULT_REASON = "not a parameter of the training module"
+
+
+_Assignment = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def infer_key_map(
@@ -127,7 +129,7 @@ def _exact_rules(
     source: SourceRules,
 ) -> list[Rule]:
     """Return the rules for keys that no prefix leads to; a join of unequal parts says their sizes."""
-    rules = general_rules(
+    rules = _general_rules(
         (((joined.get(name, (name,))), split.get(target, (target,))) for name, target in bridged.items()),
         axis=AXIS,
         origin=source.origin,
@@ -208,3 +210,45 @@ def _lies_in(name: str, tower: Tower) -> bool:
     template, numbers = split_numbers(name)
     fixed = tower.fixed[0] if tower.fixed else ()
     return template[: len(tower.source)] == tower.source and numbers[: len(fixed)] == fixed
+
+
+def _general_rules(assignments: Iterable[_Assignment], *, axis: int = 0, origin: str | None = None) -> list[Rule]:
+    """Return rules that say the same as assignments of keys to parameters, one for all layers where they agree.
+
+    Args:
+        assignments: keys and the parameters they become; one and one is renamed, one and several split, several and
+            one joined in that order.
+        axis: along which parts stand.
+        origin: who says so.
+    """
+    rules: dict[Rule, None] = {}
+    for sources, targets in assignments:
+        sides = _patterns((*sources, *targets))
+        sources, targets = sides[: len(sources)], sides[len(sources) :]
+        if len(targets) > 1:
+            rule = Rule(sources[0], None, "split", parts=targets, axis=axis, origin=origin)
+        elif len(sources) > 1:
+            rule = Rule(None, targets[0], "join", parts=sources, axis=axis, origin=origin)
+        else:
+            rule = Rule(sources[0], targets[0], origin=origin)
+        rules[rule] = None
+    return list(rules)
+
+
+def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return patterns of names; the numbers that all of them begin with become placeholders, others stay."""
+    split = [split_numbers(name) for name in names]
+    common = 0
+    for numbers in zip(*(numbers for _, numbers in split), strict=False):
+        if len(set(numbers)) > 1:
+            break
+        common += 1
+    ends = {name.rpartition(".")[2] for name in names}
+    prefix = len(ends) == 1 and all("." in name for name in names)
+    return tuple(pattern_text(_written(*one, common, prefix), whole=not prefix) for one in split)
+
+
+def _written(template: Template, numbers: tuple[int, ...], common: int, prefix: bool) -> list[str]:
+    following = iter([*PLACEHOLDERS[:common], *map(str, numbers[common:])])
+    parts = [next(following) if part is None else literal(part) for part in template]
+    return parts[:-1] if prefix else parts

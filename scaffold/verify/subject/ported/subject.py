@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
-from scaffold.reading import read_text
+from scaffold.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE
-from scaffold.verify.subject.checkpoint import CheckpointWriter, load
+from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
-from scaffold.verify.subject.ported.files import writer
 from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.subject import PROMPTS, Subject
 
@@ -231,4 +232,40 @@ class PortedSubject(Subject):
 
     def checkpoint_writer(self) -> CheckpointWriter:
         """Writes checkpoints like the tiny one."""
-        return writer(self.checkpoint, self.new_module().state_dict())
+        return _writer(self.checkpoint, self.new_module().state_dict())
+
+
+@dataclass(frozen=True)
+class _CopyingWriter(CheckpointWriter):
+    """Writes changed weights beside the configuration of the tiny checkpoint.
+
+    Attributes:
+        source: the tiny checkpoint.
+    """
+
+    source: Path = Path()
+
+    def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
+        tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
+        copy_tree(self.source, folder, skip=("*.safetensors",))
+        write_tensors(folder / self.file, {**tensors, **changes})
+
+
+def _writer(checkpoint: Path, state: dict[str, Tensor]) -> _CopyingWriter:
+    """Find the file of the denoiser's weights, and the key of each by its value.
+
+    Raises:
+        NotDrivableError: a parameter is in no file, or in several.
+    """
+    for file in sorted(checkpoint.rglob("*.safetensors")):
+        with safe_open(file, framework="pt", device="cpu") as tensors:
+            keys = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
+        names: dict[str, str] = {}
+        for name, value in state.items():
+            near = [key for key in keys if keys[key].shape == value.shape and torch.equal(keys[key].float(), value)]
+            key = name if name in near else next((key for key in near if key not in names.values()), None)
+            if key is not None:
+                names[name] = key
+        if len(names) == len(keys):
+            return _CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, source=checkpoint)
+    raise NotDrivableError("which tensors of the tiny checkpoint are the denoiser's was not found out")
