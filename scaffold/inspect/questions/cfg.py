@@ -47,7 +47,6 @@ KEYS = (
     "detail.cfg.epsilon",
     "detail.cfg.location",
 )
-_BATCH_SPLITS = frozenset(("chunk", "unbind"))
 
 
 _Replaced = Callable[[Value], bool]

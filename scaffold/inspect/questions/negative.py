@@ -10,7 +10,7 @@ from scaffold.inspect.negative_counterpart import find_counterpart
 from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, same
-from scaffold.inspect.program.numeric import MISSING, default_of
+from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Choice, Param
 from scaffold.inspect.questions.cfg import answers as guidance_answers
 from scaffold.inspect.questions.prompt import encode_calls
@@ -68,22 +68,9 @@ def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | 
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
         places = [*(p.at for p in params), record.at]
         keys = list(dict.fromkeys(f"{p.root}.{p.key}" for p in params))
-        skipped = guarded and _default_text(text) in ("", None)
+        skipped = guarded and default_of(text) in ("", None)
         return {"detail.negative.keys": fact(keys, places)}, places if skipped else None
     return {}, None
-
-
-def _default_text(text: Value) -> object:
-    """The text when nothing is given; alternatives that all mean nothing agree."""
-    whole = default_of(text)
-    if isinstance(whole, list | tuple) and whole:
-        whole = whole[0]
-    if whole is not MISSING:
-        return whole
-    found = [d for o in options(text) if (d := default_of(o)) is not None and d is not MISSING]
-    if not found:
-        return None
-    return found[0] if all(f == found[0] for f in found) else MISSING
 
 
 def _is_of(cond: Value, text: Value) -> bool:

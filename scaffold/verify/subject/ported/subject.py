@@ -155,31 +155,23 @@ class PortedSubject(Subject):
 
     def steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
         """What the training adapter computes for each recorded step: log-prob ``(B,)``, mean ``(B, …)`` and others."""
-        latents, timesteps = self.trajectory_of(samples)
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        latents, timesteps = trajectory = self.trajectory_of(samples)
         rows: list[tuple[Tensor, ...]] = []
         for step in range(timesteps.shape[1]):
-            inputs, negative = self.training.prepare_model_inputs(
+            inputs = self.training.prepare_model_inputs(
                 module, settings, latents, timesteps, None, None, None, None, self.batch_of(samples), step
             )
             with torch.no_grad():
-                found = self.training.forward_and_sample_previous_step(
-                    module, self.scheduler(settings), settings, inputs, negative, recorded, step
-                )
-            rows.append(found)
+                rows.append(self.scored(module, settings, inputs, trajectory, step))
         return rows
 
     def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
         """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32."""
         from scaffold.verify.rollout.engine_side import recorder
 
-        settings, (latents, timesteps) = self.settings(), self.trajectory_of([sample])
-        inputs, negative = self.inputs_of(module, [sample], step=step)
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        inputs = self.inputs_of(module, [sample], step=step)
         with recorder.steps() as taken:
-            self.training.forward_and_sample_previous_step(
-                module, self.scheduler(settings), settings, inputs, negative, recorded, step
-            )
+            self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity
 
     def may_lack(self, target: str) -> bool:
