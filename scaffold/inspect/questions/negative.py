@@ -9,7 +9,7 @@ from scaffold.inspect.guidance import as_guidance, region_parts
 from scaffold.inspect.negative_counterpart import find_counterpart
 from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, same
+from scaffold.inspect.program.algebra import options, reach, same
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Choice, Param
 from scaffold.inspect.questions.cfg import answers as guidance_answers
@@ -89,18 +89,11 @@ def _needs_words(program: Program, forms: Forms) -> list[Evidence | None]:
 
 def _combinations(output: Value, spoken: Spoken) -> list[Value]:
     """The combinations that are left when the conditions that a form of the request decides are decided."""
-    found: list[Value] = []
-    stack, seen = [output], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if as_guidance(node) is not None:
-            found.append(node)
+
+    def inner(node: Value) -> list[Value]:
         truth = spoken.holds(node.cond) if isinstance(node, Choice) and node.cond is not None else None
         if isinstance(node, Choice) and truth is not None and len(node.options) == 2:
-            stack.append(node.options[0 if truth else 1])
-        else:
-            stack.extend(region_parts(node))
-    return found
+            return [node.options[0 if truth else 1]]
+        return region_parts(node)[::-1]
+
+    return [node for node in reach([output], inner) if as_guidance(node) is not None]

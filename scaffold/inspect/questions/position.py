@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import Search, options, walk, walk_all
+from scaffold.inspect.program.algebra import Search, options, reach, walk, walk_all
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_entry
@@ -59,14 +59,11 @@ def _are_places(record: CallRecord, loop: Denoising) -> bool:
 
 def _contents(values: list[Value]) -> Iterator[Value]:
     """Yield values and what their contents were made from; what only gave its size is left out."""
-    pending, seen = values, set[int]()
-    while pending:
-        node = pending.pop()
-        sized = (isinstance(node, Attr) and node.name in _SIZES) or (isinstance(node, Call) and node.name in _SIZES)
-        if id(node) not in seen and not sized:
-            seen.add(id(node))
-            yield node
-            pending += node.parts()
+
+    def contents(nodes: list[Value]) -> list[Value]:
+        return [n for n in nodes if not (isinstance(n, Attr | Call) and n.name in _SIZES)]
+
+    return reach(contents(values), lambda node: contents(node.parts()))
 
 
 def _is_added(program: Program, record: CallRecord, loop: Denoising) -> bool:
