@@ -32,8 +32,6 @@ def infer_key_map(
     known: Sequence[Rule] = (),
     source: SourceRules | None = None,
     drop_reasons: Mapping[str, str] | None = None,
-    default_reason: str = DEFAULT_REASON,
-    computed: Iterable[str] = (),
     partial: bool = False,
 ) -> KeyMap:
     """Return the rules that fill every parameter exactly once, and drop the other keys.
@@ -49,8 +47,6 @@ def infer_key_map(
         known: rules that are established already; they come first and settle their keys.
         source: what upstream's loader says: renames, packed parameters in order, keys that it skips.
         drop_reasons: pattern of keys to drop (``vit_model.``, ``layers.{n}.rotary.``) to the reason; the longest wins.
-        default_reason: the reason of every other drop.
-        computed: parameters that no key fills because the module computes them.
         partial: return the rules as far as they go, to be proved and found wanting, where keys are missing, left over
             or of another shape.
 
@@ -58,7 +54,7 @@ def infer_key_map(
         ScaffoldError: a parameter that no key or more than one could fill, named with the nearest unmapped key of its
             shape; keys left over inside a layer; upstream skips a key that training needs, or contradicts itself.
     """
-    shapes = {name: tuple(shape) for name, shape in parameters.items() if name not in set(computed)}
+    shapes = {name: tuple(shape) for name, shape in parameters.items()}
     if not shapes:
         raise ScaffoldError("the training module has no parameters to fill")
     source = source or SourceRules()
@@ -76,9 +72,9 @@ def infer_key_map(
     taken = {part for name in bridged for part in given.parts(name)}
     keys = {name: shape for name, shape in keys.items() if name not in taken}
     source.refuse_skipped((*chosen, *taken))
-    given_reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {}, default_reason)
-    reasons = source.cite(given_reasons, default_reason)
-    left = _leftovers((*chosen, *taken), reasons, default_reason)
+    given_reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {})
+    reasons = source.cite(given_reasons, DEFAULT_REASON)
+    left = _leftovers((*chosen, *taken), reasons)
     if left and not partial:
         raise ScaffoldError(
             f"{len(left)} keys of the checkpoint are left over inside layers that the training module takes, first "
@@ -145,18 +141,18 @@ def _exact_rules(
     return found
 
 
-def _reasons(names: Iterable[str], given: Mapping[str, str], default: str) -> dict[str, str]:
+def _reasons(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
     patterns = sorted(((Pattern(text), reason) for text, reason in given.items()), key=lambda pair: -pair[0].weight)
     return {
-        name: next((reason for pattern, reason in patterns if pattern.match(name) is not None), default)
+        name: next((reason for pattern, reason in patterns if pattern.match(name) is not None), DEFAULT_REASON)
         for name in names
     }
 
 
-def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str], default: str) -> set[str]:
+def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str]) -> set[str]:
     """A layer that is taken is taken whole: what is left of it was more likely forgotten than meant to go."""
     layers = {layer for name in chosen for layer in _layers(name)[-1:]}
-    return {name for name, reason in reasons.items() if reason == default and layers.intersection(_layers(name))}
+    return {name for name, reason in reasons.items() if reason == DEFAULT_REASON and layers.intersection(_layers(name))}
 
 
 def _layers(name: str) -> list[Template]:
