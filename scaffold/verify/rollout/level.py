@@ -65,7 +65,6 @@ class Plan:
             "package": self.package.module,
             "library": None if self.library is None else str(self.library),
             "kit": str(kit_root()),
-            "kit_profile": self.profile,
             "checkpoint": str(self.grown / dtype if self.grown is not None else self.checkpoint),
             "builder": None if self.builder is None else str(self.builder),
             "dtype": dtype,
