@@ -57,6 +57,8 @@ def _inline(value: Any) -> str:
         return f"{{ {entries} }}" if entries else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if type(value) in (int, float):
         return str(value)
     from tomli_w import dumps
