@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_answers import SharedAnswers
 
 from scaffold.render import render
 from scaffold.resources import kit_root
@@ -34,6 +35,7 @@ os.environ["SOURCE_DATE_EPOCH"] = "1787356800"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ENGINES = Servers()
+ANSWERS = SharedAnswers()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
 
@@ -41,13 +43,15 @@ REFERENCE = REPOSITORY / "reference_bagel"
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Import the real vllm-omni once a session: processes of the tests that run it, fixtures included, are forks."""
-    with forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext():
+    engines = forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext()
+    with engines, ANSWERS.during(item):
         return (yield)
 
 
 def pytest_sessionfinish() -> None:
     """End the processes that have imported it."""
     ENGINES.end()
+    ANSWERS.end()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
