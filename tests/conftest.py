@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from shared_answers import SharedAnswers
+from warm_python import WarmPython
 
 from scaffold.render import render
 from scaffold.resources import kit_root
@@ -36,6 +37,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ENGINES = Servers()
 ANSWERS = SharedAnswers()
+WARM = WarmPython()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
 
@@ -52,6 +54,7 @@ def pytest_sessionfinish() -> None:
     """End the processes that have imported it."""
     ENGINES.end()
     ANSWERS.end()
+    WARM.end()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
@@ -130,6 +133,12 @@ def kit_environment() -> Callable[..., dict[str, str]]:
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     return make
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> WarmPython:
+    """Return what runs programs of rendered packages where torch and its company are imported already."""
+    return WARM
 
 
 @dataclass(frozen=True)
