@@ -2,7 +2,7 @@
 
 The first test that asks has the tool make the answer, in whichever worker it runs; the others get a copy of their own.
 Only whole wheels are known, by their content: a folder, which is what an altered source is, is read each time. So is
-everything for a test that patches something, and for the rooms that are about reading.
+everything for a test that has patched more than the environment and `verify`, and for the rooms that are about reading.
 """
 
 from __future__ import annotations
@@ -34,20 +34,30 @@ class SharedAnswers:
     def __init__(self) -> None:
         self._own = FOLDER not in os.environ
         self._folder = Path(os.environ.setdefault(FOLDER, tempfile.mkdtemp() if self._own else ""))
-        self._enabled = False
+        self._item: pytest.Item | None = None
         scaffold.inspect.inspect_pipeline = self._shared(scaffold.inspect.inspect_pipeline)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
 
     @contextmanager
     def during(self, item: pytest.Item) -> Iterator[None]:
         """Share answers for one test where it may have them."""
-        patches = "monkeypatch" in getattr(item, "fixturenames", ())
         reads = item.path.parent.name in READING and item.get_closest_marker("shared") is None
-        before, self._enabled = self._enabled, not patches and not reads
+        self._item = None if reads else item
         try:
             yield
         finally:
-            self._enabled = before
+            self._item = None
+
+    @property
+    def _enabled(self) -> bool:
+        """Whether nothing is patched that reading may depend on."""
+        if self._item is None:
+            return False
+        if "monkeypatch" not in getattr(self._item, "fixturenames", ()):
+            return True
+        patch = getattr(self._item, "funcargs", {}).get("monkeypatch")
+        targets = [target for target, _, _ in patch._setattr] if patch is not None else [None]
+        return all(getattr(target, "__name__", "").startswith("scaffold.verify.") for target in targets)
 
     def end(self) -> None:
         """Remove the folder, in the process that made it."""
