@@ -33,9 +33,9 @@ class SharedAnswers:
 
     def __init__(self) -> None:
         self._own = FOLDER not in os.environ
-        self._folder = Path(
-            os.environ.setdefault(FOLDER, tempfile.mkdtemp(prefix="omni-scaffold-answers-") if self._own else "")
-        )
+        if self._own:
+            os.environ[FOLDER] = tempfile.mkdtemp(prefix="omni-scaffold-answers-")
+        self._folder = Path(os.environ[FOLDER])
         self._item: pytest.Item | None = None
         scaffold.inspect.inspect_pipeline = self._shared(scaffold.inspect.inspect_pipeline)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)

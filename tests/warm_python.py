@@ -134,7 +134,7 @@ def _keep(order: dict[str, Any]) -> NoReturn:
     if program == 0:
         os.setsid()
         _run(order)
-    with open(order["answer"], "w") as pipe:  # noqa: PTH123
+    with contextlib.suppress(BrokenPipeError), open(order["answer"], "w") as pipe:  # noqa: PTH123
         pipe.write(f"{program}\n")
         pipe.flush()
         pipe.write(f"{os.waitpid(program, 0)[1]}\n")
