@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_answers import SharedAnswers
+from warm_python import WarmPython
 
 from scaffold.render import render
 from scaffold.resources import kit_root
@@ -32,8 +34,12 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["XDG_STATE_HOME"], "no-c
 os.environ["SOURCE_DATE_EPOCH"] = "1787356800"
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test ends with a loss of power; every `new` would wait for the disk fifty times.
+os.fsync = lambda descriptor: None
 
 ENGINES = Servers()
+ANSWERS = SharedAnswers()
+WARM = WarmPython()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
 
@@ -41,13 +47,16 @@ REFERENCE = REPOSITORY / "reference_bagel"
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Import the real vllm-omni once a session: processes of the tests that run it, fixtures included, are forks."""
-    with forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext():
+    engines = forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext()
+    with engines, ANSWERS.during(item):
         return (yield)
 
 
 def pytest_sessionfinish() -> None:
     """End the processes that have imported it."""
     ENGINES.end()
+    ANSWERS.end()
+    WARM.end()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
@@ -126,6 +135,12 @@ def kit_environment() -> Callable[..., dict[str, str]]:
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     return make
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> WarmPython:
+    """Return what runs programs of rendered packages where torch and its company are imported already."""
+    return WARM
 
 
 @dataclass(frozen=True)
