@@ -16,7 +16,7 @@ from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
-from scaffold.grade.proof import RUN, is_proven, not_run
+from scaffold.grade.proof import RUN, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
@@ -70,6 +70,8 @@ def build_partial(
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
     sections["grade"] = _grade(missing, reason, request, ported, source)
+    if sections["grade"]["value"] == COMPLETE:
+        ported |= batches_of(request)
     sections["port"] = ported
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}

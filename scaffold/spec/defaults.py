@@ -45,6 +45,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "reads": False,
         "file": False,
         "shared": False,
+        "batches": "none",
     },
     "cfg": {"declared": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
