@@ -466,6 +466,27 @@ def test_another_table_is_another_call(calls: types.ModuleType) -> None:
     assert seen == [(1, 1, 7, 5)] * 2
 
 
+def test_a_table_that_training_computes_itself_is_not_carried(calls: types.ModuleType) -> None:
+    """What stands in the place of a table of the denoiser's is its name; another value travels as it is."""
+    large = torch.arange(50_000.0).view(-1, 5)
+    for given, carried in ((large, False), (large + 1, True)):
+        recorder, denoiser = calls.CallRecorder(), Counting()
+        recorder.watch(denoiser, tables={"rotary": [large, None]})
+        recorder.begin(active=True)
+        latents, time, mask = torch.randn(1, 4, 6), torch.tensor([0.5]), torch.ones(1, 7)
+        text = {"embeds": torch.randn(1, 7, 5)}
+        with torch.no_grad():
+            made = denoiser(latents, time, text=text, mask=mask, table=[given.clone(), None])[0]
+        recorder.step(latents, made, guide, keep=True)
+        content = recorder.finish(GUIDANCE)
+        assert (len(content) > large.numel() * 4) == carried
+        replay = calls.DenoiserCalls(calls.read_calls([content, content]), latents.repeat(2, 1, 1), 0, GUIDANCE)
+        with torch.no_grad():
+            again = replay.evaluate(denoiser, torch.float32, {"rotary": [large, None]})
+        assert torch.allclose(again, made.repeat(2, 1, 1), atol=1e-5)
+        assert denoiser.seen[-1] == (2, 2, 7, 5)
+
+
 def test_a_denoiser_that_does_not_predict_for_each_sample_is_told(calls: types.ModuleType) -> None:
     samples = [sampled(calls, i, 7) for i in (1, 2)]
     found = calls.DenoiserCalls(
