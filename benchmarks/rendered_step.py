@@ -160,7 +160,8 @@ class Package:
 
     def step(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Tensor]:
         """The guided velocity of one micro-batch, text lengths of each sample given: from its columns to it."""
-        branches = self._calls(lengths, side, device) if self.ported else self._tensors(model, lengths, side, device)
+        made = self._calls if self.ported else self._tensors
+        branches = made(model, lengths, side, device)
 
         def velocity() -> Tensor:
             conditional, unconditional = (model(**arguments)[0].float() for arguments in branches())
@@ -182,10 +183,12 @@ class Package:
         first = {"text_token_ids": texts[0], "text_attention_mask": None if mask.all() else mask}
         return lambda: ({**shared, **first}, {**shared, "text_token_ids": texts[1]})
 
-    def _calls(self, lengths: list[int], side: int, device: torch.device) -> Callable[[], Any]:
+    def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Any]:
         file, config = self.module("denoiser_calls"), self.config
         latents = torch.randn(len(lengths), config["in_channels"], side // 8, side // 8, device=device)
-        recorded = [self._recorded(file, row, n, device) for row, n in zip(latents.split(1), lengths, strict=True)]
+        tables = self.module(f"{self.spec['names']['model']}_denoiser").constant_tables(model)
+        pairs = zip(latents.split(1), lengths, strict=True)
+        recorded = [self._recorded(file, tables, row, length, device) for row, length in pairs]
         self.trajectory = len(recorded[0])
 
         def branches() -> Iterator[dict[str, Any]]:
@@ -195,14 +198,13 @@ class Package:
 
         return branches
 
-    def _recorded(self, file: Any, latents: Tensor, length: int, device: torch.device) -> bytes:
+    def _recorded(self, file: Any, tables: dict[str, Any], latents: Tensor, length: int, device: torch.device) -> bytes:
         """The calls of one step as the rollout records them, of a stand-in that predicts nothing."""
         stand_in, recorder = StandIn(device), file.CallRecorder()
-        recorder.watch(stand_in)
+        recorder.watch(stand_in, tables=tables)
         recorder.begin(active=True)
         feature = self.config.get("text_feat_dim") or self.config["instruction_feature_configs"]["instruction_feat_dim"]
-        text, rotary = ("text", "freqs_cis") if "text_feat_dim" in self.config else ("instruction", "freqs_real")
-        tables = rotary_tables(self.config["axes_dim_rope"], self.config["axes_lens"], real=rotary == "freqs_real")
+        text = "text" if "text_feat_dim" in self.config else "instruction"
         under = self.spec["upstream"]["registry_key"] in AUTOCAST and device.type == "cuda"
         for tokens in (length, NEGATIVE_TOKENS):
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=under):
@@ -213,7 +215,7 @@ class Package:
                     **{
                         f"{text}_hidden_states": torch.randn(1, tokens, feature, dtype=torch.bfloat16, device=device),
                         f"{text}_attention_mask": torch.ones(1, tokens, dtype=torch.int64, device=device),
-                        rotary: tables,
+                        **tables,
                     },
                 )
         recorder.step(latents.to(torch.bfloat16).float(), torch.zeros_like(latents), lambda c, u: c, keep=True)
@@ -230,17 +232,6 @@ class StandIn(nn.Module):
     def forward(self, hidden_states: Tensor, **_: Any) -> Tensor:
         """Zeros in the shape of the latents."""
         return torch.zeros_like(hidden_states)
-
-
-def rotary_tables(channels: list[int], lengths: list[int], real: bool) -> list[Any]:
-    """Rotary tables of each axis, complex, or cosine and sine: what the pipelines make once for a request."""
-    found: list[Any] = []
-    for size, length in zip(channels, lengths, strict=True):
-        steps = torch.arange(0, size, 2, dtype=torch.float64) / size
-        angles = torch.outer(torch.arange(length, dtype=torch.float64), 10000.0**-steps)
-        pair = angles.repeat_interleave(2, dim=1).float()
-        found.append((pair.cos(), pair.sin()) if real else torch.polar(torch.ones_like(angles), angles))
-    return found
 
 
 def random(name: str, tensor: Tensor, device: torch.device) -> Tensor:
@@ -263,7 +254,7 @@ def counted(model: nn.Module) -> Iterator[list[float]]:
         found.append(2.0 * args[0].numel() * layer.out_features)
 
     layers = [layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and "lora_" not in name]
-    handles = [layer.register_forward_hook(linear) for layer in layers if type(layer).__module__ != "peft.tuners.lora"]
+    handles = [layer.register_forward_hook(linear) for layer in layers]
     nn.functional.scaled_dot_product_attention = attention
     try:
         yield found
@@ -292,9 +283,9 @@ def measure(model: nn.Module, velocity: Callable[[], Tensor], args: argparse.Nam
             seconds.append(time.perf_counter() - start)
         model.zero_grad(set_to_none=True)
     median = statistics.median(seconds)
-    rate = 3 * sum(operations) / median / 1e12
+    total = 3 * sum(operations) / 1e12
     memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-    return {"seconds": median, "tflops": rate, "of_peak": rate / PEAK_TFLOPS, "peak_gib": memory}
+    return {"seconds": median, "of_peak": total / median / PEAK_TFLOPS, "peak_gib": memory, "tflop": total}
 
 
 def run(out: Path, args: argparse.Namespace) -> None:
