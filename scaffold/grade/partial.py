@@ -16,7 +16,7 @@ from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
-from scaffold.grade.proof import RUN, is_proven, not_run
+from scaffold.grade.proof import RUN, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
@@ -70,6 +70,8 @@ def build_partial(
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
     sections["grade"] = _grade(missing, reason, request, ported, source)
+    if sections["grade"]["value"] == COMPLETE:
+        ported |= batches_of(request)
     sections["port"] = ported
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}
@@ -163,7 +165,7 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "checkpointed": list(port.checkpointed),
         "builder": port.builder or None,
         "loader": port.loader,
-        **{key: True for key in ("handed", "reads", "file", "shared") if getattr(port, key)},
+        **{key: True for key in ("handed", "reads", "file", "shared", "tables") if getattr(port, key)},
         "method": port.method,
         "context": [{"field": field, "argument": argument} for field, argument in port.context],
         "context_module": port.context_module or None,

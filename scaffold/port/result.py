@@ -81,6 +81,8 @@ class Port:
         reads: whether ``builder`` reads the files of weights itself.
         file: whether the checkpoint is one file of weights instead of a folder.
         shared: whether classes are handed modules of others, so that parameters may have several names.
+        tables: whether there is ``constant_tables``, a function of the denoiser that returns tables by name which the
+            pipeline makes of it and gives to every call.
         loader: whether the class has the method by which it places weights of the checkpoint.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
@@ -105,6 +107,7 @@ class Port:
     reads: bool = False
     file: bool = False
     shared: bool = False
+    tables: bool = False
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None
