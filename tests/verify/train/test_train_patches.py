@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scaffold.verify.rollout.environment import Environment, find_environment
-from scaffold.verify.rollout.pins import known_versions
+from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.train.inside.hooks import parts
 from scaffold.verify.train.places import changed, digest
 from scaffold.verify.train.run import PATH
@@ -30,7 +30,7 @@ class Sender:
 
 @pytest.mark.rollout
 @pytest.mark.parametrize("name", PATCHES)
-@pytest.mark.parametrize("version", known_versions())
+@pytest.mark.parametrize("version", packaged_versions())
 def test_place_is_as_it_was_when_the_patch_was_written(version: str, name: str) -> None:
     environment = find_environment(version)
     if not isinstance(environment, Environment):
