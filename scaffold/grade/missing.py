@@ -55,7 +55,7 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
     if port is None:
         yield Missing("denoiser", "the denoiser, which its source does not name", place, module)
     else:
-        for gap in port.gaps:
+        for gap in (gap for gap in port.gaps if gap.left_out is None):
             yield Missing("port", gap.what, f"{gap.file}:{gap.line}", f"{model}_denoiser.py")
         for taken in port.assumptions:
             yield Missing(

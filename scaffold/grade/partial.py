@@ -169,7 +169,24 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "context_module": port.context_module or None,
         "state": [{"owner": k.owner, "name": k.name, "first": k.first} for k in port.state if k.first is not None],
         "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
+        **({"left_out": left_out} if (left_out := _left_out(port)) else {}),
     }
+
+
+def _left_out(port: Port) -> list[str]:
+    """A line for each kind of code that runs in inference alone, with its places."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for gap in port.gaps:
+        if gap.left_out is not None:
+            places.setdefault(gap.left_out, {}).setdefault(gap.file, []).append(str(gap.line))
+    return [
+        f"{kind}: {'; '.join(f'{file}:{_listed(lines)}' for file, lines in files.items())}"
+        for kind, files in places.items()
+    ]
+
+
+def _listed(lines: list[str]) -> str:
+    return ", ".join(dict.fromkeys(lines))
 
 
 def _guidance(facts: Established) -> dict[str, Any]:
