@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
@@ -99,10 +99,20 @@ def _grade(
     """
     entries = [_entry(entry, request) for entry in missing]
     if entries:
-        return {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
+        needs = list(_needs(missing, request))
+        graded = {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
+        return {**graded, **({"needs": needs} if needs else {})}
     if not is_proven(request, source, port["derived_from"]):
         return {"value": UNPROVEN, "reason": not_run(request), "missing": []}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
+
+
+def _needs(missing: list[Missing], request: SpecRequest) -> Iterator[dict[str, str]]:
+    """What VeRL-Omni must carry for it, with its own place where that is known."""
+    for entry in missing:
+        place = request.profile.limits.get(entry.limit) if entry.limit is not None else None
+        if place is not None:
+            yield {"key": entry.key, "what": entry.what, "at": place}
 
 
 def _left(missing: list[Missing]) -> str:
