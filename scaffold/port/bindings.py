@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scaffold.port.files import Files
-from scaffold.port.inference_only import kind_of
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
+from scaffold.port.reading import inference_kind
 from scaffold.port.result import Assumption, Gap
 from scaffold.port.supports import support_names
 from scaffold.source.modules import Import, ModuleGraph
@@ -120,7 +120,7 @@ class Bindings:
 
     def gap(self, what: str, file: str, line: int) -> Gap:
         """Note what was not carried over."""
-        left_out = kind_of(self.graph.source.tree(file), line)
+        left_out = inference_kind(self.graph.source.tree(file), line)
         return self.gaps.setdefault((file, line, what), Gap(what, file, line, self.version, left_out))
 
     def assume(self, what: str, file: str, line: int) -> None:

@@ -94,8 +94,8 @@ def test_what_is_no_such_code_is_still_asked_for(port_text: PortText) -> None:
 def test_a_module_with_layers_that_captures_is_asked_for(name: str) -> None:
     import ast
 
-    from scaffold.port.inference_only import kind_of
+    from scaffold.port.reading import inference_kind
 
     text = f"class A({name}):\n    def f(self):\n        g = torch.cuda.CUDAGraph()\n        return other(g)\n"
-    assert kind_of(ast.parse(text), 4) is None
-    assert kind_of(ast.parse(text.replace(f"({name})", "")), 4) == "CUDA graphs"
+    assert inference_kind(ast.parse(text), 4) is None
+    assert inference_kind(ast.parse(text.replace(f"({name})", "")), 4) == "CUDA graphs"
