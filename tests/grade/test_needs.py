@@ -86,8 +86,11 @@ def test_what_verl_omni_does_not_carry_is_named_with_its_place(key: str) -> None
 
 
 def test_a_release_of_verl_omni_whose_place_is_not_known_names_none() -> None:
-    found = spec_of("AuKPipeline", "v0.1.0").value("grade.needs")
-    assert [entry["key"] for entry in found] == ["stages"]
+    spec = spec_of("AuKPipeline", "v0.1.0")
+    keys = {name: {entry["key"] for entry in spec.value(name)} for name in ("grade.needs", "grade.missing")}
+    assert "images_only" not in profile_by_name("v0.1.0").limits
+    assert "output" in keys["grade.missing"] - keys["grade.needs"]
+    assert "stages" in keys["grade.needs"]
 
 
 def test_grades_are_honest() -> None:
