@@ -25,6 +25,7 @@ from scaffold.render import render
 from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec, read_spec
 from scaffold.verify.rollout.forking import Servers, forking
+from scaffold.verify.rollout.pins import packaged_versions
 
 # Journals of trees without git.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="omni-scaffold-tests-")
@@ -42,6 +43,16 @@ ANSWERS = SharedAnswers()
 WARM = WarmPython()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs the newest vllm-omni: no release of verl-omni pins it, so `make rollout-newest` runs it apart."""
+    newest = packaged_versions()[-1]
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and newest in call.params.values() and item.get_closest_marker("rollout"):
+            item.add_marker(pytest.mark.newest)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,16 +9,28 @@ from scaffold.port.kept_state import KeptState
 
 @dataclass(frozen=True)
 class Gap:
-    """Code of the pipeline's that was not carried over; the module raises there."""
+    """Code of the pipeline's that was not carried over; the module raises there.
+
+    Attributes:
+        what: what it is.
+        file: where it stands.
+        line: where it stands.
+        version: of vllm-omni.
+        left_out: what it belongs to where that runs in inference alone, such as ``CUDA graphs``: nobody has to port it.
+    """
 
     what: str
     file: str
     line: int
     version: str
+    left_out: str | None = None
 
     @property
     def message(self) -> str:
         """The text of the NotImplementedError that stands in its place."""
+        if self.left_out is not None:
+            where = f"{self.file}:{self.line} of vllm-omni {self.version}"
+            return f"{self.what} of {where} is left out: {self.left_out} are for inference"
         return f"{self.what}: port {self.file}:{self.line} of vllm-omni {self.version}"
 
 
