@@ -180,7 +180,7 @@ class Package:
         }
         texts = [torch.randint(5, 1000, (batch, length), device=device) for length in (max(lengths), NEGATIVE_TOKENS)]
         mask = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device)[:, None]
-        first = {"text_token_ids": texts[0], "text_attention_mask": None if mask.all() else mask}
+        first = {"text_token_ids": texts[0], "text_attention_mask": None if len(set(lengths)) == 1 else mask}
         return lambda: ({**shared, **first}, {**shared, "text_token_ids": texts[1]})
 
     def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Any]:
@@ -253,7 +253,10 @@ def counted(model: nn.Module) -> Iterator[list[float]]:
     def linear(layer: nn.Linear, args: tuple[Tensor, ...], _: Any) -> None:
         found.append(2.0 * args[0].numel() * layer.out_features)
 
-    layers = [layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and "lora_" not in name]
+    # A layer with LoRA is asked itself: it may multiply with the weight of the one inside, which then is not called.
+    inside = {id(child) for layer in model.modules() if hasattr(layer, "base_layer") for child in layer.modules()}
+    inside -= {id(layer) for layer in model.modules() if hasattr(layer, "base_layer")}
+    layers = [layer for layer in model.modules() if hasattr(layer, "out_features") and id(layer) not in inside]
     handles = [layer.register_forward_hook(linear) for layer in layers]
     nn.functional.scaled_dot_product_attention = attention
     try:
