@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
@@ -89,6 +88,8 @@ def _wheel(path: Path, text: str) -> UpstreamSource:
 
 
 def installed() -> UpstreamSource | None:
+    from importlib import metadata
+
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
