@@ -61,23 +61,23 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
         mend = ["--select", f"{MENDED},{FATAL}", "--fix", "--fixable", MENDED, "--output-format", "json"]
         _raise_on_findings(run_ruff(["check", *common, *mend, str(root)]), files, root)
         run_ruff(["format", *common, "--quiet", str(root)])
-        if _break_long_lines(sorted(files), root):
-            run_ruff(["format", *common, "--quiet", str(root)])
+        if broken := _break_long_lines(sorted(files), root):
+            run_ruff(["format", *common, "--quiet", *(str(root / path) for path in broken)])
         finished = {path: replace(f, content=read_text(root / path)) for path, f in files.items()}
     for path, file in finished.items():
         _parse(path, file)
     return finished
 
 
-def _break_long_lines(paths: Sequence[str], root: Path) -> bool:
-    """Break what the formatter leaves too long, unless the file says that it may be; tell whether there was any."""
-    changed = False
+def _break_long_lines(paths: Sequence[str], root: Path) -> list[str]:
+    """Break what the formatter leaves too long, unless the file says that it may be; return what was changed."""
+    changed = []
     for path in paths:
         text = read_text(root / path)
         broken = text if ALLOWED_LONG.search(text) else break_long_lines(text, WIDTH)
         if broken != text:
             (root / path).write_text(broken, encoding="utf-8", newline="\n")
-            changed = True
+            changed.append(path)
     return changed
 
 
