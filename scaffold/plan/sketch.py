@@ -68,7 +68,7 @@ def _registry(profile: ContractProfile, absent: list[str]) -> Mapping[int, str]:
 
 
 def _registered(sketch: str, package: str) -> str:
-    """Return a drawn registry with a package, as `RegistryEdit.apply` gives it; the shape is known, so none is parsed."""
+    """Return a drawn registry with a package, as `RegistryEdit.apply` gives it; nothing is parsed."""
     lines = sketch.splitlines(keepends=True)
     first = next(i for i, line in enumerate(lines) if line.startswith("from . import (")) + 1
     names = [line.strip().rstrip(",") for line in lines[first : lines.index(")\n", first)]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
@@ -88,6 +89,9 @@ def _wheel(path: Path, text: str) -> UpstreamSource:
 
 
 def installed() -> UpstreamSource | None:
+    if not any((Path(entry) / PACKAGE / "__init__.py").is_file() for entry in sys.path):
+        return None
+    # Loaded here: it takes longer than reading the registry of a version.
     from importlib import metadata
 
     try:

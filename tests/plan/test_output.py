@@ -279,7 +279,7 @@ class Parsed:
         self.path, self.apply = RegistryEdit(package).path, RegistryEdit(package).apply
 
 
-@pytest.mark.parametrize("package", ["aaa_flow_grpo", "bagel_flow_grpo2", "qwen_image_dpo2", "sd10_x", "wan3", "zz_dpo"])
+@pytest.mark.parametrize("package", ["aaa_flow_grpo", "bagel_flow_grpo2", "qwen_image_dpo2", "sd10_x", "zz_dpo"])
 def test_a_drawn_registry_takes_a_package_as_a_parsed_one_does(package: str) -> None:
     for profile in profiles():
         assert patch(profile, [RegistryEdit(package)]) == patch(profile, [Parsed(package)])
