@@ -21,8 +21,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from scaffold.upstream.fetch import fetch_wheel
+
 REFERENCE = Path(__file__).resolve().parents[1] / "reference_bagel"
 TOOL = [sys.executable, "-m", "scaffold"]
+RELEASE = "0.27.0rc1"
 EMPTY = [sys.executable, "-c", "pass"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
@@ -82,14 +85,18 @@ def main() -> None:
         wall, processor = took.wall / empty.wall, took.processor / empty.processor
         print(f"{label:28s} {took.wall:7.3f} s {wall:6.1f} x {took.processor:7.3f} s {processor:6.1f} x", flush=True)
 
+    # Of a wheel that somebody names, what was found is not kept: this is what a first look takes.
+    wheel = fetch_wheel("vllm-omni", RELEASE)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         rows = {
             "--help": ["--help"],
-            "inspect bagel": ["inspect", "bagel", "--vllm-omni", "0.27.0rc1", "--format", "json"],
+            "inspect bagel": ["inspect", "bagel", "--vllm-omni", RELEASE, "--format", "json"],
+            "inspect bagel, not kept": ["inspect", "bagel", "--vllm-omni", str(wheel), "--format", "json"],
             "check of one package": ["check", str(REFERENCE)],
             "check of 100,000 lines": ["check", str(hundred_thousand_lines(Path(folder)))],
-            "new bagel": ["new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", str(out)],
+            "new bagel": ["new", "bagel", "--vllm-omni", RELEASE, "--out", str(out)],
+            "new bagel, not kept": ["new", "bagel", "--vllm-omni", str(wheel), "--out", str(out)],
         }
         checkout = os.environ.get("VERL_OMNI_SRC")
         if checkout:
