@@ -3,8 +3,9 @@
 python benchmarks/commands.py [--repeats 7] [--verify]
 
 Processor time is user and system time of the command and all that it starts: what others do on the machine moves it
-little. It is the least of the repeats, wall time their median. A first run that does not count leaves Python's
-bytecode. ``VERL_OMNI_SRC`` names a checkout of verl-omni for the row of its own; ``--verify`` adds the contracts.
+less than wall time. All are medians, those of the empty Python of runs in between: a machine that others use is not
+equally fast all the time. A first run that does not count leaves Python's bytecode. ``VERL_OMNI_SRC`` names a checkout
+of verl-omni for the row of its own; ``--verify`` adds the contracts.
 """
 
 from __future__ import annotations
@@ -53,11 +54,18 @@ def once(command: list[str], cleanup: Path | None = None, statuses: tuple[int, .
     return Seconds(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def repeated(command: list[str], repeats: int, cleanup: Path | None = None) -> Seconds:
-    """Time a command after one run that warms the caches."""
+def beside(command: list[str], repeats: int, cleanup: Path | None = None) -> tuple[Seconds, Seconds]:
+    """Return the medians of a command, after a run that warms the caches, and of an empty Python run in between."""
     once(command, cleanup)
-    runs = [once(command, cleanup) for _ in range(repeats)]
-    return Seconds(statistics.median(run.wall for run in runs), min(run.processor for run in runs))
+    runs, empty = [], []
+    for _ in range(repeats):
+        empty += [once(EMPTY) for _ in range(3)]
+        runs.append(once(command, cleanup))
+    return _median(runs), _median(empty)
+
+
+def _median(runs: list[Seconds]) -> Seconds:
+    return Seconds(statistics.median(run.wall for run in runs), statistics.median(run.processor for run in runs))
 
 
 def hundred_thousand_lines(folder: Path) -> Path:
@@ -76,14 +84,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--verify", action="store_true", help="time `verify` of the reference package too, once")
     options = parser.parse_args()
-    # It is short, so its least time needs more runs than that of the others.
-    empty = repeated(EMPTY, 5 * options.repeats)
-    print(f"{'':28s}      wall            processor")
-    print(f"{'python -c pass':28s} {empty.wall:7.3f} s       x {empty.processor:7.3f} s       x")
+    print(f"{'':28s}      wall            processor      python -c pass")
 
-    def show(label: str, took: Seconds) -> None:
+    def show(label: str, took: Seconds, empty: Seconds) -> None:
         wall, processor = took.wall / empty.wall, took.processor / empty.processor
-        print(f"{label:28s} {took.wall:7.3f} s {wall:6.1f} x {took.processor:7.3f} s {processor:6.1f} x", flush=True)
+        ratios = f"{took.wall:7.3f} s {wall:6.1f} x {took.processor:7.3f} s {processor:6.1f} x {empty.processor:7.4f} s"
+        print(f"{label:28s} {ratios}", flush=True)
 
     # Of a wheel that somebody names, what was found is not kept: this is what a first look takes.
     wheel = fetch_wheel("vllm-omni", RELEASE)
@@ -102,11 +108,12 @@ def main() -> None:
         if checkout:
             rows["check of verl-omni"] = ["check", "--exit-zero", checkout]
         for label, command in rows.items():
-            show(label, repeated([*TOOL, *command], options.repeats, out))
+            show(label, *beside([*TOOL, *command], options.repeats, out))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(f"largest process: {peak // 1024} MiB")
     if options.verify:
-        show("verify (contracts)", once([*TOOL, "verify", str(REFERENCE)], statuses=(0, 1)))
+        empty = _median([once(EMPTY) for _ in range(9)])
+        show("verify (contracts)", once([*TOOL, "verify", str(REFERENCE)], statuses=(0, 1)), empty)
 
 
 if __name__ == "__main__":
