@@ -276,7 +276,8 @@ class Parsed:
     """A registration that the sketch does not know for one: the text is parsed, as a checkout's is."""
 
     def __init__(self, package: str) -> None:
-        self.path, self.apply = RegistryEdit(package).path, RegistryEdit(package).apply
+        edit = RegistryEdit(package)
+        self.path, self.apply, self.revert = edit.path, edit.apply, edit.revert
 
 
 @pytest.mark.parametrize("package", ["aaa_flow_grpo", "bagel_flow_grpo2", "qwen_image_dpo2", "sd10_x", "zz_dpo"])
