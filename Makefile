@@ -17,13 +17,14 @@ VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
+.PHONY: demo test rollout-env rollout rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
 	@echo "make test          run all tests but those of make rollout and make train"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them"
+	@echo "make rollout-newest  run those of the newest vllm-omni, which no verl-omni pins yet"
 	@echo "make train         three steps of verl-omni's own trainer with the reference, on a CPU (5 minutes)"
 	@echo "make train-table   every variant of level train, and every deliberate mistake (2 hours)"
 	@echo "make learning      learning curves into docs/: rendered and hand-written BAGEL, three seeds (an hour)"
@@ -58,10 +59,15 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table"
 
 rollout-env: $(VENV)/.tool
-	$(BIN)/omni-scaffold env rollout
+	$(BIN)/omni-scaffold env rollout --vllm-omni 0.27.0rc1
+	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m rollout tests/grade tests/port tests/models tests/verify
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest" tests/grade tests/port tests/models tests/verify
+
+rollout-newest: $(VENV)/.test
+	$(BIN)/omni-scaffold env rollout --vllm-omni 0.32.0rc1
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m newest tests/verify
 
 # verl-omni is on no package index. Where it can neither be found nor cloned, its tests are skipped and say so.
 $(VERL_OMNI_SRC)/.git/HEAD:

@@ -25,6 +25,7 @@ _REPEAT = re.compile(r"(?<!\\)[*+]|\{[0-9]*,[0-9]*\}")
 _REPEATED_GROUP = re.compile(r"\)[*+?{]")
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _TEXTS = (str, bytes, bytearray)
+_SIZED = (*_CONTAINERS, *_TEXTS, int)
 _DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)", re.DOTALL)
 
 
@@ -57,7 +58,7 @@ class Budget:
         Raises:
             TooLargeError: it is too large.
         """
-        if isinstance(value, (*_CONTAINERS, *_TEXTS, int)):
+        if isinstance(value, _SIZED):
             self.spend(size(value, self._items) // 2)
         return value
 

@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_answers import SharedAnswers
+from warm_python import WarmPython
 
 from scaffold.render import render
 from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec, read_spec
 from scaffold.verify.rollout.forking import Servers, forking
+from scaffold.verify.rollout.pins import packaged_versions
 
 # Journals of trees without git.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="omni-scaffold-tests-")
@@ -32,22 +35,39 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["XDG_STATE_HOME"], "no-c
 os.environ["SOURCE_DATE_EPOCH"] = "1787356800"
 # Modules of a few thousand parameters only lose time to more threads, and workers share the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test ends with a loss of power; every `new` would wait for the disk fifty times.
+os.fsync = lambda descriptor: None
 
 ENGINES = Servers()
+ANSWERS = SharedAnswers()
+WARM = WarmPython()
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs the newest vllm-omni: no release of verl-omni pins it, so `make rollout-newest` runs it apart."""
+    newest = packaged_versions()[-1]
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and newest in call.params.values() and item.get_closest_marker("rollout"):
+            item.add_marker(pytest.mark.newest)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Import the real vllm-omni once a session: processes of the tests that run it, fixtures included, are forks."""
-    with forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext():
+    engines = forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext()
+    with engines, ANSWERS.during(item):
         return (yield)
 
 
 def pytest_sessionfinish() -> None:
     """End the processes that have imported it."""
     ENGINES.end()
+    ANSWERS.end()
+    WARM.end()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
@@ -126,6 +146,12 @@ def kit_environment() -> Callable[..., dict[str, str]]:
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     return make
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> WarmPython:
+    """Return what runs programs of rendered packages where torch and its company are imported already."""
+    return WARM
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,3 @@ DTYPE_BITS: dict[str, int] = {
     "U64": 64,
     "C64": 64,
 }
-
-
-def dtype_kind(dtype: str) -> str:
-    """Return ``"float"``, ``"int"``, ``"bool"`` or ``"complex"`` for a dtype as safetensors spells it."""
-    if dtype == "BOOL":
-        return "bool"
-    if dtype.startswith("C"):
-        return "complex"
-    return "float" if dtype.startswith(("F", "BF")) else "int"

@@ -40,9 +40,10 @@ def is_index(component: str) -> bool:
     )
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
+@lru_cache(maxsize=4096)
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that puts ``layers.2`` before ``layers.10``."""
-    return [(0, int(part), "") if is_index(part) else (1, 0, part) for part in name.split(".")]
+    return tuple((0, int(part), "") if is_index(part) else (1, 0, part) for part in name.split("."))
 
 
 def number_set(numbers: Sequence[int]) -> str:

@@ -205,7 +205,6 @@ def _verl(checkout: Checkout | None) -> Finding:
 
 def _environment(version: str) -> Finding:
     from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
-    from scaffold.verify.rollout.pins import known_versions
 
     name, needed = f"environment-{version}", "verify --level rollout and --level train"
     found = find_environment(version)
@@ -213,8 +212,7 @@ def _environment(version: str) -> Finding:
         return Finding(name, needed, str(found.folder))
     folder = environment_folder(version)
     there = str(folder) if folder.exists() else None
-    problem = found.partition("; run:")[0].partition("; known:")[0]
-    return Finding(name, needed, there, problem, build_command(version) if version in known_versions() else None)
+    return Finding(name, needed, there, found.partition("; run:")[0], build_command(version))
 
 
 def _cache() -> Finding:

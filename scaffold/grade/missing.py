@@ -19,12 +19,14 @@ class Missing:
         what: what to write, as the README and the NotImplementedError say it.
         at: ``file:line`` of vllm-omni to port.
         where: file of the package, from its folder.
+        limit: name of what VeRL-Omni does not carry and this needs, as its profile names it.
     """
 
     key: str
     what: str
     at: str
     where: str
+    limit: str | None = None
 
     def message(self, version: str) -> str:
         """Return the text of the NotImplementedError that stands in its place."""
@@ -55,7 +57,7 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
     if port is None:
         yield Missing("denoiser", "the denoiser, which its source does not name", place, module)
     else:
-        for gap in port.gaps:
+        for gap in (gap for gap in port.gaps if gap.left_out is None):
             yield Missing("port", gap.what, f"{gap.file}:{gap.line}", f"{model}_denoiser.py")
         for taken in port.assumptions:
             yield Missing(

@@ -41,7 +41,7 @@ lacks.
 
 @dataclass(frozen=True)
 class Row:
-    """One pipeline; ``missing`` are the entries of ``[grade]``."""
+    """One pipeline; ``missing`` and ``needs`` are the entries of ``[grade]``."""
 
     key: str
     grade: str
@@ -49,6 +49,7 @@ class Row:
     place: str
     denoiser: str
     missing: tuple[dict[str, Any], ...] = ()
+    needs: tuple[dict[str, Any], ...] = ()
 
 
 def rows(source: UpstreamSource) -> Iterator[Row]:
@@ -80,7 +81,8 @@ def row(key: str, report: Report, source: UpstreamSource) -> Row:
         return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
     denoiser = str(spec.value("port.class") or "")
     reason = str(spec.value("grade.reason")).removeprefix(f"{report.upstream.pipeline}: ")
-    return Row(key, grade_of(spec), reason, place, denoiser, tuple(spec.value("grade.missing") or ()))
+    missing, needs = spec.value("grade.missing") or (), spec.value("grade.needs") or ()
+    return Row(key, grade_of(spec), reason, place, denoiser, tuple(missing), tuple(needs))
 
 
 def models_page(source: UpstreamSource) -> str:
@@ -91,8 +93,22 @@ def models_page(source: UpstreamSource) -> str:
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
         lines += list(_partial(mine)) if grade == PARTIAL else list(_table(mine))
+        lines += ["", *_other_releases()] if grade == COMPLETE else []
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _other_releases() -> Iterator[str]:
+    """What tests have run with other releases."""
+    from scaffold.grade.proof import proofs
+
+    yield "With other releases of vllm-omni, tests have run both levels of `verify` on:"
+    yield ""
+    yield "| vllm-omni | pipelines |"
+    yield "|---|---|"
+    for version, found in proofs().items():
+        if version != VERSION:
+            yield f"| {version} | {', '.join(f'`{key}`' for key in found)} |"
 
 
 def _table(entries: list[Row]) -> Iterator[str]:
@@ -103,21 +119,27 @@ def _table(entries: list[Row]) -> Iterator[str]:
 
 
 def _partial(entries: list[Row]) -> Iterator[str]:
-    yield "| pipeline | denoiser | why it is not complete | to write |"
-    yield "|---|---|---|---|"
+    yield "| pipeline | denoiser | why it is not complete | to write | needs of verl-omni |"
+    yield "|---|---|---|---|---|"
     for entry in entries:
         denoiser = f"`{entry.denoiser}`" if entry.denoiser else "unknown"
         key = f"[`{entry.key}`](#{entry.key.lower()})" if entry.missing else f"`{entry.key}`"
-        yield f"| {key} | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} |"
+        needs = ", ".join(
+            f"`{place.rpartition('/')[2]}`" for place in dict.fromkeys(need["at"] for need in entry.needs)
+        )
+        yield f"| {key} | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} | {needs} |"
     yield ""
     yield f"What a person must still write, with the place of vllm-omni {VERSION} to port it from, relative to"
-    yield "`vllm_omni/` and, where no other folder is named, `vllm_omni/diffusion/models/`:"
+    yield "`vllm_omni/` and, where no other folder is named, `vllm_omni/diffusion/models/`. Where verl-omni main"
+    yield "does not carry it, its own place is named:"
     for entry in (entry for entry in entries if entry.missing):
         yield ""
         yield f"### {entry.key}"
         yield ""
+        needed = {need["key"]: need["at"] for need in entry.needs}
         for missing in entry.missing:
-            yield f"- {_cell(missing['what'])}: {_short(missing['at'])}"
+            stands = f"; in the way stands `{needed[missing['key']]}`" if missing["key"] in needed else ""
+            yield f"- {_cell(missing['what'])}: {_short(missing['at'])}{stands}"
 
 
 def _cell(text: str) -> str:

@@ -164,14 +164,14 @@ def _stages(facts: Established, deploy: Mapping[str, Any]) -> Iterator[Missing]:
             f"the prompts, which stage {', '.join(before)} of topology {deploy['behind']} makes: VeRL-Omni's request"
             " holds token ids"
         )
-        yield Missing("stages", what, facts.place("detail.engine.topologies"), ROLLOUT)
+        yield Missing("stages", what, facts.place("detail.engine.topologies"), ROLLOUT, "token_prompts")
 
 
 def _request(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
     if media["lacks"]:
         lacks = ", ".join(media["lacks"])
         what = f"what requests bring beside the prompt ({lacks}), which VeRL-Omni's agent loop does not send"
-        yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py")
+        yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py", "prompt_only")
 
 
 def _asked_at(facts: Established, lacks: list[str]) -> str:
@@ -191,4 +191,4 @@ def _output(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
             f"images in place of {_UNSEEN[kind]}: VeRL-Omni takes a result without images for an aborted request, and"
             " asks again"
         )
-        yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT)
+        yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT, "images_only")

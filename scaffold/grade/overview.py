@@ -26,13 +26,14 @@ def overview(
     Returns:
         The table of ``inspect_all``, and in each row ``modality`` (``image``, ``video``, ``audio``, ``action`` or
         None), ``media`` (what a request may bring beside its text), ``grade`` (None where the pipeline could not be
-        read), and ``left``: what a person must still write, each with its place.
+        read), ``left``: what a person must still write, each with its place, and ``needs``: what of it verl-omni does
+        not carry, each with its place there.
 
     Raises:
         ScaffoldError: no such version, or it has no registry.
     """
     table = inspect_all(selector, processes, answer=graded_row, progress=progress)
-    unread: dict[str, Any] = {"modality": None, "media": None, "grade": None, "left": []}
+    unread: dict[str, Any] = {"modality": None, "media": None, "grade": None, "left": [], "needs": []}
     return {**table, "pipelines": [{**unread, **found} for found in table["pipelines"]]}
 
 
@@ -46,6 +47,7 @@ def graded_row(report: Report, source: UpstreamSource) -> dict[str, Any]:
     try:
         graded = grade_row(report.upstream.registry_keys[0], report, source)
     except ScaffoldError as error:
-        return {**found, "grade": None, "left": [{"what": error.message, "at": None}]}
+        return {**found, "grade": None, "left": [{"what": error.message, "at": None}], "needs": []}
     left = [{"what": missing["what"], "at": missing["at"]} for missing in graded.missing]
-    return {**found, "grade": graded.grade, "left": left}
+    needs = [{"what": need["what"], "at": need["at"]} for need in graded.needs]
+    return {**found, "grade": graded.grade, "left": left, "needs": needs}

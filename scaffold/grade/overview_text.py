@@ -79,7 +79,9 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def _last(found: dict[str, Any], wide: bool) -> list[str]:
-    left = [f"- {entry['what']}" for entry in found["left"]]
+    needed = {entry["what"]: entry["at"] for entry in found.get("needs") or []}
+    stands = {what: f" (in the way stands {place})" for what, place in needed.items()}
+    left = [f"- {entry['what']}{stands.get(entry['what'], '')}" for entry in found["left"]]
     if not wide:
         return [str(len(left)) if left else ""]
     return left or ([found["verdict"]["reason"]] if found["grade"] in (REFUSED, None) else [""])

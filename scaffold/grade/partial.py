@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
@@ -16,7 +16,7 @@ from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
-from scaffold.grade.proof import RUN, is_proven, not_run
+from scaffold.grade.proof import RUN, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
@@ -70,6 +70,8 @@ def build_partial(
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
     sections["grade"] = _grade(missing, reason, request, ported, source)
+    if sections["grade"]["value"] == COMPLETE:
+        ported |= batches_of(request)
     sections["port"] = ported
     sections["guidance"] = _guidance(facts)
     sections["prediction"] = {"sign": facts.sign}
@@ -99,10 +101,20 @@ def _grade(
     """
     entries = [_entry(entry, request) for entry in missing]
     if entries:
-        return {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
+        needs = list(_needs(missing, request))
+        graded = {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
+        return {**graded, **({"needs": needs} if needs else {})}
     if not is_proven(request, source, port["derived_from"]):
         return {"value": UNPROVEN, "reason": not_run(request), "missing": []}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
+
+
+def _needs(missing: list[Missing], request: SpecRequest) -> Iterator[dict[str, str]]:
+    """What VeRL-Omni must carry for it, with its own place where that is known."""
+    for entry in missing:
+        place = request.profile.limits.get(entry.limit) if entry.limit is not None else None
+        if place is not None:
+            yield {"key": entry.key, "what": entry.what, "at": place}
 
 
 def _left(missing: list[Missing]) -> str:
@@ -163,13 +175,30 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "checkpointed": list(port.checkpointed),
         "builder": port.builder or None,
         "loader": port.loader,
-        **{key: True for key in ("handed", "reads", "file", "shared") if getattr(port, key)},
+        **{key: True for key in ("handed", "reads", "file", "shared", "tables") if getattr(port, key)},
         "method": port.method,
         "context": [{"field": field, "argument": argument} for field, argument in port.context],
         "context_module": port.context_module or None,
         "state": [{"owner": k.owner, "name": k.name, "first": k.first} for k in port.state if k.first is not None],
         "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
+        **({"left_out": left_out} if (left_out := _left_out(port)) else {}),
     }
+
+
+def _left_out(port: Port) -> list[str]:
+    """A line for each kind of code that runs in inference alone, with its places."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for gap in port.gaps:
+        if gap.left_out is not None:
+            places.setdefault(gap.left_out, {}).setdefault(gap.file, []).append(str(gap.line))
+    return [
+        f"{kind}: {'; '.join(f'{file}:{_listed(lines)}' for file, lines in files.items())}"
+        for kind, files in places.items()
+    ]
+
+
+def _listed(lines: list[str]) -> str:
+    return ", ".join(dict.fromkeys(lines))
 
 
 def _guidance(facts: Established) -> dict[str, Any]:

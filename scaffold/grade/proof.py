@@ -50,10 +50,21 @@ def not_run(request: SpecRequest) -> str:
     )
 
 
-@cache
+def batches_of(request: SpecRequest) -> dict[str, str]:
+    """Return ``port.batches`` of a proven pipeline whose denoiser was shown to take several samples in one call."""
+    key = str(request.report.value("detail.pipeline.registry_key"))
+    found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(key)
+    return {} if found is None else {"batches": found}
+
+
 def proofs() -> dict[str, dict[str, str]]:
     """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
+    return _table("proven.toml")
+
+
+@cache
+def _table(file: str) -> dict[str, dict[str, str]]:
     import tomli
 
-    data = tomli.loads(read_text(presets_root() / "proofs" / "proven.toml"))
+    data = tomli.loads(read_text(presets_root() / "proofs" / file))
     return {str(version): dict(pipelines) for version, pipelines in data.items()}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _STRINGS = ("upstream.module", "upstream.class", "names.module_class", "names.architecture")
 _ENTRY = ("key", "what", "at", "where", "message")
+_NEED = ("key", "what", "at")
 
 
 def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
@@ -42,6 +43,14 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
         isinstance(entry, dict) and set(entry) == set(_ENTRY) for entry in missing
     )
     require("grade.missing", entries, f"a list of tables with {', '.join(_ENTRY)}")
+    needs = spec.value("grade.needs")
+    entries = needs is None or (
+        isinstance(needs, list) and all(isinstance(entry, dict) and set(entry) == set(_NEED) for entry in needs)
+    )
+    require("grade.needs", entries, f"a list of tables with {', '.join(_NEED)}, or absent")
+    left_out = spec.value("port.left_out")
+    texts = left_out is None or (isinstance(left_out, list) and all(isinstance(line, str) for line in left_out))
+    require("port.left_out", texts, "a list of lines, or absent")
     require("prediction.sign", spec.value("prediction.sign") in (1, -1, None), "1, -1 or absent")
     established = spec.value("guidance.established")
     kind, expression = spec.value("guidance.kind"), spec.value("guidance.expression")

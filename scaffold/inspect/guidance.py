@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaffold.inspect.program.algebra import is_none, options, same
+from scaffold.inspect.program.algebra import is_none, options, reach, same
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import SHAPE_METHODS, reshaped
 from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice
@@ -167,14 +167,7 @@ def number_of(scale: Value) -> Value:
 
 def plain_parts(value: Value) -> list[Value]:
     """A condition and what its arithmetic is made of; tensors and calls are not entered."""
-    stack, seen = [value], dict[int, Value]()
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen[id(node)] = node
-            if isinstance(node, Op | Choice | Item):
-                stack.extend(reversed(node.parts()))
-    return list(seen.values())
+    return list(reach([value], lambda node: node.parts() if isinstance(node, Op | Choice | Item) else ()))
 
 
 def distinct(values: list[Value]) -> list[Value]:
@@ -229,13 +222,11 @@ def _guides_again(guidance: Guidance, found: list[Guidance]) -> bool:
 
 def _plainly(value: Value) -> list[Value]:
     """What a prediction may be, without any arithmetic."""
-    stack, seen = [value], dict[int, Value]()
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen[id(node)] = node
-            stack += node.parts() if isinstance(node, Choice | Seq) else [node.base] if isinstance(node, Item) else []
-    return list(seen.values())
+
+    def inner(node: Value) -> list[Value]:
+        return node.parts() if isinstance(node, Choice | Seq) else [node.base] if isinstance(node, Item) else []
+
+    return list(reach([value], inner))
 
 
 def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, dict[int, bool]]]:

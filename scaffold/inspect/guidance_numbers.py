@@ -7,11 +7,11 @@ from typing import Any
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import number_of, truth
-from scaffold.inspect.guidance_conditions import COMPARED, Conditions, Facts, UnclearError
+from scaffold.inspect.guidance_conditions import Conditions, Facts, UnclearError
 from scaffold.inspect.guidance_scales import effective, named_scales
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.values import Call, Choice, Const, Op, Param
+from scaffold.inspect.program.values import Choice, Const, Op, Param
 from scaffold.source.values import Value
 
 SETTINGS = "guidance"
@@ -32,7 +32,7 @@ class Numbers(Conditions):
         self.places: list[Evidence | None] = []
 
     def scalar(self, node: Value, facts: Facts) -> ast.expr:
-        """A number that the request decides: a setting, a constant, arithmetic and comparisons of them.
+        """A number that the request decides: a setting, a constant, arithmetic of them.
 
         Raises:
             UnclearError: it is made of anything else.
@@ -40,19 +40,9 @@ class Numbers(Conditions):
         node = self._settled(number_of(node), facts)
         if isinstance(node, Const) and isinstance(node.value, int | float):
             return ast.Constant(node.value)
-        if isinstance(node, Call) and node.name in ("float", "abs") and len(node.args) == 1:
-            inner = self.scalar(node.args[0], facts)
-            return inner if node.name == "float" else ast.Call(ast.Name("abs", ast.Load()), [inner], [])
         if isinstance(node, Op) and node.op in ARITHMETIC and len(node.args) == 2:
             left, right = (self.scalar(arg, facts) for arg in node.args)
             return ast.BinOp(left, ARITHMETIC[node.op], right)
-        if isinstance(node, Op) and node.op in COMPARED and len(node.args) == 2:
-            left, right = (self.scalar(arg, facts) for arg in node.args)
-            return ast.Compare(left, [COMPARED[node.op]], [right])
-        if isinstance(node, Op) and node.op == "neg":
-            return ast.UnaryOp(ast.USub(), self.scalar(node.args[0], facts))
-        if isinstance(node, Op) and node.op == "and":
-            return ast.BoolOp(ast.And(), [self.scalar(arg, facts) for arg in node.args])
         if isinstance(node, Param | Choice) or (isinstance(node, Op) and node.op == "or"):
             return self._setting(node)
         raise UnclearError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import Guidance, plain_parts, scale_param
+from scaffold.inspect.program.algebra import reach
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Choice, Op, Param
 from scaffold.source.values import Value
@@ -24,19 +25,12 @@ def find_scales(found: list[Guidance]) -> Scales:
 
 def named_scales(scale: Value) -> list[Param]:
     """The parameters that a scale is taken from, one before the other; else the one that it is computed from."""
-    found: list[Param] = []
-    stack, seen = [scale], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Param):
-            if scale_param(node) is node:
-                found.append(node)
-            stack.extend(p for p in (node.default,) if p is not None)
-        elif isinstance(node, Choice) or (isinstance(node, Op) and node.op in ("or", "and")):
-            stack.extend(reversed(node.parts()))
+
+    def inner(node: Value) -> list[Value]:
+        taken = isinstance(node, Param | Choice) or (isinstance(node, Op) and node.op in ("or", "and"))
+        return node.parts() if taken else []
+
+    found = [n for n in reach([scale], inner) if isinstance(n, Param) and scale_param(n) is n]
     if found:
         return found
     computed = [n for n in plain_parts(scale) if isinstance(n, Param) and scale_param(n) is n]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import reach
 from scaffold.inspect.program.name_tests import WEIGHTS, alternatives, from_checkpoint, prefix_of
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord, Conditions, StringEdit
@@ -37,22 +38,19 @@ def _cuts(node: Call) -> bool:
 
 def _made_from(value: Value) -> Iterator[Value]:
     """Yield a text and the texts that it was made from by edits; a call that takes a text apart is not entered."""
-    pending, seen = [value], set[int]()
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
+
+    def inner(node: Value) -> list[Value]:
         if isinstance(node, Choice | Op | Carried | Seq | Map):
-            pending += node.parts()
-        elif isinstance(node, Item | Attr):
-            pending.append(node.base)
-        elif isinstance(node, Elem):
-            pending.append(node.source)
-        elif isinstance(node, Call) and not _cuts(node):
-            pending += [node.func.base] if isinstance(node.func, Attr) else []
-            pending += node.args
+            return node.parts()
+        if isinstance(node, Item | Attr):
+            return [node.base]
+        if isinstance(node, Elem):
+            return [node.source]
+        if isinstance(node, Call) and not _cuts(node):
+            return [*([node.func.base] if isinstance(node.func, Attr) else []), *node.args]
+        return []
+
+    return reach([value], inner)
 
 
 def ending(value: Op, conditions: Conditions) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.negative_text import Forms, other_words
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import is_none
+from scaffold.inspect.program.algebra import Search, is_none, reach
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Elem, Item, Op, Param, Seq, Slice
@@ -37,7 +37,7 @@ def find_counterpart(program: Program, forms: Forms) -> tuple[str, list[Evidence
         and getattr(r.func, "node", None) is getattr(denoiser.record.func, "node", None)
     ]  # fmt: skip
     encoded = {id(r.result) for r in program.trace.calls if is_tokenizer_call(r)}
-    is_of_prompt = _OfPrompt()
+    is_of_prompt = Search(_is_of_prompt, closed=_is_nothing)
     found: dict[str | None, list[Evidence | None]] = {}
     for name in dict.fromkeys(n for r in calls for n in r.bound):
         if _OTHER.search(name):
@@ -100,40 +100,13 @@ def _is_list(value: Value, depth: int = 0) -> bool:
     return isinstance(value, Seq) or (isinstance(value, Carried) and isinstance(value.init, Seq))
 
 
-class _OfPrompt:
-    """Whether a value was made of the prompt; what was searched in vain is not searched again."""
-
-    def __init__(self) -> None:
-        self._vain: set[int] = set()
-
-    def __call__(self, value: Value) -> bool:
-        stack, seen = [value], set[int]()
-        while stack:
-            node = stack.pop()
-            if id(node) in seen or id(node) in self._vain:
-                continue
-            seen.add(id(node))
-            if isinstance(node, Param) and node.root == "prompt" and not is_negative(node):
-                return True
-            stack.extend(_parts_of(node))
-        self._vain |= seen
-        return False
+def _is_of_prompt(node: Value) -> bool:
+    return isinstance(node, Param) and node.root == "prompt" and not is_negative(node)
 
 
-def _parts_of(node: Value) -> list[Value]:
-    """What a value holds; of a tensor that is made like another, or an empty part of it, nothing of the other."""
-    return [] if (isinstance(node, Call) and node.name in _ZEROS) or _is_empty(node) else node.parts()
-
-
-def _content(value: Value) -> list[Value]:
-    found, stack, seen = [], [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            found.append(node)
-            stack.extend(_parts_of(node))
-    return found
+def _is_nothing(node: Value) -> bool:
+    """Whether a tensor has only the shape of another, or is an empty part of it."""
+    return (isinstance(node, Call) and node.name in _ZEROS) or _is_empty(node)
 
 
 def _kind(value: Value, encoded: set[int]) -> str | None:
@@ -141,7 +114,7 @@ def _kind(value: Value, encoded: set[int]) -> str | None:
         return "empty"
     if isinstance(value, Call) and value.name in _ZEROS:
         return "zeros"
-    nodes = _content(value)
+    nodes = list(reach([value], lambda node: [] if _is_nothing(node) else node.parts()))
     if any(id(node) in encoded for node in nodes):
         # Words, which may have special tokens around them.
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import walk
+from scaffold.inspect.program.algebra import reach, walk
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Call, Op, Param, Seq
 from scaffold.inspect.questions.prompt import is_tokenizer_call
@@ -141,16 +141,13 @@ def _said(record: CallRecord, text: Value, spoken: Spoken) -> str | None:
 
 def spoken_parts(text: Value | None) -> list[Value]:
     """What a text is made of; how often it is repeated is not."""
-    found, stack, seen = [], [text] if text is not None else [], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        found.append(node)
-        repeated = [a for a in node.args if isinstance(a, Seq)] if isinstance(node, Op) and node.op == "*" else []
-        stack.extend(reversed(repeated or node.parts()))
-    return found
+
+    def inner(node: Value) -> list[Value]:
+        parts = node.parts()
+        repeats = isinstance(node, Op) and node.op == "*"
+        return [p for p in parts if repeats and isinstance(p, Seq)] or parts
+
+    return list(reach([text] if text is not None else [], inner))
 
 
 def _is_of_user(text: Value) -> bool:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 ANSWERS = "answers."
-VERDICT_PATH, VERDICT_REASON = "verdict.path", "verdict.reason"
 # Of a refusal: whether nobody could train the pipeline. What a later release of diffusers has than the pinned one.
 IMPOSSIBLE, LATER = "detail.verdict.impossible", "detail.verdict.later"
 

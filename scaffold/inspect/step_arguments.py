@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import options, reach, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.schedule import base_grid, entry, vector_of
 from scaffold.inspect.program.turns import is_sample, is_turn
@@ -37,19 +37,11 @@ def role(program: Program, found: Denoising, value: Value, position: int, keywor
 
 def _is_generator(value: Value) -> bool:
     """Whether a value is the request's generator, or one made where the request has none."""
-    stack, seen = [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Param) and node.key.rpartition(".")[2] == "generator":
-            return True
-        if isinstance(node, Call) and node.name in ("Generator", "manual_seed"):
-            return True
-        if isinstance(node, Choice | Op | Seq | Item):
-            stack.extend(node.parts())
-    return False
+    return any(
+        (isinstance(node, Param) and node.key.rpartition(".")[2] == "generator")
+        or (isinstance(node, Call) and node.name in ("Generator", "manual_seed"))
+        for node in reach([value], lambda node: node.parts() if isinstance(node, Choice | Op | Seq | Item) else ())
+    )
 
 
 def is_difference(value: Value, loop: int) -> bool:

@@ -42,11 +42,11 @@ def render_package(
 
     spec = spec.as_written()
     used: dict[str, TeamFile] = {}
-    files = render_files(spec, notes, port, team, used)
+    files = _render_written(spec, notes, port, team, used)
     if used:
         from scaffold.new.promises import require_promises
 
-        require_promises(files, render_files(spec, [], port), used)
+        require_promises(files, _render_written(spec, [], port), used)
         notes.append(f"rendered with {', '.join(file.shown for _, file in sorted(used.items()))}")
     digests = {
         path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
@@ -69,13 +69,23 @@ def render_files(
     used: dict[str, TeamFile] | None = None,
 ) -> dict[str, RenderedFile]:
     """Render what `render_package` does, without the files of the spec itself; ``used`` receives the team's."""
+    return _render_written(spec.as_written(), notes, port, team, used)
+
+
+def _render_written(
+    spec: IntegrationSpec,
+    notes: list[str],
+    port: Port | None = None,
+    team: Team | None = None,
+    used: dict[str, TeamFile] | None = None,
+) -> dict[str, RenderedFile]:
     from scaffold.grade import is_ported
     from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
     from scaffold.render import render
     from scaffold.spec.validate import validate
 
-    spec, team = spec.as_written(), team or PACKAGED
+    team = team or PACKAGED
     context = spec.context()
     if is_ported(spec):
         validate_partial(spec)

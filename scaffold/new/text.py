@@ -78,6 +78,11 @@ def _print_missing(console: SafeConsole, spec: IntegrationSpec) -> None:
     console.print(said(("still to write", "bold"), f" ({len(missing)}):"))
     for entry in missing:
         console.print(said(f"  {entry['where']}: {entry['what']} ", (f"({entry['at']})", "dim")))
+    needs = spec.value("grade.needs") or []
+    if needs:
+        console.print(said(("needs of verl-omni", "bold"), f" ({len(needs)}):"))
+    for entry in needs:
+        console.print(said(f"  {entry['at']}: {entry['what']}"))
 
 
 def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:

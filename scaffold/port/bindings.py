@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from scaffold.port.files import Files
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
+from scaffold.port.reading import inference_kind
 from scaffold.port.result import Assumption, Gap
 from scaffold.port.supports import support_names
 from scaffold.source.modules import Import, ModuleGraph
@@ -119,7 +120,8 @@ class Bindings:
 
     def gap(self, what: str, file: str, line: int) -> Gap:
         """Note what was not carried over."""
-        return self.gaps.setdefault((file, line, what), Gap(what, file, line, self.version))
+        left_out = inference_kind(self.graph.source.tree(file), line)
+        return self.gaps.setdefault((file, line, what), Gap(what, file, line, self.version, left_out))
 
     def assume(self, what: str, file: str, line: int) -> None:
         """Note an answer that was taken as given."""

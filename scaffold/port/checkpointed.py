@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import UnionType
 
 import libcst as cst
 
@@ -56,12 +57,20 @@ def checkpoint_layers(text: str) -> Checkpointed:
     if not lists and not functions:
         return Checkpointed(text)
     found = _Found()
-    changed = cst.parse_module(text).visit(_Rewriter(lists, functions, _constructed(tree), found))
+    rewriter = _Rewriter(lists, functions, _constructed(tree), found, _holding(tree, ast.For | ast.AsyncFor))
+    changed = cst.parse_module(text).visit(rewriter)
     if not found.layers:
         return Checkpointed(text)
-    changed = changed.visit(_Bases(outermost(tree, set(found.owners)), found.called))
+    bases = _Bases(outermost(tree, set(found.owners)), found.called, _holding(tree, ast.ClassDef))
+    changed = changed.visit(bases)
     code = _with_support(changed, found.partial, bool(found.called))
     return Checkpointed(code, tuple(found.layers), tuple(found.owners), bool(found.called))
+
+
+def _holding(tree: ast.Module, kind: type[ast.AST] | UnionType) -> frozenset[str]:
+    """Return the names of the functions that have something of a kind in them; no others need be looked into."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return frozenset(node.name for node in functions if any(isinstance(inner, kind) for inner in ast.walk(node)))
 
 
 def _constructed(tree: ast.Module) -> dict[str, frozenset[str]]:
@@ -85,12 +94,14 @@ class _Rewriter(cst.CSTTransformer):
         functions: dict[str, LayerFunction],
         constructed: dict[str, frozenset[str]],
         found: _Found,
+        looping: frozenset[str],
     ) -> None:
         super().__init__()
         self.lists = lists
         self.functions = functions
         self.constructed = constructed
         self.found = found
+        self.looping = looping
         self.owners: list[str] = []
         self.bound: list[dict[str, str]] = [{}]
 
@@ -101,9 +112,10 @@ class _Rewriter(cst.CSTTransformer):
         self.owners.pop()
         return updated_node
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         first = node.params.params[:1]
         self.bound.append({"": "self"} if self.owners and first and first[0].name.value == "self" else {})
+        return node.name.value in self.looping
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         self.bound.pop()
@@ -218,13 +230,16 @@ def _variable(target: cst.BaseAssignTargetExpression, given: cst.BaseExpression)
 class _Bases(cst.CSTTransformer):
     """Gives classes the base that has ``_checkpointed_call``, and prepares layers that functions compute."""
 
-    def __init__(self, owners: set[str], called: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, owners: set[str], called: Iterable[tuple[str, str]], deep: frozenset[str]) -> None:
         super().__init__()
-        self.owners, self.called = owners, list(called)
+        self.owners, self.called, self.deep = owners, list(called), deep
         self._inside: list[str] = []
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self._inside.append(node.name.value)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return node.name.value in self.deep
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         if original_node.name.value != "__init__" or not self._inside:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.port.building import Building, building_of
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
+from scaffold.port.constant_tables import constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
@@ -63,6 +64,12 @@ def port_denoiser(
         bare = request.run(None, False)
         if set(run.engine.gaps) - set(bare.engine.gaps):
             run = bare
+    tables = None
+    if kept is not None and building is not None and run.builder and not run.engine.gaps:
+        tables = constant_tables(graph, kept, origin, _arguments(run.engine, origin, method))
+        if tables is not None:
+            more = request.run(building, building.streamed or building.handed, (kept.module, tables))
+            run, tables = (run, None) if more.engine.gaps else (more, tables)
     engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
     checkpointed = checkpoint_layers(module_text(engine, _header(engine, origin, files)))
@@ -97,6 +104,7 @@ def port_denoiser(
         reads=building is not None and building.reads and bool(run.builder),
         file=building is not None and building.file and bool(run.builder),
         shared=hands_modules_on(tree),
+        tables=tables is not None,
         loader=bool(engine.loaders),
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
@@ -120,13 +128,14 @@ class _Request:
     also: frozenset[str]
     method: str
 
-    def run(self, building: Building | None, loads: bool) -> _Run:
+    def run(self, building: Building | None, loads: bool, *functions: tuple[str, str]) -> _Run:
+        """Port it with functions beside it, each given as the module whose names it sees and its text."""
         engine = Engine(self.graph, self.version, list(self.stacked))
         engine.attributes |= self.also - NEVER
         engine.predicts = self.origin, self.method
         if loads:
             engine.keep_loader(self.origin)
-        entries = [self.origin]
+        entries = [self.origin, *(Defined(module, engine.files.add(module, text)) for module, text in functions)]
         if building is not None:
             entries.append(Defined(building.module, engine.files.add(building.module, building.text)))
         engine.run(*entries)
@@ -144,6 +153,12 @@ def _is_loaded(engine: Engine, building: Building) -> bool:
         return True
     inner = any(LOADER in entry.methods for key, entry in engine.classes.items() if key in engine.ported)
     return building.streamed and not inner
+
+
+def _arguments(engine: Engine, key: Defined, method: str) -> list[str]:
+    """Names of the arguments of a method of the class's own."""
+    found = engine.classes[key].methods.get(method)
+    return [argument.arg for argument in (*found[1].args.args, *found[1].args.kwonlyargs)] if found else []
 
 
 def _lines(engine: Engine, key: Defined) -> tuple[str, int, int]:

@@ -9,16 +9,28 @@ from scaffold.port.kept_state import KeptState
 
 @dataclass(frozen=True)
 class Gap:
-    """Code of the pipeline's that was not carried over; the module raises there."""
+    """Code of the pipeline's that was not carried over; the module raises there.
+
+    Attributes:
+        what: what it is.
+        file: where it stands.
+        line: where it stands.
+        version: of vllm-omni.
+        left_out: what it belongs to where that runs in inference alone, such as ``CUDA graphs``: nobody has to port it.
+    """
 
     what: str
     file: str
     line: int
     version: str
+    left_out: str | None = None
 
     @property
     def message(self) -> str:
         """The text of the NotImplementedError that stands in its place."""
+        if self.left_out is not None:
+            where = f"{self.file}:{self.line} of vllm-omni {self.version}"
+            return f"{self.what} of {where} is left out: {self.left_out} are for inference"
         return f"{self.what}: port {self.file}:{self.line} of vllm-omni {self.version}"
 
 
@@ -81,6 +93,8 @@ class Port:
         reads: whether ``builder`` reads the files of weights itself.
         file: whether the checkpoint is one file of weights instead of a folder.
         shared: whether classes are handed modules of others, so that parameters may have several names.
+        tables: whether there is ``constant_tables``, a function of the denoiser that returns tables by name which the
+            pipeline makes of it and gives to every call.
         loader: whether the class has the method by which it places weights of the checkpoint.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
@@ -105,6 +119,7 @@ class Port:
     reads: bool = False
     file: bool = False
     shared: bool = False
+    tables: bool = False
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None

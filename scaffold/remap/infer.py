@@ -11,7 +11,6 @@ from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap.choose import choose
 from scaffold.remap.compact import PLACEHOLDERS, Cover, pattern_text
-from scaffold.remap.generalise import general_rules
 from scaffold.remap.key_map import KeyMap, Mapped
 from scaffold.remap.layout import misfits
 from scaffold.remap.packed import AXIS, fuse, packed_parts
@@ -23,6 +22,9 @@ from scaffold.remap.towers import Tower
 DEFAULT_REASON = "not a parameter of the training module"
 
 
+_Assignment = tuple[tuple[str, ...], tuple[str, ...]]
+
+
 def infer_key_map(
     headers: CheckpointHeaders,
     parameters: Mapping[str, Sequence[int]],
@@ -30,8 +32,6 @@ def infer_key_map(
     known: Sequence[Rule] = (),
     source: SourceRules | None = None,
     drop_reasons: Mapping[str, str] | None = None,
-    default_reason: str = DEFAULT_REASON,
-    computed: Iterable[str] = (),
     partial: bool = False,
 ) -> KeyMap:
     """Return the rules that fill every parameter exactly once, and drop the other keys.
@@ -47,8 +47,6 @@ def infer_key_map(
         known: rules that are established already; they come first and settle their keys.
         source: what upstream's loader says: renames, packed parameters in order, keys that it skips.
         drop_reasons: pattern of keys to drop (``vit_model.``, ``layers.{n}.rotary.``) to the reason; the longest wins.
-        default_reason: the reason of every other drop.
-        computed: parameters that no key fills because the module computes them.
         partial: return the rules as far as they go, to be proved and found wanting, where keys are missing, left over
             or of another shape.
 
@@ -56,7 +54,7 @@ def infer_key_map(
         ScaffoldError: a parameter that no key or more than one could fill, named with the nearest unmapped key of its
             shape; keys left over inside a layer; upstream skips a key that training needs, or contradicts itself.
     """
-    shapes = {name: tuple(shape) for name, shape in parameters.items() if name not in set(computed)}
+    shapes = {name: tuple(shape) for name, shape in parameters.items()}
     if not shapes:
         raise ScaffoldError("the training module has no parameters to fill")
     source = source or SourceRules()
@@ -74,9 +72,9 @@ def infer_key_map(
     taken = {part for name in bridged for part in given.parts(name)}
     keys = {name: shape for name, shape in keys.items() if name not in taken}
     source.refuse_skipped((*chosen, *taken))
-    given_reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {}, default_reason)
-    reasons = source.cite(given_reasons, default_reason)
-    left = _leftovers((*chosen, *taken), reasons, default_reason)
+    given_reasons = _reasons(keys.keys() - chosen.keys(), drop_reasons or {})
+    reasons = source.cite(given_reasons, DEFAULT_REASON)
+    left = _leftovers((*chosen, *taken), reasons)
     if left and not partial:
         raise ScaffoldError(
             f"{len(left)} keys of the checkpoint are left over inside layers that the training module takes, first "
@@ -127,7 +125,7 @@ def _exact_rules(
     source: SourceRules,
 ) -> list[Rule]:
     """Return the rules for keys that no prefix leads to; a join of unequal parts says their sizes."""
-    rules = general_rules(
+    rules = _general_rules(
         (((joined.get(name, (name,))), split.get(target, (target,))) for name, target in bridged.items()),
         axis=AXIS,
         origin=source.origin,
@@ -143,18 +141,18 @@ def _exact_rules(
     return found
 
 
-def _reasons(names: Iterable[str], given: Mapping[str, str], default: str) -> dict[str, str]:
+def _reasons(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
     patterns = sorted(((Pattern(text), reason) for text, reason in given.items()), key=lambda pair: -pair[0].weight)
     return {
-        name: next((reason for pattern, reason in patterns if pattern.match(name) is not None), default)
+        name: next((reason for pattern, reason in patterns if pattern.match(name) is not None), DEFAULT_REASON)
         for name in names
     }
 
 
-def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str], default: str) -> set[str]:
+def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str]) -> set[str]:
     """A layer that is taken is taken whole: what is left of it was more likely forgotten than meant to go."""
     layers = {layer for name in chosen for layer in _layers(name)[-1:]}
-    return {name for name, reason in reasons.items() if reason == default and layers.intersection(_layers(name))}
+    return {name for name, reason in reasons.items() if reason == DEFAULT_REASON and layers.intersection(_layers(name))}
 
 
 def _layers(name: str) -> list[Template]:
@@ -208,3 +206,45 @@ def _lies_in(name: str, tower: Tower) -> bool:
     template, numbers = split_numbers(name)
     fixed = tower.fixed[0] if tower.fixed else ()
     return template[: len(tower.source)] == tower.source and numbers[: len(fixed)] == fixed
+
+
+def _general_rules(assignments: Iterable[_Assignment], *, axis: int = 0, origin: str | None = None) -> list[Rule]:
+    """Return rules that say the same as assignments of keys to parameters, one for all layers where they agree.
+
+    Args:
+        assignments: keys and the parameters they become; one and one is renamed, one and several split, several and
+            one joined in that order.
+        axis: along which parts stand.
+        origin: who says so.
+    """
+    rules: dict[Rule, None] = {}
+    for sources, targets in assignments:
+        sides = _patterns((*sources, *targets))
+        sources, targets = sides[: len(sources)], sides[len(sources) :]
+        if len(targets) > 1:
+            rule = Rule(sources[0], None, "split", parts=targets, axis=axis, origin=origin)
+        elif len(sources) > 1:
+            rule = Rule(None, targets[0], "join", parts=sources, axis=axis, origin=origin)
+        else:
+            rule = Rule(sources[0], targets[0], origin=origin)
+        rules[rule] = None
+    return list(rules)
+
+
+def _patterns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return patterns of names; the numbers that all of them begin with become placeholders, others stay."""
+    split = [split_numbers(name) for name in names]
+    common = 0
+    for numbers in zip(*(numbers for _, numbers in split), strict=False):
+        if len(set(numbers)) > 1:
+            break
+        common += 1
+    ends = {name.rpartition(".")[2] for name in names}
+    prefix = len(ends) == 1 and all("." in name for name in names)
+    return tuple(pattern_text(_written(*one, common, prefix), whole=not prefix) for one in split)
+
+
+def _written(template: Template, numbers: tuple[int, ...], common: int, prefix: bool) -> list[str]:
+    following = iter([*PLACEHOLDERS[:common], *map(str, numbers[common:])])
+    parts = [next(following) if part is None else literal(part) for part in template]
+    return parts[:-1] if prefix else parts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.remap.pattern import Pattern
 from scaffold.remap.rule import Match, Rule
-from scaffold.remap.screen import Screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +113,15 @@ class KeyMap:
         return isinstance(found, Mapped) and name in found.targets
 
     @cached_property
-    def _by_source(self) -> tuple[list[tuple[int, int]], Screen]:
+    def _by_source(self) -> tuple[list[tuple[int, int]], _Screen]:
         sides = [(number, place) for number, rule in enumerate(self.rules) for place in range(len(rule.sources))]
-        return sides, Screen([self.rules[number].source_patterns[place] for number, place in sides])
+        return sides, _Screen([self.rules[number].source_patterns[place] for number, place in sides])
 
     @cached_property
-    def _by_target(self) -> tuple[list[tuple[Rule, int]], Screen]:
+    def _by_target(self) -> tuple[list[tuple[Rule, int]], _Screen]:
         sides = [(rule, place) for rule in self.rules for place in range(len(rule.targets))]
         sides.sort(key=lambda side: -side[0].target_patterns[side[1]].weight)
-        return sides, Screen([rule.target_patterns[place] for rule, place in sides])
+        return sides, _Screen([rule.target_patterns[place] for rule, place in sides])
 
     def apply_all(self, headers: CheckpointHeaders) -> AppliedMap:
         """Apply the map to every key of a checkpoint and collect what is wrong with it."""
@@ -194,3 +195,21 @@ class KeyMap:
         if isinstance(data, str | Mapping) or not isinstance(data, Iterable):
             raise ScaffoldError("rules are a list of tables")
         return cls(tuple(Rule.from_data(entry) for entry in data))
+
+
+class _Screen:
+    """Patterns in order; the first that fits decides.
+
+    A map of hundreds of rules meets checkpoints of a hundred thousand keys, too many for a loop over both in Python.
+    """
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = tuple(patterns)
+        # An empty group behind each alternative tells which one it was.
+        alternatives = "|".join(f"{pattern.expression}()" for pattern in self._patterns)
+        self._expression = re.compile(alternatives, re.ASCII) if self._patterns else None
+
+    def first(self, name: str) -> int | None:
+        """Return the place of the first pattern that fits; None where none does."""
+        found = self._expression.match(name) if self._expression is not None else None
+        return found.lastindex - 1 if found is not None and found.lastindex is not None else None

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
-from scaffold.checkpoint.dtypes import dtype_kind
 from scaffold.checkpoint.fold import natural_key
 from scaffold.checkpoint.quoting import quoted
 from scaffold.remap.exchange import Stacked, exchanged, misordered
@@ -121,7 +120,6 @@ def prove(
     parameters: Mapping[str, Sequence[int]],
     *,
     computed: Collection[str] = (),
-    dtypes: Mapping[str, str] | None = None,
     stacked: Stacked = (),
 ) -> Proof:
     """Check a map from the checkpoint's side and the training module's.
@@ -131,7 +129,7 @@ def prove(
     - ``injective``: no two keys become one parameter, unless as different parts of a join.
     - ``no_dead_rule``: every rule matches a key.
     - ``invertible``: every target leads back to its keys, and a map applied twice changes nothing or fails.
-    - ``shapes``: shapes are equal or add up, and dtypes of one kind where they are given.
+    - ``shapes``: shapes are equal or add up.
     - ``engine`` fails where two names of equal shape were exchanged, or parts stand in another order than upstream's.
 
     Args:
@@ -139,7 +137,6 @@ def prove(
         headers: the checkpoint.
         parameters: shape of each parameter of the training module.
         computed: parameters that the module computes; a key for one is as wrong as one that there is not.
-        dtypes: dtype of parameters as safetensors spells it; a cast within floats or integers is no difference.
         stacked: upstream's table of packed parameters, rows ``(packed, part, shard)``.
     """
     applied = key_map.apply_all(headers)
@@ -152,13 +149,7 @@ def prove(
             unexplained += 1
             message = f"{quoted(name)} becomes {quoted(strange[0])}, which is no parameter"
             offenders.append(Offender("covers", name, message))
-        for target in mapped.targets:
-            filled.add(target)
-            wanted = (dtypes or {}).get(target)
-            dtype = headers.tensors[name].dtype
-            if wanted is not None and dtype_kind(wanted) != dtype_kind(dtype):
-                message = f"{quoted(name)} is {dtype}, its parameter {quoted(target)} {wanted}"
-                offenders.append(Offender("shapes", name, message))
+        filled.update(mapped.targets)
     offenders += [Offender("shapes", *found) for found in misfits(key_map, applied, headers, parameters)]
     for problem in applied.problems:
         offenders.append(Offender(_CHECK_OF_PROBLEM[problem.kind], problem.name, problem.message))

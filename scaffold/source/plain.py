@@ -32,6 +32,7 @@ MAX_FRAMES = 60
 MAX_TURNS = 100_000
 _CONTAINERS = (str, bytes, list, tuple, set, frozenset, dict, range)
 _PLAIN = (int, float, type(None), *_CONTAINERS)
+_HAVE_METHODS = (*_PLAIN, Stream, re.Match, re.Pattern)
 _TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, float, bool, dict, list, tuple, set)}
 _MATCH = frozenset({"group", "groups", "start", "end", "match", "search", "fullmatch", "sub", "groupdict"})
 _FORMAT = re.compile(r"[<>^=]?[+ -]?\d{0,2}[,_]?[bdoxXs]?")
@@ -59,6 +60,7 @@ class Plain:
 
     def __init__(self, graph: ModuleGraph, budget: Budget, classes: Classes | None = None) -> None:
         self.run = Interpreter(self, graph, budget, classes)
+        self._generators: dict[ast.AST | None, bool] = {}
 
     # What a domain of more values answers.
     def get_attr(self, base: Any, name: str, at: Evidence | None = None) -> Any:
@@ -69,7 +71,7 @@ class Plain:
             return self.run.scopes.member(base.module, name)
         if isinstance(base, Unknown):
             return base
-        return Bound(base, name) if isinstance(base, (*_PLAIN, Stream, re.Match, re.Pattern)) else UNKNOWN
+        return Bound(base, name) if isinstance(base, _HAVE_METHODS) else UNKNOWN
 
     def has_attr(self, base: Any, name: str) -> Any:
         """Whether a value has an attribute; unknown where that is."""
@@ -267,7 +269,10 @@ class Plain:
         return UNKNOWN
 
     def result(self, frame: Frame, falls: bool, at: Evidence | None) -> Any:
-        if _is_generator(frame.node):
+        node = frame.node
+        if node not in self._generators:
+            self._generators[node] = _is_generator(node)
+        if self._generators[node]:
             return Stream(frame.yields)
         return frame.returns[-1][0] if frame.returns else None
 

@@ -45,6 +45,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "reads": False,
         "file": False,
         "shared": False,
+        "tables": False,
+        "batches": "none",
     },
     "cfg": {"declared": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},

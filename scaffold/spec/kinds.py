@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -83,6 +84,7 @@ def require_kinds(sections: Mapping[str, Mapping[str, Any]], source: str) -> Non
                 raise ScaffoldError(f"{source}: {section}.{key} is {shown}", hint=f"it must be {wanted}")
 
 
+@functools.lru_cache(maxsize=1024)
 def _kind_of(section: str, key: str) -> str | None:
     if section == "recipe":
         from scaffold.spec.sections.recipe import DEFAULTS

@@ -63,17 +63,21 @@ class IntegrationSpec:
 
     def to_lock(self) -> str:
         """Return the rest, deterministic."""
+        return self._lock(self.to_toml())
+
+    def _lock(self, toml: str) -> str:
         document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
         document["values"] = self._part(locked=True)
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
         if self.overrides:
             document["overrides"] = dict(sorted(self.overrides.items()))
-        return write_lock(document, self.to_toml())
+        return write_lock(document, toml)
 
     def as_written(self) -> IntegrationSpec:
         """Return the spec as its files have it: reading it back fixes the order of keys."""
-        return self.from_toml(self.to_toml(), lock=self.to_lock())
+        toml = self.to_toml()
+        return self.from_toml(toml, lock=self._lock(toml))
 
     def _part(self, *, locked: bool) -> dict[str, Any]:
         parts: dict[str, Any] = {}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 WIDTH = 120
 ROW = 200  # a row of a table may be longer than a line of text
+# Nearly every key and string needs no escape, and a writer set up for each took a third of `new`.
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_PLAIN_TEXT = re.compile(r'[^"\\\x00-\x08\x0a-\x1f\x7f]*')
 
 
 def dumps(document: Mapping[str, Any]) -> str:
@@ -46,17 +50,25 @@ def _entry(key: str, value: Any) -> str | None:
 
 
 def _inline(value: Any) -> str:
-    from tomli_w import dumps
-
+    if isinstance(value, str) and _PLAIN_TEXT.fullmatch(value):
+        return f'"{value}"'
     if isinstance(value, Mapping):
         entries = ", ".join(f"{_key(key)} = {_inline(entry)}" for key, entry in value.items())
         return f"{{ {entries} }}" if entries else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if type(value) in (int, float):
+        return str(value)
+    from tomli_w import dumps
+
     return dumps({"x": value}, multiline_strings=False).removeprefix("x = ").rstrip("\n")
 
 
 def _key(key: str) -> str:
+    if _BARE_KEY.fullmatch(key):
+        return key
     from tomli_w import dumps
 
     return dumps({key: 0}).removesuffix(" = 0\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scaffold.parsing import parse
@@ -23,6 +24,9 @@ ROLLOUT_CORRECTION = "verl_omni/trainer/diffusion/rollout_correction.py"
 DOCS_EXAMPLES = "docs/examples"
 DOCS_LINK_CHECK = "tests/special_sanity/check_example_docs_symlinks.py"
 SMOKE_FOLDER = "tests/gpu_smoke"
+ROLLOUT_SERVER = "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
+AGENT_LOOP = "verl_omni/agent_loop/single_turn_agent_loop.py"
+_IDS = "'prompt_token_ids'"
 
 # An entry of a smoke runner: its function, its number and its title.
 RUNNER_ENTRY = re.compile(r'^(run_test|run_selected_test)[ \t]+(\d+)[ \t]+"', re.MULTILINE)
@@ -42,6 +46,7 @@ class Capabilities:
     docs_links: bool
     docs_link_check: bool
     smoke_runner: str | None
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def capabilities(root: Path) -> Capabilities:
@@ -58,6 +63,7 @@ def capabilities(root: Path) -> Capabilities:
         docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(text_of(root, DOCS_INDEX) or "")),
         docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
         smoke_runner=_smoke_runner(root),
+        limits=_limits(root),
     )
 
 
@@ -124,6 +130,41 @@ def _calls_lora_hook(root: Path) -> bool:
 def _worker_extension(root: Path) -> str | None:
     module, _, name = WORKER_EXTENSION.rpartition(".")
     return WORKER_EXTENSION if _class(_tree(root, f"{module.replace('.', '/')}.py"), name) is not None else None
+
+
+def _limits(root: Path) -> dict[str, str]:
+    """Where a release carries no more than token ids, a prompt and images; only what is found."""
+    server, loop = _tree(root, ROLLOUT_SERVER), _tree(root, AGENT_LOOP)
+    custom = (
+        node.lineno
+        for node in _assigned(server, "custom_prompt")
+        if isinstance(node.value, ast.Dict) and [ast.unparse(key) for key in node.value.keys if key] == [_IDS]
+    )
+    images = (
+        node.lineno
+        for node in ast.walk(server or ast.Module([], []))
+        if isinstance(node, ast.If) and "not final_res.images" in ast.unparse(node.test)
+    )
+    sent = (
+        node.lineno
+        for node in ast.walk(loop or ast.Module([], []))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.server_manager.generate"
+    )
+    found = {
+        "token_prompts": (ROLLOUT_SERVER, next(custom, None)),
+        "images_only": (ROLLOUT_SERVER, next(images, None)),
+        "prompt_only": (AGENT_LOOP, next(sent, None)),
+    }
+    return {name: f"{path}:{line}" for name, (path, line) in found.items() if line is not None}
+
+
+def _assigned(tree: ast.Module | None, name: str) -> list[ast.Assign | ast.AnnAssign]:
+    found: list[ast.Assign | ast.AnnAssign] = []
+    for node in ast.walk(tree or ast.Module([], [])):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [node] if name in map(ast.unparse, targets) else []
+    return found
 
 
 def _smoke_runner(root: Path) -> str | None:

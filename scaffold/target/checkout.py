@@ -118,4 +118,5 @@ def _corrected(profile: ContractProfile, seen: Capabilities) -> ContractProfile:
         docs_index=DOCS_INDEX if seen.docs_links else None,
         docs_link_check=seen.docs_link_check,
         smoke_runner=seen.smoke_runner,
+        limits=seen.limits,
     )

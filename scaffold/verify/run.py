@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
-from scaffold.verify.interruption import orderly_end
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Level, VerifyReport
@@ -62,7 +65,7 @@ def verify(
         rollout.require(request)  # before the contracts, which take a minute
     from scaffold.verify.rollout.forking import forking
 
-    with orderly_end(), forking():
+    with _orderly_end(), forking():
         outcome = run_contract_level(opened, request, tell)
         checks: list[CheckResult] = list(outcome.checks)
         environment = outcome.environment
@@ -84,7 +87,7 @@ def _train(
     from scaffold.verify.train.level import TrainRequest, run_level
 
     asked = training or TrainRequest()
-    with orderly_end():
+    with _orderly_end():
         outcome = run_level(request, asked, tell)
     command = _command(named, None, request) + f" --steps {asked.steps}"
     command += "".join(f" --variant {name}" for name in asked.variants)
@@ -144,3 +147,29 @@ def require_torch() -> None:
             f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
             hint="pip install 'omni-scaffold[verify]'",
         )
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Raise ``SystemExit(128 + number)`` on SIGTERM and SIGHUP, which otherwise skip all clean-up.
+
+    Only the main thread can do so; elsewhere, and for a signal that the caller ignores, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers: dict[int, Any] = {}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for name in handlers:
+            signal.signal(name, signal.SIG_IGN)  # the clean-up is under way
+        raise SystemExit(128 + number)
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(name) is signal.SIG_DFL:
+            handlers[name] = signal.signal(name, end)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

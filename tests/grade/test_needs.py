@@ -72,6 +72,27 @@ def test_every_need_is_listed_with_its_place(key: str) -> None:
         assert 1 <= int(line) <= locate(VERSION).read(place).count("\n") + 1
 
 
+LIMITS = {"stages": "token_prompts", "request": "prompt_only", "output": "images_only"}
+
+
+@pytest.mark.parametrize("key", NEEDS)
+def test_what_verl_omni_does_not_carry_is_named_with_its_place(key: str) -> None:
+    limits = default_profile().limits
+    expected = [(name, limits[LIMITS[name]]) for name, _, _ in NEEDS[key] if name in LIMITS]
+    found = spec_of(key).value("grade.needs") or []
+    assert [(entry["key"], entry["at"]) for entry in found] == expected
+    whats = {entry["what"] for entry in spec_of(key).value("grade.missing")}
+    assert {entry["what"] for entry in found} <= whats
+
+
+def test_a_release_of_verl_omni_whose_place_is_not_known_names_none() -> None:
+    spec = spec_of("AuKPipeline", "v0.1.0")
+    keys = {name: {entry["key"] for entry in spec.value(name)} for name in ("grade.needs", "grade.missing")}
+    assert "images_only" not in profile_by_name("v0.1.0").limits
+    assert "output" in keys["grade.missing"] - keys["grade.needs"]
+    assert "stages" in keys["grade.needs"]
+
+
 def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),

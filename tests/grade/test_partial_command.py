@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -94,7 +95,7 @@ def test_a_spec_that_says_something_else_is_refused(tree: Path, tmp_path: Path) 
     assert "prediction.sign is 2; it must be 1, -1 or absent" in done.stderr
 
 
-def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path) -> None:
+def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path, warm_python: Callable[..., Any]) -> None:
     """The kit stands in for verl-omni and for the pipeline that the rollout adapter inherits from."""
     program = (
         "import sys, types, importlib.util\n"
@@ -105,9 +106,7 @@ def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path) -> None:
         "import pytest\n"
         f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', {str(tree / 'tests/pipelines')!r}]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ), check=False
-    )
+    done = warm_python(["-c", program], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\b2\d passed", done.stdout), done.stdout
     assert "skipped" not in done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,17 @@ print(json.dumps({
 C, U = [[3.0, 4.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]
 
 
-def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, str], *more: str) -> dict[str, Any]:
+@pytest.fixture
+def computed(
+    tmp_path: Path, kit_environment: Callable[..., Any], warm_python: Callable[..., Any]
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a pipeline's rendered guidance on made-up predictions."""
+    return lambda key, overrides, *more: _computed(warm_python, kit_environment(), tmp_path, key, overrides, *more)
+
+
+def _computed(
+    warm_python: Callable[..., Any], env: dict[str, str], folder: Path, key: str, overrides: dict[str, Any], *more: str
+) -> dict[str, Any]:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
@@ -56,8 +64,7 @@ def computed(folder: Path, key: str, overrides: dict[str, Any], env: dict[str, s
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
         text = render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
         (folder / target).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-c", CHILD, str(folder), json.dumps(overrides), *more]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    run = warm_python(["-c", CHILD, folder, json.dumps(overrides), *more], env=env)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)
 
@@ -79,28 +86,28 @@ def mixed(weight_c: float, weight_u: float) -> list[list[float]]:
     ],
 )
 def test_a_pair(
-    tmp_path: Path, kit_environment: Callable[..., Any], key: str, scale: float, expected: list[Any], sign: int
+    computed: Callable[..., dict[str, Any]], key: str, scale: float, expected: list[Any], sign: int
 ) -> None:
-    found = computed(tmp_path, key, {"guidance_scale": scale}, kit_environment())
+    found = computed(key, {"guidance_scale": scale})
     assert found["guided"] == [expected, expected]
     assert found["alone"] == [C, C]
     assert found["velocity"] == [[[sign * value for value in row] for row in C]] * 2
 
 
-def test_three_predictions(tmp_path: Path, kit_environment: Callable[..., Any]) -> None:
+def test_three_predictions(computed: Callable[..., dict[str, Any]]) -> None:
     """u + st (c - ut) + sa (ut - u), with u = U and ut = [[2, 2], [0, 4]]."""
     given = {"text_guidance_scale": 3.0, "audio_guidance_scale": 2.0}
-    found = computed(tmp_path, "LongCatVideoAvatarPipeline", given, kit_environment(), "three")
+    found = computed("LongCatVideoAvatarPipeline", given, "three")
     assert found["guided"] == [[[6.0, 10.0], [2.0, -5.0]]] * 2
     assert found["alone"] == [C, C]
-    again = computed(tmp_path, "LongCatVideoAvatarPipeline", {"guidance_scale": 3.0}, kit_environment(), "three")
+    again = computed("LongCatVideoAvatarPipeline", {"guidance_scale": 3.0}, "three")
     assert again["guided"] == [mixed(3.0, -2.0)] * 2  # both scales are that one where they are not given
 
 
-def test_an_interval_and_a_norm(tmp_path: Path, kit_environment: Callable[..., Any]) -> None:
+def test_an_interval_and_a_norm(computed: Callable[..., dict[str, Any]]) -> None:
     """Outside of (0.4, 1] the conditional prediction stays; inside the guided one gets at most its norm."""
     given = {"cfg_text_scale": 3.0, "cfg_img_scale": 1.0, "cfg_renorm_type": "global", "cfg_renorm_min": 0.0}
-    found = computed(tmp_path, "LancePipeline", given, kit_environment())
+    found = computed("LancePipeline", given)
     guided = mixed(3.0, -2.0)
     norm, target = (sum(v * v for row in rows for v in row) ** 0.5 for rows in (guided, C))
     expected = [[value * target / norm for value in row] for row in guided]
@@ -152,7 +159,12 @@ print(json.dumps([vars(params), holder.sde_scheduler.guidance]))
     ],
 )
 def test_the_rollout_gets_the_values_under_every_name(
-    tmp_path: Path, kit_environment: Callable[..., Any], key: str, given: dict[str, Any], expected: dict[str, Any]
+    tmp_path: Path,
+    kit_environment: Callable[..., Any],
+    warm_python: Callable[..., Any],
+    key: str,
+    given: dict[str, Any],
+    expected: dict[str, Any],
 ) -> None:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
@@ -162,8 +174,7 @@ def test_the_rollout_gets_the_values_under_every_name(
         if path.endswith(("/common.py", "_schedule.py", "/vllm_omni_rollout_adapter.py")):
             (tmp_path / path.rpartition("/")[2]).write_text(file.content or "", encoding="utf-8")
     flags = {f"{name}_provided": value is not None for name, value in given.items()}
-    command = [sys.executable, "-c", ADAPTER, str(tmp_path), json.dumps({**given, **flags})]
-    run = subprocess.run(command, env=kit_environment(), capture_output=True, text=True, timeout=120, check=False)
+    run = warm_python(["-c", ADAPTER, tmp_path, json.dumps({**given, **flags})], env=kit_environment())
     assert run.returncode == 0, run.stderr[-2000:]
     params, guidance = json.loads(run.stdout)
     assert {name: params[name] for name in expected} == expected

@@ -1,4 +1,4 @@
-"""What the denoiser is made of: its layers, their norms, how it takes the time, and what is a position."""
+"""What the denoiser is made of: its layers, how it takes the time, and what is a position."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from scaffold.inspect import Report
 PARTS = """
 
 class Attention(nn.Module):
-    def __init__(self, width, head_dim, normalise):
+    def __init__(self, width, head_dim):
         super().__init__()
         self.to_q = nn.Linear(width, width)
         self.to_k = nn.Linear(width, width)
-        {norms}
 
 
 class Modulation(nn.Module):
@@ -39,9 +38,9 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width, head_dim, normalise=True):
+    def __init__(self, width, head_dim):
         super().__init__()
-        self.attn = Attention(width, head_dim, normalise)
+        self.attn = Attention(width, head_dim)
         self.modulation = Modulation(width)
         self.ff = FeedForward(width)
         {block}
@@ -49,7 +48,7 @@ class Block(nn.Module):
 NET = """
 
 class Net(nn.Module):
-    def __init__(self, width=8, count=40, head_dim=4, normalise=True):
+    def __init__(self, width=8, count=40, head_dim=4):
         super().__init__()
         self.proj = nn.Linear(width, width)
         self.projector = FeedForward(width)
@@ -59,14 +58,13 @@ class Net(nn.Module):
     def forward(self, x, t, cond):
         {forward}
 """
-ONE_LIST = "self.blocks = nn.ModuleList([Block(width, head_dim, normalise) for _ in range(count)])"
-NORMS = "self.norm_q, self.norm_k = nn.RMSNorm(head_dim), nn.RMSNorm(head_dim)"
+ONE_LIST = "self.blocks = nn.ModuleList([Block(width, head_dim) for _ in range(count)])"
 
 
-def _look(root: Path, *, norms: str = NORMS, block: str = "pass", lists: str = ONE_LIST, more: str = "pass",
+def _look(root: Path, *, block: str = "pass", lists: str = ONE_LIST, more: str = "pass",
           forward: str = "return self.proj(x + t + cond)", before: str = "", init: str = "pass",
           loop: str = EULER) -> Report:  # fmt: skip
-    net = PARTS.format(norms=_in(norms), block=_in(block))
+    net = PARTS.format(block=_in(block))
     net += NET.format(lists=_in(lists), more=_in(more), forward=_in(forward))
     turns = "".join(" " * 8 + line for line in loop.splitlines(keepends=True))
     made = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + init, loop=turns)
@@ -114,33 +112,6 @@ def test_lists_that_something_else_fills(tmp_path: Path, lists: str) -> None:
     found = _look(tmp_path, lists=lists, before="from vllm.model_executor.models.utils import make_layers\n")
     assert found.value("layers.classes") == ["Block"]
     assert found.value("detail.layers.path") == ["blocks"]
-
-
-@pytest.mark.parametrize(
-    ("norms", "answer", "confidence"),
-    [
-        (NORMS, True, "certain"),
-        ("self.query_layernorm = nn.LayerNorm(head_dim)\nself.key_layernorm = nn.LayerNorm(head_dim)", True, "certain"),
-        ("self.one, self.two = nn.RMSNorm(SIZE // 2), nn.RMSNorm(SIZE // 2)", True, "certain"),
-        ("self.one, self.two = nn.RMSNorm(width), nn.RMSNorm(width)", None, "unknown"),
-        (NORMS.replace("nn.RMSNorm(head_dim)", "nn.RMSNorm(head_dim) if MODE else nn.Identity()"), None, "unknown"),
-        (f"if MODE:\n    {NORMS}", None, "unknown"),
-        (f"if width % SIZE:\n    raise ValueError(width)\n{NORMS}", True, "certain"),
-        ("self.norm = nn.RMSNorm(width)", None, "unknown"),
-        ("pass", False, "likely"),
-    ],
-)
-def test_norms_of_queries_and_keys(tmp_path: Path, norms: str, answer: bool | None, confidence: str) -> None:
-    found = _look(tmp_path, norms=norms, before="import os\nMODE = os.environ.get('MODE')\nSIZE = int(MODE)\n")
-    fact = found.fact("detail.layers.qk_norm")
-    assert (fact.value, fact.confidence) == (answer, confidence)
-
-
-def test_norms_put_into_an_attention_of_a_library(tmp_path: Path) -> None:
-    block = "self.outer = LibraryAttention(width)\nself.outer.norm_q = nn.RMSNorm(head_dim)\n"
-    block += "self.outer.norm_k = nn.RMSNorm(head_dim)"
-    found = _look(tmp_path, norms="pass", block=block, before="from diffusers.models import LibraryAttention\n")
-    assert found.value("detail.layers.qk_norm") is True
 
 
 @pytest.mark.parametrize(

@@ -123,16 +123,12 @@ def test_details(version: str) -> None:
     }
     assert (value("detail.prompt.begin_token"), value("detail.prompt.end_token")) == ("bos_token_id", "eos_token_id")
     assert value("detail.prompt.add_special_tokens") is False
-    assert value("detail.prompt.strip_markers") == ["<|im_start|>", "<|im_end|>"]
     assert value("detail.negative.kind") == "empty"
-    assert value("detail.layers.qk_norm") is True
     assert value("detail.layers.activation") == "silu"
-    assert value("detail.layers.expert_suffix") == "_moe_gen"
-    assert value("detail.timestep.frequencies") == 256
     assert value("detail.timestep.max_period") == 10000.0
     assert value("detail.timestep.scale") == 1.0
     assert value("detail.timestep.order") == ["cos", "sin"]
-    assert value("detail.position.kind") == "sincos_2d"
+    assert value("detail.position.attribute") == "latent_pos_embed"
     assert value("detail.rope.image_position") == "text_length"
     assert value("detail.sequence") == ["text", "start_of_image", "latents", "end_of_image"]
     assert value("detail.text_attention") == "causal"

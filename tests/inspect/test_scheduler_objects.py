@@ -66,7 +66,6 @@ def test_a_class_of_the_same_name_in_the_source(tmp_path: Path) -> None:
     found = look(tmp_path, step("steps, positions=x.shape[-2] * x.shape[-1]"), init=LOCAL, before=rising())
     assert found.value("detail.scheduler.origin")["kind"] == "source"
     assert (found.value("scheduler.direction"), found.value("scheduler.shift")) == ("ascending", None)
-    assert found.value("detail.schedule.follows_image") is True
     assert found.value("detail.scheduler.levels") == "1 - scheduler.timesteps"
     assert found.value("detail.scheduler.asked")["positions"] == "latent_size[0] * latent_size[1]"
     assert found.value("detail.prediction.sign") == -1
@@ -74,13 +73,13 @@ def test_a_class_of_the_same_name_in_the_source(tmp_path: Path) -> None:
 
 def test_the_same_class_without_the_size_has_no_shift(tmp_path: Path) -> None:
     found = look(tmp_path, step(), init=LOCAL, before=rising())
-    assert (found.value("scheduler.shift"), found.value("detail.schedule.follows_image")) == (1.0, False)
+    assert found.value("scheduler.shift") == 1.0
 
 
 def test_an_argument_that_is_no_size_is_no_shift_that_follows_the_image(tmp_path: Path) -> None:
     found = look(tmp_path, step("steps, positions=self.tokenizer(steps)"), init=LOCAL, before=rising())
     assert found.value("scheduler.direction") == "ascending"
-    assert found.fact("detail.schedule.follows_image").confidence == "unknown"
+    assert found.fact("scheduler.shift").confidence == "unknown"
     assert found.fact("detail.scheduler.asked").confidence == "unknown"
 
 

@@ -12,43 +12,43 @@ from scaffold.upstream import locate
 pytestmark = pytest.mark.upstream
 
 # key: evaluations, direction of the loop's times, shift (None: none, or one that follows the image), sign of the
-# output as d x / d sigma, dimensions of the sample, whether the shift follows the image.
+# output as d x / d sigma, dimensions of the sample.
 BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
     "0.30.0": {
-        "MammothModa2DiTPipeline": ("n", "ascending", None, -1, 4, True),
-        "AuKPipeline": ("n", "ascending", None, -1, 3, None),
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 5, False),
+        "MammothModa2DiTPipeline": ("n", "ascending", None, -1, 4),
+        "AuKPipeline": ("n", "ascending", None, -1, 3),
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 5),
         # Its grid of eight distilled levels or its straight line: an option of the engine chooses.
-        "LongCatVideoAvatarPipeline": (None, "descending", None, -1, 5, None),
-        "BooguImagePipeline": ("n", "ascending", None, -1, 4, True),
-        "LancePipeline": ("n", "descending", 3.0, 1, 2, None),
+        "LongCatVideoAvatarPipeline": (None, "descending", None, -1, 5),
+        "BooguImagePipeline": ("n", "ascending", None, -1, 4),
+        "LancePipeline": ("n", "descending", 3.0, 1, 2),
         # Its number of steps goes through a dictionary that a loop fills.
-        "MingImagePipeline": (None, "descending", None, -1, 4, None),
-        "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5, None),
+        "MingImagePipeline": (None, "descending", None, -1, 4),
+        "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5),
         # The output is negated, and with a time for each token so is the step.
-        "SanaWmPipeline": ("n", "descending", 9.8, 1, 5, False),
+        "SanaWmPipeline": ("n", "descending", 9.8, 1, 5),
         # As many turns as a setting says that is no request's.
-        "InternVLAA1Pipeline": (None, "descending", 1.0, 1, 3, None),
-        "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3, None),
-        "Pi0Pipeline": ("n", "descending", 1.0, 1, 3, None),
-        "Pi05Pipeline": ("n", "descending", 1.0, 1, 3, None),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
-        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5, False),
-        "AnimaPipeline": ("n", "descending", 3.0, 1, 5, None),
+        "InternVLAA1Pipeline": (None, "descending", 1.0, 1, 3),
+        "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3),
+        "Pi0Pipeline": ("n", "descending", 1.0, 1, 3),
+        "Pi05Pipeline": ("n", "descending", 1.0, 1, 3),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
+        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5),
+        "AnimaPipeline": ("n", "descending", 3.0, 1, 5),
     },
     "0.27.0rc1": {
         # It carries one clip, and gives its step a batch of one.
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4, False),
-        "BooguImagePipeline": ("n", "ascending", None, -1, 4, True),
-        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5, False),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4),
+        "BooguImagePipeline": ("n", "ascending", None, -1, 4),
+        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
     },
     "0.22.0": {
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4, False),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4, True),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None, None),
+        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4),
+        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
     },
 }
 FACTS = (
@@ -57,7 +57,6 @@ FACTS = (
     "answers.scheduler.shift",
     "detail.prediction.sign",
     "detail.scheduler.sample_rank",
-    "detail.schedule.follows_image",
 )
 
 

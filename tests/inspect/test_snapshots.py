@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,16 @@ import pytest
 from scaffold.inspect.table import inspect_all, registered_classes
 from scaffold.upstream import locate
 
-pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.shared]
 HERE = Path(__file__).parent / "snapshots"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipelines.md"
 VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
 JUDGED = ("0.22.0", "0.27.0rc1", "0.30.0", "0.32.0rc1")
-_tables: dict[str, tuple[dict[str, Any], float]] = {}
 
 
+@cache
 def table(version: str) -> dict[str, Any]:
-    if version not in _tables:
-        before = os.times()
-        found = inspect_all(version)
-        after = os.times()
-        spent = sum(
-            getattr(after, k) - getattr(before, k) for k in ("user", "system", "children_user", "children_system")
-        )
-        _tables[version] = found, spent
-    return _tables[version][0]
+    return inspect_all(version)
 
 
 def line(row: dict[str, Any]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +39,7 @@ def kit() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def run_python() -> RunPython:
+def run_python(warm_python: Callable[..., Any]) -> RunPython:
     """Run code in a fresh interpreter: ``run_python(code, *path_entries, profile=None) -> stdout``."""
 
     def run(code: str, *path: Path, profile: str | None = None, check: bool = True) -> str:
@@ -49,9 +49,7 @@ def run_python() -> RunPython:
         environment.pop("OMNI_SCAFFOLD_KIT_PROFILE", None)
         if profile is not None:
             environment["OMNI_SCAFFOLD_KIT_PROFILE"] = profile
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = warm_python(["-c", code], env=environment)
         if check:
             assert done.returncode == 0, done.stderr
         return done.stdout if check else done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,17 +102,18 @@ def test_check_has_nothing_to_say(
     [("main", "0.30.0", False), ("main", "0.30.0", True), ("v0.2.0", "0.24.0", False), ("v0.1.0", "0.22.0", False)],
 )
 def test_its_own_tests_pass(
-    sensenova: Callable[..., Path], kit_environment: Callable[..., Any], profile: str, version: str, plain: bool
+    sensenova: Callable[..., Path],
+    kit_environment: Callable[..., Any],
+    warm_python: Callable[..., Any],
+    profile: str,
+    version: str,
+    plain: bool,
 ) -> None:
     tree = sensenova(version, profile, plain)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/pipelines"],
+    done = warm_python(
+        ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/pipelines"],
         cwd=tree,
         env=kit_environment(tree, OMNI_SCAFFOLD_KIT_PROFILE=profile),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 

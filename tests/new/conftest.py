@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,12 +56,12 @@ def release_trees(rendered: Callable[..., Path]) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def kit_passes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+def kit_passes(warm_python: Callable[..., Any]) -> Callable[..., None]:
     """Return a function that runs the rendered tests of a tree under the contract kit; all must pass."""
 
     def run(tree: Path, profile: str = "main", *options: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *options, "tests/pipelines"],
+        done = warm_python(
+            ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *options, "tests/pipelines"],
             cwd=tree,
             env={
                 **os.environ,
@@ -72,10 +70,6 @@ def kit_passes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
                 "OMNI_SCAFFOLD_KIT_PROFILE": profile,
                 "LOCAL_RANK": "0",
             },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         assert re.search(r"\b\d\d+ passed", done.stdout), done.stdout[-500:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +99,7 @@ def test_rendered_module_loads_that_very_checkpoint(
     render: Callable[..., Path],
     tiny_checkpoint: Callable[..., Path],
     kit_environment: Callable[..., dict[str, str]],
+    warm_python: Callable[..., Any],
 ) -> None:
     checkpoint = tiny_checkpoint()
     out = render(checkpoint)
@@ -109,9 +109,7 @@ def test_rendered_module_loads_that_very_checkpoint(
         "module = BagelForTraining.from_pretrained(sys.argv[1], torch_dtype=torch.float32)\n"
         "print(sum(p.numel() for p in module.parameters()), len(module.layers))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, checkpoint], env=kit_environment(out), capture_output=True, text=True, check=False
-    )
+    done = warm_python(["-c", code, checkpoint], env=kit_environment(out))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split()[1] == str(LAYERS)
 

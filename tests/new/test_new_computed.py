@@ -58,16 +58,12 @@ def test_a_checkpoint_that_has_it_all_the_same(
     tmp_path: Path,
     tiny_checkpoint: Callable[..., Path],
     kit_environment: Callable[..., dict[str, str]],
+    warm_python: Callable[..., Any],
 ) -> None:
-    import subprocess
-    import sys
-
     tree = render(scaffold_cli, spec_file([TABLE], drop=False), tmp_path / "out")
     name = f"{PACKAGE.replace('/', '.')}.bagel_model"
     code = f"from {name} import BagelForTraining as M; M.from_pretrained({str(tiny_checkpoint())!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=kit_environment(tree), capture_output=True, text=True, check=False
-    )
+    done = warm_python(["-c", code], env=kit_environment(tree))
     assert done.returncode != 0
     assert f"has tensors for ['{TABLE}'], which COMPUTED says the module computes" in done.stderr
 

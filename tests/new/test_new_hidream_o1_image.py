@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,22 +61,14 @@ def tree(rendered: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+def found(tree: Path, tmp_path_factory: pytest.TempPathFactory, warm_python: Callable[..., Any]) -> dict[Any, Any]:
     """What the rendered module computes with its own tiny checkpoint."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("tiny")
     paths = {"PYTHONPATH": os.pathsep.join([str(kit_root()), str(tree)]), "PYTHONDONTWRITEBYTECODE": "1"}
     code = RUN.replace("sys.argv[1]]", repr(str(folder)) + "]").replace("sys.argv[2]", repr(str(folder)))
     code = code.replace('"found.pt"', repr(str(folder / "found.pt")))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=tree,
-        env={**os.environ, **paths, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = warm_python(["-W", "ignore", "-c", code], cwd=tree, env={**os.environ, **paths})
     assert done.returncode == 0, done.stderr[-3000:]
     result = torch.load(folder / "found.pt", weights_only=False)
     return {**result, "folder": folder}
@@ -194,16 +184,12 @@ for strange in ("../model.safetensors", "absent.safetensors"):
 """.replace("MODEL", MODEL)
 
 
-def test_a_checkpoint_in_several_files_is_found_by_its_index(tree: Path, found: dict[Any, Any], tmp_path: Path) -> None:
+def test_a_checkpoint_in_several_files_is_found_by_its_index(
+    tree: Path, found: dict[Any, Any], tmp_path: Path, warm_python: Callable[..., Any]
+) -> None:
     paths = {"PYTHONPATH": os.pathsep.join([str(kit_root()), str(tree)]), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SHARDS, str(found["folder"]), str(tmp_path / "parts")],
-        env={**os.environ, **paths, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = ["-W", "ignore", "-c", SHARDS, found["folder"], tmp_path / "parts"]
+    done = warm_python(command, env={**os.environ, **paths})
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == ["ValueError True", "FileNotFoundError True"]
 

@@ -137,14 +137,6 @@ def test_a_rule_missing(key_map: KeyMap, real: CheckpointHeaders, parameters: Sh
     assert {offender.suggestion for offender in proof.offenders} == {"vae2llm.weight", "vae2llm.bias"}
 
 
-def test_a_dtype_of_another_kind(key_map: KeyMap, keys: Shapes, parameters: Shapes, headers: Make) -> None:
-    dtypes = dict.fromkeys(parameters, "F32")
-    assert prove(key_map, headers(keys), parameters, dtypes=dtypes).holds
-    proof = prove(key_map, headers(keys, "I8"), parameters, dtypes=dtypes)
-    assert failed(proof) == {"shapes"}
-    assert "is I8, its parameter" in proof.offenders[0].message
-
-
 def test_many_offenders_take_no_time(parameters: Shapes, keys: Shapes, headers: Make) -> None:
     nothing = KeyMap((Rule("language_model.model.", "x."),))
     proof = prove(nothing, headers(keys), parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -53,7 +53,7 @@ def rendered(sections: dict[str, Any], port: Any) -> dict[str, str] | None:
     return {path: file.content or str(file.link_to) for path, file in files.items()}
 
 
-def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str]:
+def escapes(files: dict[str, str], plain: Callable[[], dict[str, str] | None]) -> Iterator[str]:
     for path, content in files.items():
         if hostile.MARK not in content or path.endswith(RECORDS):
             continue
@@ -63,8 +63,8 @@ def escapes(files: dict[str, str], plain: dict[str, str] | None) -> Iterator[str
             problem = read(content)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        if problem is None and path.endswith(".md") and plain is not None:
-            same = hostile.blocks(content) == hostile.blocks(plain[path])
+        if problem is None and path.endswith(".md") and (usual := plain()) is not None:
+            same = hostile.blocks(content) == hostile.blocks(usual[path])
             problem = None if same else "other blocks than with a plain word"
         if problem is not None:
             yield f"{path}: {problem}"
@@ -80,7 +80,7 @@ def attack(sections: dict[str, Any], port: Any, known: Any = ()) -> tuple[list[s
     leaves = [leaf for leaf in hostile.distinct_leaves(sections) if leaf not in set(hostile.distinct_leaves(known))]
     assert leaves
     for place, leaf in enumerate(leaves):
-        plain = rendered(hostile.with_leaf(sections, leaf, "zqplain"), port)
+        plain = functools.cache(lambda leaf=leaf: rendered(hostile.with_leaf(sections, leaf, "zqplain"), port))
         for kind, text in list(hostile.HOSTILE.items())[place % share :: share]:
             files = rendered(hostile.with_leaf(sections, leaf, text), port)
             if files is not None:

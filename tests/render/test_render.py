@@ -8,6 +8,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.render import render
+from scaffold.render.formats import python
 
 NAMES = {"model": "toy", "package": "toy_flow_grpo"}
 
@@ -55,6 +56,21 @@ def test_a_spec_object_is_accepted(tmp_path: Path) -> None:
             return {"names": NAMES}
 
     assert "a.txt" in render(Spec(), templates(tmp_path, {"a.txt.jinja": "{{ names.model }}"}))
+
+
+def test_what_was_formatted_once_is_not_formatted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = templates(tmp_path, {"a.py.jinja": "X = [ 1,{{ n }}]\n", "b.py.jinja": "import os\nY = {{ m }}\n"})
+    asked: list[list[str]] = []
+    genuine = python.run_ruff
+    monkeypatch.setattr(python, "run_ruff", lambda given: (asked.append(given), genuine(given))[1])
+    for n, m, which in ((21, 5, "ab"), (21, 5, ""), (22, 5, "a"), (22, 6, "b"), (21, 5, "")):
+        asked.clear()
+        files = render({"names": NAMES, "n": n, "m": m}, root)
+        assert {Path(one).name[0] for given in asked for one in given if one.endswith(".py")} == set(which)
+        assert (files["a.py"].content, files["b.py"].content) == (f"X = [1, {n}]\n", f"Y = {m}\n")
+    for _ in range(2):
+        with pytest.raises(ScaffoldError, match=r"template b\.py\.jinja, line \d of its output: .*nobody"):
+            render({"names": NAMES, "n": 21, "m": "nobody"}, root)
 
 
 def test_python_is_formatted_as_the_target_does(tmp_path: Path) -> None:

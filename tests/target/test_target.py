@@ -69,6 +69,7 @@ def test_real_releases_give_their_profile(tmp_path: Path, name: str) -> None:
     subprocess.run([*git, "-C", str(tmp_path / "x"), "checkout", "-q", commit], check=True)
     checkout = Checkout.open(tmp_path / "x")
     assert checkout.profile == profile_by_name(name)
+    assert checkout.profile.limits == profile_by_name(name).limits
     assert checkout.vllm_omni_pin == profile_by_name(name).vllm_omni
     assert checkout.notes == ()
 
@@ -123,6 +124,21 @@ def test_a_worker_class_that_is_gone_is_none(tmp_path: Path) -> None:
     checkout = Checkout.open(root)
     assert checkout.profile.worker_extension is None
     assert "the class that extends rollout workers is missing" in checkout.notes[0]
+
+
+def test_what_a_checkout_carries_by_now_is_no_limit(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    server = root / "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
+    server.write_text(
+        "def prompt(prompt_ids, hidden):\n"
+        "    custom_prompt = {'prompt_token_ids': prompt_ids, 'hidden': hidden}\n"
+        "    return custom_prompt\n\n\n"
+        "def result(final_res):\n"
+        "    if final_res is None or not final_res.images:\n"
+        "        return None\n"
+    )
+    place = "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
+    assert Checkout.open(root).profile.limits == {"images_only": f"{place}:7"}
 
 
 def test_a_runner_that_is_gone_is_none(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Bench:
         return [SimpleNamespace(timesteps=torch.ones(high - low))]
 
     def compare(self, samples: Sequence[Any], recipe: Recipe, *, training: Bench) -> Any:
-        replay = self.calls.DenoiserCalls([self.content], self.latents, 0, {})
+        replay = self.calls.DenoiserCalls(self.calls.read_calls([self.content]), self.latents, 0, {})
         with torch.no_grad():
             found = replay.evaluate(training.module, torch.float32)
         return SimpleNamespace(log_prob=float((found - self.velocity).abs().max()))

@@ -14,7 +14,7 @@ from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
-from scaffold.verify.rollout.pins import known_versions
+from scaffold.verify.rollout.pins import packaged_versions
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow]
 VERSION = "0.27.0rc1"
@@ -42,7 +42,7 @@ def package(reference: Path) -> Path:
     return next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
 
 
-@pytest.mark.parametrize("version", known_versions())
+@pytest.mark.parametrize("version", packaged_versions())
 def test_reference_passes_every_check(package: Path, version: str) -> None:
     results = verify(package, version)
     assert list(results) != []
@@ -57,7 +57,7 @@ def test_reference_passes_every_check(package: Path, version: str) -> None:
             assert result.series["rollout log-prob"] == pytest.approx(result.series["training log-prob"], abs=1e-6)
 
 
-@pytest.mark.parametrize("version", known_versions())
+@pytest.mark.parametrize("version", packaged_versions())
 def test_plugin_leaves_the_choice_of_platform_alone_unless_asked(version: str) -> None:
     code = f"""
 import runpy

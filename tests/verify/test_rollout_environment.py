@@ -16,7 +16,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.rollout import environment as room
 from scaffold.verify.rollout import pins as pins_room
 from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, in_use
-from scaffold.verify.rollout.pins import known_versions, read_pins
+from scaffold.verify.rollout.pins import known_versions, packaged_versions, read_pins
 from scaffold.verify.rollout.platform_plugin import GROUP, install_plugin
 
 VERSION = "0.27.0rc1"
@@ -50,7 +50,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.mark.parametrize("version", known_versions())
+@pytest.mark.parametrize("version", packaged_versions())
 def test_every_version_pins_all_that_it_installs(version: str) -> None:
     pins = read_pins(version)
     assert pins.version == version
@@ -62,7 +62,7 @@ def test_every_version_pins_all_that_it_installs(version: str) -> None:
 
 
 def test_known_versions_are_in_order_of_release() -> None:
-    assert known_versions() == ["0.27.0rc1", "0.30.0"]
+    assert known_versions() == ["0.27.0rc1", "0.30.0", "0.32.0rc1"]
 
 
 def test_fingerprint_changes_with_any_pin(tmp_path: Path) -> None:
@@ -182,16 +182,12 @@ def test_a_build_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         room._run([*pip, "no-such-thing==1.0"])
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [("9.9.9", "no rollout environment is described for vllm-omni 9.9.9"), (VERSION, room.OVERRIDE)],
-)
-def test_command_errors_are_one_line(
-    version: str, told: str, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [VERSION, "9.9.9"])
+def test_nothing_is_built_where_an_environment_is_named(
+    version: str, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if told == room.OVERRIDE:
-        monkeypatch.setenv(room.OVERRIDE, "elsewhere")
-    assert told in scaffold_cli("env", "rollout", "--vllm-omni", version).refusal()
+    monkeypatch.setenv(room.OVERRIDE, "elsewhere")
+    assert room.OVERRIDE in scaffold_cli("env", "rollout", "--vllm-omni", version).refusal()
 
 
 def test_command_says_where_the_environment_is_and_how_large(scaffold_cli: Callable[..., Any], cache: Path) -> None:

@@ -27,6 +27,17 @@ def by_type(device):
     return torch.autocast(device_type="cuda", dtype=torch.bfloat16)
 
 
+def by_no_cpu(device):
+    if device.type == "cpu":
+        return nullcontext()
+    return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
+
+
+def made_on_a_cpu(device):
+    made = torch.zeros(1, device="cpu")
+    return torch.autocast(device_type=made.device.type, dtype=torch.bfloat16)
+
+
 class Model:
     @property
     def by_member(self):
@@ -73,6 +84,7 @@ def contexts(modules: dict[str, ModuleType]) -> dict[str, bool]:
     model.device = CPU
     return {
         "by type": opened(modules["toy_upstream.model"].by_type(CPU)),
+        "by no cpu": opened(modules["toy_upstream.model"].by_no_cpu(CPU)),
         "by member": opened(model.by_member),
         "by switch": opened(model.by_switch()),
         "exact": opened(modules["toy_upstream.exact"].exact(CPU)),
@@ -83,7 +95,8 @@ def contexts(modules: dict[str, ModuleType]) -> dict[str, bool]:
 def test_autocast_that_asks_for_an_accelerator_is_on(model: Any, dtype: str, on: bool) -> None:
     precision.match(model, dtype)
     found = contexts({name: module for name, module in sys.modules.items() if name.startswith("toy_upstream")})
-    assert found == {"by type": on, "by member": on, "by switch": on, "exact": False}
+    assert found == {"by type": on, "by no cpu": on, "by member": on, "by switch": on, "exact": False}
+    assert opened(sys.modules["toy_upstream.model"].made_on_a_cpu(CPU)) == on  # not compared with: it stays
     assert sys.modules["toy_upstream.model"].name() == "cuda"  # opens none: its text stays
 
 

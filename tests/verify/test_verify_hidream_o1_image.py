@@ -16,8 +16,8 @@ from scaffold.verify.rollout.environment import find_environment
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
-MLP_OF_LATENTS = "        latents = latents + self.mlp(self.post_attention_layernorm(latents))\n"
-MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layernorm(context))\n"
+MLP_OF_LATENTS = "        latents = latents + self.mlp(self.post_attention_layernorm(latents), recompute)\n"
+MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layernorm(context), recompute)\n"
 
 
 @pytest.fixture(scope="module")

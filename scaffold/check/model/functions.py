@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-from scaffold.check.model.assignments import assignments
 
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
@@ -118,7 +117,7 @@ class FunctionModel:
     @cached_property
     def assignments(self) -> tuple[tuple[str, ast.expr], ...]:
         """Name and value of every plain assignment in it; ``self.x = …`` as ``.x``."""
-        return tuple(assignments(self.file.index.walk(self.node)))
+        return tuple(_assignments(self.file.index.walk(self.node)))
 
     @cached_property
     def returns(self) -> list[ast.Return]:
@@ -143,3 +142,31 @@ class FunctionModel:
     def nodes(self, kind: type[ast.AST]) -> list[ast.AST]:
         """Return the nodes of a type in the definition."""
         return self.file.index.nodes(kind, self.node)
+
+
+def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and value of every plain assignment among nodes; ``self.x = …`` as ``.x``."""
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _targets(target, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            if node.value is not None:
+                yield from _targets(node.target, node.value)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield from _targets(node.target, node.iter)
+
+
+def _targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Attribute):
+        yield f".{target.attr}", value
+    elif isinstance(target, ast.Subscript):
+        yield from _targets(target.value, value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        plain = len(values) == len(target.elts)
+        for at, item in enumerate(target.elts):
+            inner = item.value if isinstance(item, ast.Starred) else item
+            yield from _targets(inner, values[at] if plain else value)

@@ -26,14 +26,13 @@ class Rename(NamedTuple):
     Attributes:
         source, target: prefixes, or whole names where they do not end in a dot; ``target`` is None for a drop.
         node: the row.
-        source_node, target_node: where its sides are written.
+        source_node: where its source is written.
     """
 
     source: str
     target: str | None
     node: ast.expr
     source_node: ast.expr
-    target_node: ast.expr
 
     def matches(self, key: str) -> bool:
         """Whether the row speaks of a key."""
@@ -47,11 +46,6 @@ class KeyTable(NamedTuple):
     name: str
     rows: tuple[Rename, ...]
     ignores: bool = False
-
-    @property
-    def line(self) -> int:
-        """Where it begins."""
-        return self.rows[0].node.lineno
 
 
 class RecordedKeys(NamedTuple):
@@ -139,4 +133,4 @@ def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
         source, target = file.value(left), file.value(right)
         if not isinstance(source, str) or not (target is None or isinstance(target, str)) or not known(target):
             return
-        yield Rename(source, target, row, left, right)
+        yield Rename(source, target, row, left)

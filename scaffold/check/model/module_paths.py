@@ -22,12 +22,10 @@ class ModulePaths(NamedTuple):
 
     Attributes:
         modules: dotted names, elements of lists under ``{n}``: ``layers.{n}.mlp.up_proj``.
-        parameters: names of parameters that classes of the tree make themselves.
         complete: whether there is certainly nothing else.
     """
 
     modules: tuple[str, ...]
-    parameters: tuple[str, ...]
     complete: bool
 
     def targeted(self, target: str) -> bool:
@@ -35,16 +33,10 @@ class ModulePaths(NamedTuple):
         wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
         return any(name.split(".")[-len(wanted) :] == wanted for name in self.modules)
 
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """Names of modules and parameters, for tests that look for a piece of a parameter's name."""
-        return (*self.modules, *self.parameters)
-
 
 def module_paths(cls: ClassModel) -> ModulePaths:
     """Return the names that a class and what it builds give to their sub-modules."""
     modules: list[str] = []
-    parameters: list[str] = []
     complete = True
     pending: list[tuple[str, ClassModel, int]] = [("", cls, 0)]
     while pending:
@@ -55,7 +47,6 @@ def module_paths(cls: ClassModel) -> ModulePaths:
         for built in submodules(owner):
             name = prefix + built.name
             if built.qualified in _PARAMETERS:
-                parameters.append(name)
                 continue
             if built.repeated:
                 modules.append(name)
@@ -69,7 +60,7 @@ def module_paths(cls: ClassModel) -> ModulePaths:
             elif built.qualified is None or not built.qualified.startswith(("torch.", "builtins.")):
                 # A call that makes anything: it may be a module of which the names are unknown.
                 complete = complete and not _may_be_module(built.call)
-    return ModulePaths(tuple(dict.fromkeys(modules)), tuple(dict.fromkeys(parameters)), complete)
+    return ModulePaths(tuple(dict.fromkeys(modules)), complete)
 
 
 def _is_module(cls: ClassModel) -> bool | None:

@@ -73,12 +73,12 @@ class ShellScript(SourceFile):
     """A shell script."""
 
     @cached_property
-    def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]], list[tuple[int, int, str]]]:
+    def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
         try:
             lexer = Lexer(self.plain_text)
         except UndecodableError:
-            return [], {}, []
-        return list(lexer.words()), lexer.comments, lexer.operators
+            return [], {}
+        return list(lexer.words()), lexer.comments
 
     @property
     def words(self) -> list[Word]:
@@ -89,11 +89,6 @@ class ShellScript(SourceFile):
     def comments(self) -> dict[int, tuple[int, str]]:
         """Line -> (column, comment with its ``#``)."""
         return self._lexed[1]
-
-    @property
-    def operators(self) -> list[tuple[int, int, str]]:
-        """Line, column and text of every operator and of every line end that is not escaped."""
-        return self._lexed[2]
 
     @cached_property
     def variables(self) -> dict[str, list[Word]]:
@@ -189,13 +184,6 @@ class ShellScript(SourceFile):
         if match is None or match[2] or word.raw.endswith("=("):
             return UNKNOWN
         return self._expand(word, match.end(), (*seen, name), unset)
-
-    def mentions(self, text: str) -> bool:
-        """Whether the text occurs in the script, comments included."""
-        try:
-            return text in self.plain_text
-        except UndecodableError:
-            return False
 
 
 def _normal(path: str) -> str | None:

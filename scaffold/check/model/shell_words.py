@@ -24,14 +24,12 @@ class Word(NamedTuple):
         raw: as written, quotes and all.
         parts: the text without quotes, cut where expansion may happen: ``(text, expands)``.
         span: where it stands.
-        starts: it is the first word of a command (or of an array's line).
         text: the text without quotes, variables unexpanded.
     """
 
     raw: str
     parts: tuple[tuple[str, bool], ...]
     span: Span
-    starts: bool
     text: str
 
 
@@ -42,19 +40,15 @@ class Lexer:
         self._text = text
         self._at, self._line, self._column = 0, 1, 1
         self.comments: dict[int, tuple[int, str]] = {}
-        # Line, column and text of what stands between words: ``;``, ``&&``, a line end that is not escaped.
-        self.operators: list[tuple[int, int, str]] = []
         self._heredocs: list[tuple[str, bool]] = []
 
     def words(self) -> Iterator[Word]:
-        starts = True
         while self._at < len(self._text):
             c = self._text[self._at]
             if c == "\\" and self._text[self._at + 1 : self._at + 3].startswith(("\n", "\r\n")):
                 self._take(3 if self._text[self._at + 1] == "\r" else 2)
             elif c == "\n":
-                self._operator()
-                starts = True
+                self._take()
                 self._skip_heredocs()
             elif c in " \t\r":
                 blank = _BLANK.match(self._text, self._at)
@@ -68,25 +62,9 @@ class Lexer:
                 self._heredocs.append((match[3], bool(match[1])))
                 self._take(match.end() - self._at)
             elif c in "()|&;<>":
-                self._operator()
-                starts = c in "(|&;"
+                self._take()
             else:
-                yield self._word(starts)
-                starts = False
-
-    def _operator(self) -> None:
-        line, column = self._line, self._column
-        text = self._take()
-        last = self.operators[-1] if self.operators else None
-        if (
-            last is not None
-            and text in "|&;<>"
-            and last[2][-1] in "|&;<>"
-            and last[:2] == (line, column - len(last[2]))
-        ):
-            self.operators[-1] = (*last[:2], last[2] + text)
-        else:
-            self.operators.append((line, column, text))
+                yield self._word()
 
     def _take(self, count: int = 1) -> str:
         taken = self._text[self._at : self._at + count]
@@ -109,7 +87,7 @@ class Lexer:
                     break
         self._heredocs = []
 
-    def _word(self, starts: bool) -> Word:
+    def _word(self) -> Word:
         line, column, begin = self._line, self._column, self._at
         parts: list[tuple[str, bool]] = []
         while self._at < len(self._text):
@@ -142,7 +120,7 @@ class Lexer:
                 parts.append((self._take(plain.end() - self._at if plain else 1), True))
         raw = self._text[begin : self._at]
         text = "".join([text for text, _ in parts])
-        return Word(raw, _joined(parts), Span(line, column, self._line, self._column), starts, text)
+        return Word(raw, _joined(parts), Span(line, column, self._line, self._column), text)
 
     def _quoted(self) -> list[tuple[str, bool]]:
         parts: list[tuple[str, bool]] = []

@@ -80,7 +80,10 @@ def _part_of_list(package: Package, module: ClassModel) -> Hits:
     for function in package.forward_functions:
         for node in function.nodes(ast.Attribute) if function.name != "__init__" else ():
             if isinstance(node, ast.Attribute) and node.attr in lists and function.cls in module.mro:
-                reads.setdefault(node.attr, []).append((function, node))
+                around = function.file.index.parent(node)
+                counted = isinstance(around, ast.Call) and isinstance(around.func, ast.Name) and around.func.id == "len"
+                if not counted:
+                    reads.setdefault(node.attr, []).append((function, node))
     for name, found in reads.items():
         function, node = found[0]
         part = function.file.index.parent(node)

@@ -11,11 +11,16 @@ Instead: one table in a module that both adapters import.
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from scaffold.check.example import Example
-from scaffold.check.model.guidance_defaults import GuidanceDefault, guidance_defaults
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sides import side_of
+from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC205"
@@ -26,15 +31,19 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "write it once, in a module that both adapters import"
 
 
+_GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)|guidance", re.IGNORECASE)
+_READERS = {"get", "setdefault", "pop"}
+
+
 def check(package: Package) -> Hits:
     """Compare the modules with each other."""
     sides = [{f.file for f in side_of(package, which).functions} for which in ("training", "rollout")]
     taking_part = sides[0] | sides[1]
     adapters = {cls.file for cls in (*package.training_adapters, *package.rollout_adapters)}
-    found: dict[str, list[GuidanceDefault]] = {}
+    found: dict[str, list[_GuidanceDefault]] = {}
     for file in package.files:
         if file in taking_part and b"cfg" in file.data.lower():
-            for default in guidance_defaults(file):
+            for default in _guidance_defaults(file):
                 if "cfg" in default.name:
                     found.setdefault(default.name, []).append(default)
     for name, defaults in found.items():
@@ -48,7 +57,7 @@ def check(package: Package) -> Hits:
                 yield Hit(default.file, default.node, _message(default, name, home, defaults))
 
 
-def _message(default: GuidanceDefault, name: str, home: PythonFile, defaults: list[GuidanceDefault]) -> str:
+def _message(default: _GuidanceDefault, name: str, home: PythonFile, defaults: list[_GuidanceDefault]) -> str:
     other = next(item for item in defaults if item.file is home)
     drifted = f", where it is {other.value!r}" if other.value != default.value else ""
     return f"{name} is written down here as {default.value!r} and in {home.name}{drifted}"
@@ -68,3 +77,71 @@ FAILING = (
     ),
 )
 PASSING = (Example("compared with a number", training=('cfg_text_scale"] > 1.0', 'cfg_text_scale"] > 1.5')),)
+
+
+class _GuidanceDefault(NamedTuple):
+    """A literal that stands for a guidance option.
+
+    Attributes:
+        name: the option, in lower case.
+        file: where.
+        node: the node that holds the value.
+        value: the value.
+    """
+
+    name: str
+    file: PythonFile
+    node: ast.expr
+    value: object
+
+
+def _is_guidance(name: object) -> bool:
+    """Whether a name is one of classifier-free guidance."""
+    return isinstance(name, str) and _GUIDANCE.search(name) is not None
+
+
+def _guidance_defaults(file: PythonFile) -> Iterator[_GuidanceDefault]:
+    """Yield the literals that a file gives to guidance options: constants, keys of dictionaries, defaults of
+    parameters and fields, arguments, and fall-backs of ``get``, ``setdefault`` and ``getattr``."""
+    for name, node in _pairs(file):
+        if _is_guidance(name) and isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)):
+            value = file.value(node)
+            if known(value) and value is not None and not isinstance(value, bool):
+                yield _GuidanceDefault(name.lower(), file, node, value)
+
+
+def _pairs(file: PythonFile) -> Iterator[tuple[str, ast.expr]]:
+    index = file.index
+    for table in index.nodes(ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
+    statements: list[ast.Assign | ast.AnnAssign] = [*index.nodes(ast.Assign), *index.nodes(ast.AnnAssign)]
+    for statement in statements:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            if statement.value is None:
+                continue
+            if isinstance(target, ast.Name):
+                yield target.id, statement.value
+            elif isinstance(target, ast.Attribute):
+                yield target.attr, statement.value
+            elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                yield str(target.slice.value), statement.value
+    for call in index.nodes(ast.Call):
+        for item in call.keywords:
+            if item.arg is not None:
+                yield item.arg, item.value
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        places = call.args[1:3] if name == "getattr" else call.args[:2] if name in _READERS else []
+        if len(places) == 2 and isinstance(places[0], ast.Constant):
+            yield str(places[0].value), places[1]
+    for arguments in index.nodes(ast.arguments):
+        named = [*arguments.posonlyargs, *arguments.args]
+        yield from (
+            (argument.arg, default)
+            for argument, default in zip(reversed(named), reversed(arguments.defaults), strict=False)
+        )
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if default is not None:
+                yield argument.arg, default

@@ -20,7 +20,6 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.keys import Keys
 from scaffold.check.model.package import Package
-from scaffold.check.model.streams import root_name
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC206"
@@ -29,6 +28,9 @@ SEVERITY = "error"
 CHECKLIST = ("T4", "pitfall 27")
 APPLIES = Applies(non_diffusers=True)
 HELP = "let the keys of both dictionaries be the parameters of forward(), no more and no less"
+
+
+_MODULES = {"torch", "F", "nn", "math", "np"}
 
 
 def check(package: Package) -> Hits:
@@ -77,7 +79,7 @@ def _squeezed(method: FunctionModel, keys: Keys) -> Iterator[Hit]:
     for key, value in keys.values.items():
         while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
             plain = value.func.attr == "squeeze" and not value.args and not value.keywords
-            root = root_name(value.func.value)
+            root = _root_name(value.func.value)
             if plain and root in method.positional[2:4] and method.file.index.contains(method.node, value):
                 text = f"of one sample, {key!r} loses the batch dimension: squeeze() takes out every dimension of one"
                 yield Hit(method.file, value, text, "name the dimension, or leave it as it is")
@@ -95,3 +97,34 @@ FAILING = (
 PASSING = (
     Example("a dimension by number", training=("latents[:, step],\n", "latents[:, step][:, None].squeeze(1),\n")),
 )
+
+
+def _root_name(node: ast.expr) -> str | None:
+    """Return the name that an expression begins with: ``x`` in ``norm(proj(x)).unflatten(-1, s)[0]``."""
+    for _ in range(50):
+        if isinstance(node, ast.Name):
+            return node.id
+        if isinstance(node, (ast.Subscript, ast.Starred, ast.Attribute)):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+            of_self = receiver is not None and _is_self(receiver)
+            if (
+                receiver is not None
+                and not of_self
+                and not (isinstance(receiver, ast.Name) and receiver.id in _MODULES)
+            ):
+                node = receiver
+            elif node.args:
+                node = node.args[0]
+            else:
+                return None
+        else:
+            return None
+    return None
+
+
+def _is_self(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"

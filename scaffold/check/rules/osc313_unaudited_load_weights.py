@@ -13,11 +13,12 @@ Instead: return the set of names that were loaded, on every path.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from scaffold.check.example import Example
+from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.possible_values import possible_values
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC313"
@@ -36,7 +37,7 @@ def check(package: Package) -> Hits:
             continue
         for statement in method.returns:
             given = statement.value if statement.value is not None else ast.Constant(value=None)
-            for written, value in possible_values(method, given):
+            for written, value in _possible_values(method, given):
                 if isinstance(value, ast.Constant) and value.value is None:
                     where = statement if written is given else written
                     yield Hit(method.file, where, f"{adapter.name}.load_weights() returns None here")
@@ -84,3 +85,32 @@ PASSING = (
         ),
     ),
 )
+
+
+def _possible_values(function: FunctionModel, expr: ast.expr, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what an expression of a function may stand for.
+
+    ``a if test else b`` and ``a or b`` are their parts; a local name is what the assignments that reach it give it.
+
+    Yields:
+        where it is written, and what stands there with names followed; a name that is not plain stands for itself.
+    """
+    if depth > 8:
+        yield expr, expr
+    elif isinstance(expr, ast.IfExp):
+        yield from _possible_values(function, expr.body, depth + 1)
+        yield from _possible_values(function, expr.orelse, depth + 1)
+    elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
+        for value in expr.values:
+            yield from _possible_values(function, value, depth + 1)
+    elif isinstance(expr, ast.Name):
+        values = [b.value if b.kind == "variable" else None for b in reaching(function, expr)]
+        found = [arm for value in values if value is not None for arm in _possible_values(function, value, depth + 1)]
+        if not values or None in values:
+            yield expr, expr
+        elif len(found) == 1:
+            yield expr, found[0][1]
+        else:
+            yield from found
+    else:
+        yield expr, expr

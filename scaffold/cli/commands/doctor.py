@@ -44,9 +44,8 @@ def doctor(
         found = Checkout.open(named)
     if fix:
         from scaffold.cli.commands.env import build
-        from scaffold.verify.rollout.pins import known_versions
 
-        build([version for version in versions_needed(found) if version in known_versions()])
+        build(versions_needed(found))
     with step("looking at this machine"):
         findings = examine(found)
     if format is Format.json:

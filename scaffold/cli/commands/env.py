@@ -10,6 +10,7 @@ import typer
 
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
+from scaffold.errors import ScaffoldError
 
 ORDER = 70
 SCHEMA = 1
@@ -34,11 +35,15 @@ def env(
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="The environment that this checkout needs.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again.")] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="DIR", help="Also write the pins that were found for a new release here."),
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How to print where it is.")] = Format.text,
 ) -> None:
     """Build an environment for `verify --level rollout` and `train`.
 
-    In the cache, unless it is there; 3 minutes and 3 GB.
+    In the cache, unless it is there; 3 minutes and 3 GB. Of a release without pins, they are found, tried and recorded.
 
     \b
     Example:
@@ -46,33 +51,62 @@ def env(
     """
     from scaffold.doctor import versions_needed
     from scaffold.target import Checkout
+    from scaffold.verify.rollout.new_release import copy_record
+    from scaffold.verify.rollout.resolving import checked_version
 
-    checkout = Checkout.open(verl_omni) if verl_omni is not None and vllm_omni is None else None
-    built = build([vllm_omni] if vllm_omni is not None else versions_needed(checkout), force=force)
+    if vllm_omni is not None:
+        versions = [_newest() if vllm_omni == "newest" else checked_version(vllm_omni)]
+    else:
+        versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
+    if record is not None and not record.is_dir():
+        raise ScaffoldError(f"--record {record} is no folder", hint="name one that is there")
+    built = build(versions, force=force)
+    written = [copy_record(version, record) for version in versions] if record is not None else []
     if format is Format.json:
         show_json({"schema": SCHEMA, "environments": built})
         return
     for one in built:
         took = f", {one['seconds']:.0f} s" if one["seconds"] is not None else ", was there"
         typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
+        if (tried := one["tried"]) is not None:
+            failed = f", not {', '.join(tried['failed'])}" if tried["failed"] else ""
+            typer.echo(f"  pins found and recorded; {tried['pipeline']} passes {tried['passed']} checks in it{failed}")
+    for file in written:
+        typer.echo(f"pins written to {file}")
     level = f"--level {purpose.value}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
     typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
 
 
 def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
-    """Build the environments of these versions unless they are there; where each is, its size and what it took."""
+    """Build the environments of these versions unless they are there; where each is, its size and what it took.
+
+    Of a release without pins, they are found, tried out and recorded.
+    """
     import time
+    from dataclasses import asdict
 
     from scaffold.progress import step
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
+    from scaffold.verify.rollout.new_release import add_release, is_described
 
     found = []
     for version in versions:
         was_there = isinstance(find_environment(version), Environment) and not force
         started = time.monotonic()
+        tried = None
         with step(f"building the environment of vllm-omni {version}, about 3 minutes and 3 GB"):
-            built = build_environment(version, force=force)
+            if is_described(version):
+                built = build_environment(version, force=force)
+            else:
+                built, tried = add_release(version)
         seconds = None if was_there else round(time.monotonic() - started, 1)
-        folder = built.folder
-        found.append({"version": version, "folder": str(folder), "bytes": size(folder), "seconds": seconds})
+        entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
+        found.append({**entry, "tried": None if tried is None else asdict(tried)})
     return found
+
+
+def _newest() -> str:
+    from scaffold.upstream.locate import DISTRIBUTION
+    from scaffold.upstream.newest import newest_release
+
+    return newest_release(DISTRIBUTION)

@@ -131,6 +131,18 @@ def walk_all(values: Iterable[Value], stop: set[int] | None = None, seen: set[in
                 stack += node.parts()[::-1]
 
 
+def reach(values: Iterable[Value], into: Callable[[Value], Iterable[Value]]) -> Iterator[Value]:
+    """Yield values and what ``into`` gives for each, and so on, in that order and each once."""
+    seen: set[int] = set()
+    stack = list(values)[::-1]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack += list(into(node))[::-1]
+
+
 class Search:
     """Whether a value was made from a node that is wanted; what was searched in vain is not searched again.
 

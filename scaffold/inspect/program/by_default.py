@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.algebra import is_none, options, reach
 from scaffold.inspect.program.conditions import decide, none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.values import Choice, Map, Op
@@ -62,17 +62,11 @@ def _is_none(value: Value) -> bool | None:
 
 def taken_by_default(value: Value) -> list[Value]:
     """The alternatives of a value without those that a condition leaves out by default."""
-    found: dict[int, Value] = {}
-    pending, seen = [value], set[int]()
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+
+    def kept(node: Value) -> list[Value]:
         if not isinstance(node, Choice):
-            found[id(node)] = node
-            continue
+            return []
         truth = by_default(node.cond) if node.cond is not None and len(node.options) == 2 else None
-        kept = node.options if truth is None else [node.options[0 if truth else 1]]
-        pending.extend(reversed(kept))
-    return list(found.values()) or options(value)
+        return node.options if truth is None else [node.options[0 if truth else 1]]
+
+    return [node for node in reach([value], kept) if not isinstance(node, Choice)] or options(value)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.library import single_process
-from scaffold.inspect.program.returns import merged
-from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Map, Obj, Param, Seq, Slot
+from scaffold.inspect.program.trace import CallRecord, Conditions
+from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Map, Obj, Op, Param, Seq, Slot
 from scaffold.source.classes import ClassInfo
 from scaffold.source.frame import Frame
 from scaffold.source.values import ClassRef, Evidence, External, Func, Super, Unknown, Value
@@ -21,6 +20,11 @@ SCHEDULER_METHODS = ("step", "add_noise", "scale_noise", "scale_model_input")
 """The interface of diffusers' schedulers: what they compute is the scheduler's business, not the pipeline's."""
 MAX_FORWARD_NESTING = 1
 _PARTIAL = "functools.partial"
+
+
+_Return = tuple[Value, Conditions]
+MAX_WAYS = 8
+"""How many statements are put in order by their conditions."""
 
 
 class Calls:
@@ -177,7 +181,7 @@ class Calls:
             if not falls and not self.run.constructing and not self.path.depth and len(self.run.interpreter.stack) <= 2:
                 self.run.broken += 1
             return NONE if falls else Unknown("always raises", at=at)
-        return merged(returns, at)
+        return _merged(returns, at)
 
     def _should_follow(self, func: Func) -> bool:
         if not self.run.may_inline or (func.name in SCHEDULER_METHODS and not _is_wrapper(func)):
@@ -203,3 +207,31 @@ def _is_wrapper(func: Func) -> bool:
         and cls.find_method("set_timesteps") is None
         and not any(c.external_bases for c in cls.mro)
     )
+
+
+def _merged(returns: list[_Return], at: Evidence | None) -> Value:
+    """Return the alternatives, with the conditions that choose between them where these are plain."""
+    if len(returns) == 2:
+        return join([value for value, _ in returns], _all_of(returns[0][1]), at)
+    nested = _nested(returns, at) if len(returns) <= MAX_WAYS else None
+    return nested if nested is not None else join([value for value, _ in returns], None, at)
+
+
+def _all_of(path: Conditions) -> Value | None:
+    """The one condition under which all of several go the given way."""
+    parts = [cond if truth else Op("not", [cond], at=cond.at) for cond, truth in path]
+    return Op("and", parts, at=parts[-1].at) if len(parts) > 1 else parts[0] if parts else None
+
+
+def _nested(returns: list[_Return], at: Evidence | None) -> Value | None:
+    """Nested alternatives for ``if a: return x``, ``if b: return y``, ``return z``; None where it is not so plain."""
+    (value, path), rest = returns[0], returns[1:]
+    if not rest:
+        return value
+    if len(path) != 1 or path[0][1] is not True or any(p[:1] != ((path[0][0], False),) for _, p in rest[:-1]):
+        return None
+    last = rest[-1][1]
+    if last and last[:1] != ((path[0][0], False),):
+        return None
+    behind = _nested([(v, p[1:]) for v, p in rest], at)
+    return join([value, behind], path[0][0], at) if behind is not None else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.inspect.program.algebra import is_none, options
-from scaffold.inspect.program.numeric import MISSING, default_of, engine_value
+from scaffold.inspect.program.algebra import is_none, options, reach
+from scaffold.inspect.program.numeric import MISSING, default_of, engine_value, fold
 from scaffold.inspect.program.signatures import parameters_of
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Conf, Const, Item, Map, Obj, Op, Param, Seq
 from scaffold.source.values import ClassRef, External, Func, ModuleRef, Value
@@ -107,25 +107,9 @@ def _decide_op(value: Op, depth: int) -> bool | None:
         return op == "!="
     if op in ("==", "!=", "<", "<=", ">", ">="):
         left, right = engine_value(args[0]), engine_value(args[1])
-        if left is MISSING or right is MISSING:
-            return None
-        return _compare(op, left, right)
+        known = MISSING if left is MISSING or right is MISSING else fold(op, [left, right])
+        return None if known is MISSING else bool(known)
     return None
-
-
-def _compare(op: str, left: Any, right: Any) -> bool | None:
-    try:
-        if op == "==":
-            return bool(left == right)
-        if op == "!=":
-            return bool(left != right)
-        if left is None or right is None:
-            return None
-        return bool(
-            left < right if op == "<" else left <= right if op == "<=" else left > right if op == ">" else left >= right
-        )
-    except TypeError:
-        return None
 
 
 def _is_same(left: Value, right: Value, depth: int) -> bool | None:
@@ -188,18 +172,8 @@ def rests_on_options(cond: Value) -> bool:
 
 def params_of(cond: Value) -> list[Param]:
     """What a condition asks of the user or the engine, through operators and choices."""
-    found: list[Param] = []
-    stack, seen = [cond], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Param):
-            found.append(node)
-        if isinstance(node, Op | Choice):
-            stack.extend(node.parts())
-    return found
+    asked = reach([cond], lambda node: node.parts() if isinstance(node, Op | Choice) else ())
+    return [node for node in asked if isinstance(node, Param)]
 
 
 def makes_object(value: Call) -> bool:

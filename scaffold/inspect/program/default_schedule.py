@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import options, reach
 from scaffold.inspect.program.held_scheduler import HeldScheduler, apart
 from scaffold.inspect.program.numeric import MISSING, default_of, number, plain
 from scaffold.inspect.program.program import Program, once
@@ -98,16 +98,12 @@ def _arguments(program: Program, held: HeldScheduler) -> tuple[dict[str, Value],
 
 def configuration(program: Program, value: Value, scheduler: Obj) -> dict[int, object]:
     """Plain values behind ``self.config.name``: what the constructor was given, else its default."""
+
+    def inner(node: Value) -> list[Value]:
+        return [*node.parts(), *([node.cond] if isinstance(node, Choice) and node.cond is not None else [])]
+
     known: dict[int, object] = {}
-    stack, seen = [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        stack.extend(node.parts())
-        if isinstance(node, Choice) and node.cond is not None:
-            stack.append(node.cond)
+    for node in reach([value], inner):
         if isinstance(node, Attr) and isinstance(node.base, Attr) and node.base.name == "config":
             if any(o is scheduler for o in options(node.base.base)):
                 given = plain(constructor_argument(program, scheduler, node.name))
@@ -140,23 +136,13 @@ def constructor_argument(program: Program, scheduler: Obj, name: str) -> Value |
 
 def walk_decided(value: Value, known: dict[int, object]) -> Iterator[Value]:
     """Yield what a value is made of; of a choice whose condition is known, only what is chosen."""
-    stack, seen = [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if isinstance(node, Choice) and node.cond is not None and len(node.options) == 2:
-            truth = plain(node.cond, known)
-            if truth is not MISSING:
-                stack.append(node.options[0 if truth else 1])
-                continue
-        if isinstance(node, Choice):
-            # What was assigned last stands first.
-            stack.extend(reversed(node.options))
-        else:
-            stack.extend(reversed(node.parts()))
+
+    def inner(node: Value) -> list[Value]:
+        decided = isinstance(node, Choice) and node.cond is not None and len(node.options) == 2
+        truth = plain(node.cond, known) if isinstance(node, Choice) and decided else MISSING
+        return node.parts() if truth is MISSING else node.parts()[:1] if truth else node.parts()[1:]
+
+    return reach([value], inner)
 
 
 def _is_grid(node: Value) -> bool:

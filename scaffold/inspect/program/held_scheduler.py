@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaffold.inspect.known_schedulers import KnownScheduler, find
@@ -14,7 +13,6 @@ from scaffold.inspect.program.program import Program, once
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Obj, Op, Param, Slot
 from scaffold.source.classes import ClassInfo
-from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Func, Value
 
 LOADERS = ("from_pretrained", "from_config")
@@ -79,29 +77,13 @@ def _held(program: Program, receiver: Value) -> list[Value]:
 
 
 def _constructions(program: Program, held: Value) -> list[Value]:
-    """What an attribute stands for that was left symbolic: a registered module, or one that a loader sets later."""
+    """What an attribute stands for that was left symbolic: a registered module."""
     if not isinstance(held, Attr) or not isinstance(held.base, Obj):
         return [] if isinstance(held, Slot) else [held]
     for record in program.trace.calls:
         if record.method == REGISTERS and record.receiver is held.base and held.name in record.kwargs:
             return options(record.kwargs[held.name])
-    for method in _assigning(held.base.cls, held.name):
-        twin = Obj(held.base.cls, attrs=dict(held.base.attrs), ready=True, root=held.base.root, at=held.base.at)
-        with apart(program):
-            program.invoke(twin, method, {})
-        if held.name in twin.attrs:
-            return options(twin.attrs[held.name])
     return [held]
-
-
-def _assigning(cls: ClassInfo, name: str) -> Iterator[str]:
-    """The methods that give an attribute its value."""
-    for owner in cls.mro:
-        for method, node in owner.methods.items():
-            for found in walk_tree(node):
-                if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store) and found.attr == name:
-                    yield method
-                    break
 
 
 class apart:

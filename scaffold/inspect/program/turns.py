@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import options, reach
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Index, Item, Op, Seq, Slice
 from scaffold.source.values import External, Value
 
@@ -130,12 +130,5 @@ def _is_count(value: Value, loop: int) -> bool:
 
 def _counts_turns(key: Value, loop: int) -> bool:
     """Whether the number of the loop's turn is in an index, through arithmetic."""
-    stack, seen = [key], set[int]()
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Index) and node.loop == loop:
-            return True
-        if id(node) not in seen and isinstance(node, Op | Choice | Seq | Slice | Item):
-            seen.add(id(node))
-            stack.extend(node.parts())
-    return False
+    inside = reach([key], lambda node: node.parts() if isinstance(node, Op | Choice | Seq | Slice | Item) else ())
+    return any(isinstance(node, Index) and node.loop == loop for node in inside)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import (
     ELEMENTWISE,
+    USER_ROOTS,
     Guidance,
     as_guidance,
     combine_region,
     has_number,
     innermost_first,
     most_negatives,
+    number_of,
     plain_parts,
+    region_parts,
     scale_param,
+    truth_by_parts,
 )
-from scaffold.inspect.guidance_differences import uncounted
 from scaffold.inspect.guidance_execution import find_execution
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
-from scaffold.inspect.guidance_settled import settled_way
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import depends
+from scaffold.inspect.program.algebra import depends, is_none, options, same
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import reshaped
@@ -43,7 +47,10 @@ KEYS = (
     "detail.cfg.epsilon",
     "detail.cfg.location",
 )
-_BATCH_SPLITS = frozenset(("chunk", "unbind"))
+
+
+_Replaced = Callable[[Value], bool]
+"""Tells whether a value stands over what a request says."""
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -65,12 +72,12 @@ def _answers(program: Program) -> dict[str, Fact]:
         return _unguided(loop, region)
     if any(_is_put_over(program, g) for g in found):
         # The pipeline's own scale stands over what a request says: it tells whether there is guidance, or nothing does.
-        kept = settled_way(loop.model_output, lambda param: _is_replaced(program, param))
+        kept = _settled_way(loop.model_output, lambda param: _is_replaced(program, param))
         alone = combine_region(kept)
         return {} if any(isinstance(node, Op) for node in alone) else _unguided(loop, alone, settled=True)
     places = [g.node.at for g in found]
     facts: dict[str, Fact] = {}
-    others = uncounted(loop, combine_region(loop.model_output, by_default=True), found)
+    others = _uncounted(loop, combine_region(loop.model_output, by_default=True), found)
     if not others:
         facts["answers.cfg.branches"] = fact(1 + most_negatives(loop.model_output, found), places)
     scales = find_scales(found)
@@ -164,3 +171,49 @@ def _parameters(
             params.setdefault(node.key, (None if known is MISSING else value, node.at))
     names = sorted(params, key=lambda n: (n not in scales, interval is None or n != interval.value))
     return fact([{"name": n, "default": params[n][0]} for n in names], [params[n][1] for n in names])
+
+
+def _uncounted(loop: Denoising, region: list[Value], found: list[Guidance]) -> list[Value]:
+    """The factor of each difference in which a prediction stands that no combination counts; itself without one."""
+    counted = [o for g in found for side in (g.cond, g.uncond) for o in options(side)]
+    factors: list[Value] = []
+    for node in region:
+        if not (isinstance(node, Op) and node.op == "-" and len(node.args) == 2):
+            continue
+        sides = [[o for o in options(arg) if not is_none(o)] for arg in node.args]
+        if not all(side and all(_is_prediction(o, loop) for o in side) for side in sides):
+            continue
+        if any(not any(same(o, c) for o in side for c in counted) for side in sides):
+            around = [n for n in region if isinstance(n, Op) and n.op == "*" and any(a is node for a in n.args)]
+            factors += [number_of(a) for n in around for a in n.args if a is not node] or [node]
+    return factors
+
+
+def _is_prediction(value: Value, loop: Denoising) -> bool:
+    """Whether a value comes out of a call in the loop as it is, and the sample went into it."""
+    if not isinstance(value, Call | Item) or region_parts(value) or loop.sample is None:
+        return False
+    return depends(value, loop.sample)
+
+
+def _settled_way(output: Value, replaced: _Replaced) -> Value:
+    """The prediction without the alternatives that no request can lead to."""
+    for _ in range(12):
+        if not (isinstance(output, Choice) and output.cond is not None and len(output.options) == 2):
+            break
+        holds = _settled(output.cond, replaced)
+        if holds is None:
+            break
+        output = output.options[0 if holds else 1]
+    return output
+
+
+def _settled(cond: Value, replaced: _Replaced) -> bool | None:
+    """The truth of a condition that rests on replaced settings alone, or on one part that decides it."""
+    if isinstance(cond, Op) and cond.op in ("not", "and", "or"):
+        return truth_by_parts(cond, lambda part: _settled(part, replaced))
+    asked = [n for n in plain_parts(cond) if isinstance(n, Param) and n.root in USER_ROOTS]
+    if not asked or not all(replaced(param) for param in asked):
+        return None
+    known = default_of(cond)
+    return None if known is MISSING else bool(known)

@@ -6,7 +6,7 @@ from typing import Any
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import LEAVES
+from scaffold.inspect.program.algebra import reach
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Obj
 from scaffold.source.values import Value
@@ -53,20 +53,10 @@ def _made_by_itself(obj: Obj) -> set[str]:
 
 def _everything(program: Program) -> list[Value]:
     """All objects and settings among what calls were given and objects hold, each once."""
-    stack: list[Value] = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values())]
-    stack += list(program.pipeline.attrs.values())
-    found: list[Value] = []
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if type(node) in LEAVES:
-            continue
-        if isinstance(node, Obj | Conf):
-            found.append(node)
-        stack += node.parts()
-        if isinstance(node, Obj):
-            stack += node.attrs.values()
-    return found
+    given = [v for r in program.trace.calls for v in (*r.args, *r.kwargs.values())]
+    values = [*given, *program.pipeline.attrs.values()]
+
+    def inner(node: Value) -> list[Value]:
+        return [*node.parts(), *(node.attrs.values() if isinstance(node, Obj) else ())][::-1]
+
+    return [node for node in reach(values[::-1], inner) if isinstance(node, Obj | Conf)]

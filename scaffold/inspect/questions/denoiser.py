@@ -33,7 +33,6 @@ class Denoiser:
 
     record: CallRecord
     receiver: Value | None
-    sample_name: str | None
     time_name: str | None
 
 
@@ -152,5 +151,4 @@ def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
         receiver = record.func
     if isinstance(record.func, Attr) and not isinstance(record.func.base, Obj | Call | Slot | Attr):
         return None
-    sample_name = samples[0] if not samples[0].isdigit() else None
-    return Denoiser(record, receiver, sample_name, times[0] if not times[0].isdigit() else None)
+    return Denoiser(record, receiver, times[0] if not times[0].isdigit() else None)

@@ -9,13 +9,13 @@ from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.default_schedule import constructor_argument, is_copy
 from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.schedule import vector_of
+from scaffold.inspect.program.schedule import base_grid, vector_of
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
 from scaffold.source.syntax import around
-from scaffold.source.values import External, Value
+from scaffold.source.values import Value
 
 ORDER = 6
-KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level", "detail.schedule.unit")
+KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level")
 _WHOLE = frozenset(("int64", "int32", "long", "int"))
 _PROBES = (0.1, 0.3, 0.5, 0.8)
 
@@ -24,7 +24,7 @@ def answers(program: Program) -> dict[str, Fact]:
     """Form of the schedule.
 
     ``kind`` is ``truncated`` where a shifted grid is cut to whole numbers of ``parts``, which are all that the model is
-    told. ``start_level`` is the first point before any shift; ``unit`` is what a noise level of 1 is called.
+    told. ``start_level`` is the first point before any shift.
     """
     return {key: found for key, found in held_schedule(program).items() if key in KEYS}
 
@@ -37,7 +37,7 @@ def held_schedule(program: Program) -> dict[str, Fact]:
         return {}
     vector = vector_of(loop.loop.source)
     held, places = _configuration(program, vector)
-    grid = _outer_grid(vector)
+    grid = base_grid(vector)
     if grid is None or not held:
         return {}
     found: dict[str, Fact] = {}
@@ -56,7 +56,6 @@ def held_schedule(program: Program) -> dict[str, Fact]:
     start, end = _first_point(grid, held), _last_point(grid, held)
     if start is not None and end is not None and start != end:
         found["answers.scheduler.direction"] = fact("descending" if start > end else "ascending", [grid.at, vector.at])
-    found["detail.schedule.unit"] = fact(unit, [vector.at])
     if start is not None and not given and _is_cut_to_whole(program, loop.loop.source):
         found["detail.schedule.kind"] = fact("truncated", [vector.at, grid.at])
         found["detail.schedule.parts"] = fact(round(unit), [vector.at])
@@ -79,14 +78,6 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
                 known[id(node)] = given
                 places += [scheduler.at, value.at if value is not None else None]
     return known, places
-
-
-def _outer_grid(vector: Value) -> Call | None:
-    """The grid whose number of points is asked for."""
-    for node in walk(vector):
-        if isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External):
-            return node
-    return None
 
 
 def _shift(vector: Value, grid: Call, held: dict[int, float], unit: float | None) -> float | None:
@@ -134,7 +125,7 @@ def _end(value: Value | None, held: dict[int, float]) -> float | None:
         value = value.func.base
     if not (isinstance(value, Item) and isinstance(value.key, Const) and value.key.value in (0, -1)):
         return None
-    inner = _outer_grid(value.base)
+    inner = base_grid(value.base)
     if inner is None:
         return None
     backwards = any(

@@ -17,8 +17,6 @@ KEYS = (
     "answers.latents.layout",
     "detail.scheduler.sample_rank",
     "detail.latents.patch",
-    "detail.latents.einsum",
-    "detail.latents.noise_location",
 )
 _NOISE = frozenset(("randn", "randn_tensor", "randn_like"))
 
@@ -43,12 +41,9 @@ def answers(program: Program) -> dict[str, Fact]:
         drawn = loop.sample.init if loop is not None and loop.sample is not None else None
         place = noise.at if noise is not None else drawn.at if drawn is not None else None
         facts["detail.scheduler.sample_rank"] = fact(rank, [place])
-    if noise is not None and noise.at is not None:
-        facts["detail.latents.noise_location"] = fact(f"{noise.at.file}:{noise.at.line}", [noise.at])
     found = unpatchify(program)
     if found is not None:
         places = [found.inner.at, found.einsum.at, found.outer.at if found.outer else None]
-        facts["detail.latents.einsum"] = fact(found.pattern, places)
         layout = _layout(found)
         if layout is not None:
             facts["answers.latents.layout"] = fact(layout, places)

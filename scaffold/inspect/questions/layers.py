@@ -14,9 +14,7 @@ ORDER = 7
 KEYS = (
     "answers.layers.classes",
     "detail.layers.path",
-    "detail.layers.module",
     "detail.layers.activation",
-    "detail.layers.expert_suffix",
 )
 _SPLIT, _SPLIT_LIST = "make_layers", 2
 """Gives the first and the last layer of this process, and third the list."""
@@ -37,9 +35,6 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {
         "answers.layers.classes": fact(list(layers), [p for o in layers.values() for p in _places(o)]),
         "detail.layers.path": fact(list(paths), list(paths.values())),
-        "detail.layers.module": fact(
-            [o.cls.module.name for o in layers.values()], [_places(o)[0] for o in layers.values()]
-        ),
     }
     facts.update(_inside(program, next(iter(layers.values()))))
     return facts
@@ -132,34 +127,22 @@ def _put_in(program: Program, made: Call) -> list[Obj]:
 
 
 def _inside(program: Program, layer: Obj) -> dict[str, Fact]:
-    """The activation between two linear layers, if there is one, and the suffix of a second set of weights."""
-    facts: dict[str, Fact] = {}
+    """The activation between two linear layers, if there is one."""
     activations: dict[str, Evidence | None] = {}
-    suffixes: dict[str, Evidence | None] = {}
-    for obj in parts_of(program, layer):
+    for obj in _parts_of(program, layer):
         # One that a single linear layer follows belongs to a modulation.
         between = sum("Linear" in (_class_name(o) or "") for v in obj.attrs.values() for o in options(v)[:1]) > 1
-        for name, held in obj.attrs.items():
-            for option in options(held):
-                made = _class_name(option)
-                if made is None:
-                    continue
-                if made in _ACTIVATIONS and between:
-                    activations.setdefault(_ACTIVATIONS[made], option.at)
-                for other, twin in obj.attrs.items():
-                    if other != name and other.startswith(name) and _class_name(twin) == made:
-                        suffixes.setdefault(other[len(name) :], twin.at)
-    if len(activations) == 1:
-        ((activation, at),) = activations.items()
-        facts["detail.layers.activation"] = fact(activation, [at])
-    if len(suffixes) == 1:
-        suffix, place = next(iter(suffixes.items()))
-        if suffix.startswith("_") and not suffix[1:].isdigit():
-            facts["detail.layers.expert_suffix"] = fact(suffix, [place])
-    return facts
+        for option in (o for held in obj.attrs.values() for o in options(held)):
+            made = _class_name(option)
+            if made in _ACTIVATIONS and between:
+                activations.setdefault(_ACTIVATIONS[made], option.at)
+    if len(activations) != 1:
+        return {}
+    ((activation, at),) = activations.items()
+    return {"detail.layers.activation": fact(activation, [at])}
 
 
-def parts_of(program: Program, layer: Obj) -> list[Obj]:
+def _parts_of(program: Program, layer: Obj) -> list[Obj]:
     """A layer, its modules, and theirs."""
     objects = [layer]
     for inner in _modules(program, layer):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 
 from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.negative_branch import needs_words
+from scaffold.inspect.guidance import as_guidance, region_parts
 from scaffold.inspect.negative_counterpart import find_counterpart
 from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import options, same
-from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.values import Param
+from scaffold.inspect.program.algebra import options, reach, same
+from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.values import Choice, Param
 from scaffold.inspect.questions.cfg import answers as guidance_answers
 from scaffold.inspect.questions.prompt import encode_calls
 from scaffold.inspect.questions.prompt_template import fixed_words
+from scaffold.inspect.spoken_text import Spoken
 from scaffold.source.values import Value
 
 ORDER = 15
@@ -42,7 +43,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _by_what_is_said(program: Program, fixed: Fact | None, guided: bool) -> dict[str, Fact]:
     forms = Forms()
-    combined = needs_words(program, forms)
+    combined = _needs_words(program, forms)
     if combined:
         return {"detail.negative.kind": fact("none", combined)}
     words = find_words(program, forms)
@@ -67,23 +68,32 @@ def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | 
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
         places = [*(p.at for p in params), record.at]
         keys = list(dict.fromkeys(f"{p.root}.{p.key}" for p in params))
-        skipped = guarded and _default_text(text) in ("", None)
+        skipped = guarded and default_of(text) in ("", None)
         return {"detail.negative.keys": fact(keys, places)}, places if skipped else None
     return {}, None
 
 
-def _default_text(text: Value) -> object:
-    """The text when nothing is given; alternatives that all mean nothing agree."""
-    whole = default_of(text)
-    if isinstance(whole, list | tuple) and whole:
-        whole = whole[0]
-    if whole is not MISSING:
-        return whole
-    found = [d for o in options(text) if (d := default_of(o)) is not None and d is not MISSING]
-    if not found:
-        return None
-    return found[0] if all(f == found[0] for f in found) else MISSING
-
-
 def _is_of(cond: Value, text: Value) -> bool:
     return same(cond, text) or any(same(c, t) for c in options(cond) for t in options(text))
+
+
+def _needs_words(program: Program, forms: Forms) -> list[Evidence | None]:
+    """Where the predictions are combined, if that is only done with a negative prompt; else nothing."""
+    loop = program.denoising
+    if loop is None or loop.model_output is None:
+        return []
+    if any(_combinations(loop.model_output, silent) for silent in forms.silent):
+        return []
+    return [node.at for node in _combinations(loop.model_output, forms.loud)]
+
+
+def _combinations(output: Value, spoken: Spoken) -> list[Value]:
+    """The combinations that are left when the conditions that a form of the request decides are decided."""
+
+    def inner(node: Value) -> list[Value]:
+        truth = spoken.holds(node.cond) if isinstance(node, Choice) and node.cond is not None else None
+        if isinstance(node, Choice) and truth is not None and len(node.options) == 2:
+            return [node.options[0 if truth else 1]]
+        return region_parts(node)[::-1]
+
+    return [node for node in reach([output], inner) if as_guidance(node) is not None]

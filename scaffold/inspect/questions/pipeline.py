@@ -15,7 +15,6 @@ KEYS = (
     "detail.pipeline.module",
     "detail.pipeline.class",
     "detail.pipeline.registry_key",
-    "detail.pipeline.entry",
     "detail.request.module",
     "detail.request.class",
     "detail.config.module",
@@ -36,7 +35,6 @@ def answers(program: Program) -> dict[str, Fact]:
         facts["detail.pipeline.registry_key"] = fact(target.registry_keys[0], [place])
     if program.entry is not None:
         owner, node = program.entry
-        facts["detail.pipeline.entry"] = fact(node.name, [program.place(owner, node)])
         positional = [*node.args.posonlyargs, *node.args.args][1:]
         if positional:
             facts.update(_named(program, "request", positional[0].annotation, owner))

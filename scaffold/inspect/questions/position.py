@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import Search, options, walk, walk_all
+from scaffold.inspect.program.algebra import Search, options, reach, walk, walk_all
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import is_entry
 from scaffold.inspect.program.values import Attr, Call, Const, Obj, Op, Seq
@@ -19,12 +18,8 @@ from scaffold.source.values import Value
 
 ORDER = 14
 KEYS = (
-    "detail.position.kind",
     "detail.position.attribute",
-    "detail.position.module",
-    "detail.position.side",
     "detail.rope.image_position",
-    "detail.rope.parameter",
 )
 _COUNTED = frozenset(("arange", "range", "meshgrid", "linspace"))
 _SIZES = frozenset(("shape", "size", "numel", "len", "device", "dtype"))
@@ -39,7 +34,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _table(program: Program) -> dict[str, Fact]:
-    """A table of the denoiser that is asked for places in the loop and added to the tokens, by how it is filled."""
+    """A table of the denoiser that is asked for places in the loop and added to the tokens."""
     loop, denoiser = program.denoising, find_denoiser(program)
     if loop is None or denoiser is None or loop.sample is None:
         return {}
@@ -48,23 +43,10 @@ def _table(program: Program) -> dict[str, Fact]:
     for root in options(denoiser.receiver) if denoiser.receiver is not None else []:
         for name, held in root.attrs.items() if isinstance(root, Obj) else ():
             tables = [o for o in options(held) if isinstance(o, Obj) and id(o) in asked]
-            kinds = {kind for table in tables if (kind := _kind(program, table)) is not None}
-            if len(kinds) != 1 or not all(_are_places(asked[id(t)], loop) for t in tables):
+            if not any(_holds_weights(program, table) for table in tables):
                 continue
-            if not all(_is_added(program, asked[id(t)], loop) for t in tables):
-                continue
-            table, places = tables[0], [t.at for t in tables]
-            facts = {
-                "detail.position.kind": fact(
-                    kinds.pop(), [program.place(table.cls), *places], "certain" if len(tables) == 1 else "likely"
-                ),
-                "detail.position.attribute": fact(name, places),
-                "detail.position.module": fact(name, places),
-            }
-            side = default_of(table.args[0]) if table.args else None
-            if type(side) is int:
-                facts["detail.position.side"] = fact(side, [table.args[0].at, table.at], "likely")
-            return facts
+            if all(_are_places(asked[id(t)], loop) and _is_added(program, asked[id(t)], loop) for t in tables):
+                return {"detail.position.attribute": fact(name, [t.at for t in tables])}
     return {}
 
 
@@ -77,14 +59,11 @@ def _are_places(record: CallRecord, loop: Denoising) -> bool:
 
 def _contents(values: list[Value]) -> Iterator[Value]:
     """Yield values and what their contents were made from; what only gave its size is left out."""
-    pending, seen = values, set[int]()
-    while pending:
-        node = pending.pop()
-        sized = (isinstance(node, Attr) and node.name in _SIZES) or (isinstance(node, Call) and node.name in _SIZES)
-        if id(node) not in seen and not sized:
-            seen.add(id(node))
-            yield node
-            pending += node.parts()
+
+    def contents(nodes: list[Value]) -> list[Value]:
+        return [n for n in nodes if not (isinstance(n, Attr | Call) and n.name in _SIZES)]
+
+    return reach(contents(values), lambda node: contents(node.parts()))
 
 
 def _is_added(program: Program, record: CallRecord, loop: Denoising) -> bool:
@@ -109,19 +88,9 @@ def _terms(node: Value) -> list[Value]:
     return []
 
 
-def _kind(program: Program, table: Obj) -> str | None:
-    """Fill a copy of the table again and look at what that calls."""
-    before = len(program.trace.calls)
-    copy = Obj(table.cls, table.args, table.kwargs, at=table.at)
-    program.execution.attributes.ensure_ready(copy)
-    called = {r.method for r in program.trace.calls[before:]}
-    held = any(isinstance(o, Call) and o.name == "Parameter" for v in copy.attrs.values() for o in options(v))
-    if not held:
-        return None
-    waves = {"sin", "cos"} <= called
-    if waves:
-        return "sincos_2d" if "meshgrid" in called else "sincos_1d"
-    return "learned"
+def _holds_weights(program: Program, table: Obj) -> bool:
+    program.execution.attributes.ensure_ready(table)
+    return any(isinstance(o, Call) and o.name == "Parameter" for v in table.attrs.values() for o in options(v))
 
 
 def _rotary(program: Program) -> dict[str, Fact]:
@@ -145,10 +114,7 @@ def _rotary(program: Program) -> dict[str, Fact]:
                 continue
             kind = _position(repeated.items[0], encoded)
             if kind is not None:
-                return {
-                    "detail.rope.image_position": fact(kind, [node.at, repeated.items[0].at]),
-                    "detail.rope.parameter": fact(name, [node.at]),
-                }
+                return {"detail.rope.image_position": fact(kind, [node.at, repeated.items[0].at])}
     return {}
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import Search, options, walk, walk_all
+from scaffold.inspect.program.algebra import Search, options, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
 from scaffold.inspect.questions.tokens import find_tokens
-from scaffold.inspect.read_keys import asked_keys
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Unknown, Value
 
 ORDER = 1
@@ -19,15 +21,15 @@ KEYS = (
     "answers.prompt.extra_args",
     "answers.prompt.sampling_params",
     "detail.prompt.key",
-    "detail.prompt.encode_location",
     "detail.prompt.begin_token",
     "detail.prompt.end_token",
     "detail.prompt.add_special_tokens",
-    "detail.prompt.strip_markers",
     "detail.prompt.chat_template",
 )
 _ENCODERS = ("encode", "__call__", "tokenize", "batch_encode_plus")
-_STRIPS = ("removeprefix", "removesuffix")
+
+
+EXTRA = "extra_args"
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -40,7 +42,7 @@ def answers(program: Program) -> dict[str, Fact]:
     keys = [(key, at) for (root, key), at in reads.items() if root == "prompt" and "." not in key]
     facts["answers.prompt.prompt_keys"] = _listed(keys)
     extra: list[tuple[str, Evidence | None]] = [(k, at) for (root, k), at in reads.items() if root == "extra_args"]
-    missed = [] if extra else list(asked_keys(program).items())
+    missed = [] if extra else list(_asked_keys(program).items())
     facts["answers.prompt.extra_args"] = fact([k for k, _ in missed], [at for _, at in missed], "likely")
     if not missed:
         facts["answers.prompt.extra_args"] = _listed(extra)
@@ -136,19 +138,10 @@ def is_tokenizer_call(record: CallRecord) -> bool:
 
 def _encoding(program: Program, record: CallRecord) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    if record.at is not None:
-        facts["detail.prompt.encode_location"] = fact(f"{record.at.file}:{record.at.line}", [record.at])
     flag = record.kwargs.get("add_special_tokens")
     if isinstance(flag, Const):
         facts["detail.prompt.add_special_tokens"] = fact(bool(flag.value), [flag.at])
     facts["detail.prompt.chat_template"] = fact(record.method == "apply_chat_template", [record.at])
-    text = record.args[0] if record.args else next(iter(record.kwargs.values()))
-    markers = [
-        (n.args[0].value, n.at)
-        for n in walk(text)
-        if isinstance(n, Call) and n.name in _STRIPS and n.args and isinstance(n.args[0], Const)
-    ]
-    facts["detail.prompt.strip_markers"] = fact([m for m, _ in reversed(markers)], [at for _, at in reversed(markers)])
     facts.update(_framing(program, record))
     return facts
 
@@ -188,4 +181,20 @@ def _terms(value: Value) -> list[Value]:
             pending += one.args[::-1]
         else:
             found.append(one)
+    return found
+
+
+def _asked_keys(program: Program) -> dict[str, Evidence]:
+    """Constant keys that methods of the class ask ``extra_args`` of a request for, in the order of the source."""
+    found: dict[str, Evidence] = {}
+    for owner in program.cls.mro:
+        for node in walk_tree(owner.node):
+            holder, key = None, None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+                holder, key = node.func.value, node.args[0] if node.args else None
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                holder, key = node.value, node.slice
+            named = isinstance(holder, ast.Attribute) and holder.attr == EXTRA
+            if named and isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found.setdefault(key.value, Evidence(owner.module.file, key.lineno))
     return found

@@ -5,10 +5,9 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import LEAVES, options, walk
+from scaffold.inspect.program.algebra import options, reach, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Const, Param
-from scaffold.source.values import Value
 
 ORDER = 15
 KEYS = ("detail.request.settings", "detail.request.default_seed")
@@ -54,17 +53,6 @@ def parameters(program: Program) -> list[Param]:
 @once
 def _parameters(program: Program, calls: int, tests: int) -> list[Param]:
     """The same of the first calls and tests, to which others may be added."""
-    stack: list[Value] = [v for r in program.trace.calls[:calls] for v in (*r.args, *r.kwargs.values(), r.result)]
-    stack += [test.cond for test in program.trace.tests[:tests]]
-    found: list[Param] = []
-    seen = set[int]()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Param):
-            found.append(node)
-        if type(node) not in LEAVES:
-            stack += node.parts()
-    return found
+    values = [v for r in program.trace.calls[:calls] for v in (*r.args, *r.kwargs.values(), r.result)]
+    values += [test.cond for test in program.trace.tests[:tests]]
+    return [node for node in reach(values[::-1], lambda node: node.parts()[::-1]) if isinstance(node, Param)]

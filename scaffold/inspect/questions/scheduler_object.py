@@ -24,7 +24,6 @@ KEYS = (
     "detail.scheduler.made",
     "detail.scheduler.asked",
     "detail.scheduler.levels",
-    "detail.schedule.follows_image",
     "detail.schedule.first_level",
     "detail.schedule.last_level",
 )
@@ -39,9 +38,8 @@ def answers(program: Program) -> dict[str, Fact]:
     ``made`` is ``{"folder", "arguments", "assigned", "configured"}``: where its file is (None without one), what the
     constructor gets (where there is no file), attributes and settings that are put in afterwards. ``asked`` are the
     arguments of ``set_timesteps``. Values are expressions over ``num_inference_steps``, ``latent_size`` and
-    ``scheduler``. ``levels`` says which noise levels result. ``follows_image`` is whether the shift depends on the
-    sample's size. ``first_level`` is the level of the first turn where it is below 1, ``last_level`` that of the last
-    one where it is 0 and the turn changes nothing.
+    ``scheduler``. ``levels`` says which noise levels result. ``first_level`` is the level of the first turn where it
+    is below 1, ``last_level`` that of the last one where it is 0 and the turn changes nothing.
     """
     return {key: found for key, found in object_schedule(program).items() if key in KEYS}
 
@@ -155,12 +153,9 @@ def _shift(
     found = [_solved(default, size, ascending) for size in _SIZES]
     if None in found or default.opaque or not alone:
         return {}
-    if not default.sizes or found[0] == found[1]:
-        return {
-            "answers.scheduler.shift": fact(found[0], places, sure),
-            "detail.schedule.follows_image": fact(False, places),
-        }
-    return {"detail.schedule.follows_image": fact(True, places, sure)}
+    if default.sizes and found[0] != found[1]:
+        return {}
+    return {"answers.scheduler.shift": fact(found[0], places, sure)}
 
 
 def _solved(default: DefaultSchedule, size: float, ascending: bool) -> float | None:

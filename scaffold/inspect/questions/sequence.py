@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk, walk_all
+from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call, Const, Elem, Seq
 from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.inspect.questions.prompt import encode_calls
@@ -16,7 +17,7 @@ KEYS = ("detail.sequence", "detail.text_attention", "detail.step_execution")
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    facts = {**_sequence(program), **_text_attention(program)}
+    facts = {**_sequence(program), **(_text_attention(program) or _masked_text(program))}
     flag = program.execution.get_attr(program.pipeline, "supports_step_execution")
     if isinstance(flag, Const) and isinstance(flag.value, bool):
         facts["detail.step_execution"] = fact(flag.value, [flag.at])
@@ -85,4 +86,14 @@ def _text_attention(program: Program) -> dict[str, Fact]:
         if flags and any(n is e for v in given.values() for e in encoded for n in walk(v)):
             kind = "causal" if isinstance(flags[0], Const) and flags[0].value else "full"
             return {"detail.text_attention": fact(kind, [flags[0].at, record.at])}
+    return {}
+
+
+def _masked_text(program: Program) -> dict[str, Fact]:
+    """``causal`` where the denoiser's mask hides what stands to the right; the image's rows may be freed from it."""
+    denoiser = find_denoiser(program)
+    given = (denoiser.record.bound or denoiser.record.kwargs) if denoiser is not None else {}
+    for node in walk_all(value for name, value in given.items() if "mask" in name):
+        if isinstance(node, Call) and node.name == "triu" and default_of(node.argument(1, "diagonal")) == 1:
+            return {"detail.text_attention": fact("causal", [node.at])}
     return {}

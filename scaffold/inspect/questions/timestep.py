@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Call, Const, Elem, Item, Obj, Op, Param, Seq
+from scaffold.inspect.program.values import Call, Elem, Item, Obj, Op, Param, Seq
 from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.inspect.questions.kept_modules import kept_calls, rearranged
 from scaffold.source.values import Value
 
 ORDER = 13
 KEYS = (
-    "detail.timestep.frequencies",
     "detail.timestep.max_period",
     "detail.timestep.scale",
     "detail.timestep.order",
     "detail.timestep.attribute",
-    "detail.timestep.location",
 )
 MAX_GIVEN = 4
 _FEATURES = re.compile(r"timestep|time_?embed|fourier|sinusoid", re.IGNORECASE)
@@ -58,16 +56,10 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _features(node: Call, waves: list[Call], time: Value, given: Value) -> dict[str, Fact]:
     facts: dict[str, Fact] = {"detail.timestep.order": fact([w.name for w in waves], [node.at])}
-    if node.at is not None:
-        facts["detail.timestep.location"] = fact(f"{node.at.file}:{node.at.line}", [node.at])
     inner = _argument(waves[0])
     if inner is None:
         return facts
     for part in walk(inner):
-        if isinstance(part, Call) and part.name == "arange":
-            count = default_of(part.argument(1, "end")) if len(part.args) > 1 else default_of(part.argument(0, "end"))
-            if type(count) is int:
-                facts["detail.timestep.frequencies"] = fact(2 * count, [part.at, *_origin(part)])
         if isinstance(part, Call) and part.name == "log" and part.args:
             period = default_of(part.args[0])
             if isinstance(period, int | float):
@@ -79,10 +71,6 @@ def _features(node: Call, waves: list[Call], time: Value, given: Value) -> dict[
         if own is not None and before is not None:
             facts["detail.timestep.scale"] = fact(own * before, [inner.at, given.at])
     return facts
-
-
-def _origin(part: Call) -> list[Evidence | None]:
-    return [n.at for n in walk(part) if isinstance(n, Const) and type(n.value) is int and n.value > 2][:2]
 
 
 def _argument(wave: Call) -> Value | None:

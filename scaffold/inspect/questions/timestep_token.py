@@ -12,7 +12,7 @@ from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Func, Value
 
 ORDER = 14
-KEYS = ("detail.timestep_token.id", "detail.timestep_token.embedder")
+KEYS = ("detail.timestep_token.id",)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -39,7 +39,7 @@ def answers(program: Program) -> dict[str, Fact]:
                         name for name, value in receiver.attrs.items() if any(o is embedder for o in options(value))
                     }
                     if len(held) == 1:
-                        facts[KEYS[1]] = facts["detail.timestep.attribute"] = fact(held.pop(), [embedder.at])
+                        facts["detail.timestep.attribute"] = fact(held.pop(), [embedder.at])
                     return facts | _features(program, embedder, method)
     return {}
 

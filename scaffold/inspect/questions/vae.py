@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from scaffold.inspect.facts import Confidence, Fact, fact
-from scaffold.inspect.held_autoencoder import held_autoencoder
+from scaffold.inspect.facts import UNKNOWN, Confidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import class_name, options, walk
+from scaffold.inspect.program.algebra import class_name, is_none, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, Param, Seq
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Map, Obj, Param, Seq, Slot
 from scaffold.inspect.questions.latents import (
     decode_record,
     grid_letters,
@@ -21,26 +20,26 @@ from scaffold.inspect.questions.latents import (
     unpatchify,
 )
 from scaffold.source.syntax import around
-from scaffold.source.values import ClassRef, Value
+from scaffold.source.values import ClassRef, External, Value
 
 ORDER = 9
-KEYS = (
-    "answers.vae.class",
-    "answers.vae.downsample",
-    "answers.vae.channels",
-    "detail.vae.attribute",
-)
+KEYS = ("answers.vae.class", "answers.vae.downsample", "answers.vae.channels")
 
 
 _PIXELS = (1024, 2048)
 _VAE = re.compile(r"vae|autoencoder|vocoder", re.IGNORECASE)
 
 
+_HELD = re.compile(r"(?:video_|image_)?vae")
+_CLASS = re.compile(r"vae|autoencoder", re.IGNORECASE)
+_PLACED = frozenset(("to", "eval", "cuda", "half", "bfloat16", "requires_grad_"))
+
+
 def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     record = decode_record(program)
     if record is None:
-        return _none(program) or _held(program)
+        return _none(program) or {"answers.vae.class": _held_autoencoder(program)}
     receiver = record.receiver
     if receiver is None and isinstance(record.func, Attr):
         receiver = record.func.base
@@ -50,13 +49,10 @@ def answers(program: Program) -> dict[str, Fact]:
         if name is not None and option is not program.pipeline:
             made = next((r.at for r in program.trace.calls if r.result is option), option.at)
             facts["answers.vae.class"] = fact(name, [made, record.at])
-            held = program.attribute_of(option)
-            if held is not None:
-                facts["detail.vae.attribute"] = fact(held, [made])
             facts.update(_of_noise(program))
             break
     if "answers.vae.class" not in facts:
-        facts.update(_held(program))
+        facts["answers.vae.class"] = _held_autoencoder(program)
     found = unpatchify(program)
     letters = grid_letters(found) if found is not None else None
     if found is not None and letters is not None:
@@ -69,14 +65,6 @@ def answers(program: Program) -> dict[str, Fact]:
     return facts
 
 
-def _held(program: Program) -> dict[str, Fact]:
-    held = held_autoencoder(program)
-    if held is None:
-        return {}
-    facts = {"answers.vae.class": fact(held.name, held.places, held.confidence)}
-    return facts | {"detail.vae.attribute": fact(held.attribute, held.places[:1], held.confidence)}
-
-
 def _none(program: Program) -> dict[str, Fact]:
     """No autoencoder, where nothing is decoded after a loop that was followed from the request to the result."""
     loop = program.denoising
@@ -85,7 +73,7 @@ def _none(program: Program) -> dict[str, Fact]:
     names = [*program.pipeline.attrs, *(c.func.cls.name for c in program.trace.calls if isinstance(c.func, ClassRef))]
     if any(_VAE.search(n) for n in names) or any(r.method == "decode" and not _is_text(r) for r in program.trace.calls):
         return {}
-    return {key: fact(None, [loop.loop.at], "likely") for key in KEYS[:3]}
+    return {key: fact(None, [loop.loop.at], "likely") for key in KEYS}
 
 
 def _is_text(record: CallRecord) -> bool:
@@ -162,3 +150,69 @@ def _size(key: str, value: Value, divisor: int) -> dict[str, Fact]:
     configured = [n for n in walk(value) if isinstance(n, Conf)]
     confidence: Confidence = "likely" if configured else "certain"
     return {key: fact(known // divisor, [*(n.at for n in configured), value.at], confidence)}
+
+
+def _held_autoencoder(program: Program) -> Fact:
+    """The one class of autoencoders under the usual names of such an attribute; sound has its own.
+
+    ``certain`` where its one construction is seen to decode.
+    """
+    found: dict[str, Fact] = {}
+    for attribute, value in program.pipeline.attrs.items():
+        if not _HELD.fullmatch(attribute):
+            continue
+        made = [_placed(o) for o in options(value) if not is_none(o) and not isinstance(o, Slot)]
+        names = {name for o in made for name in _class_names(program, o)}
+        if not made or len(names) != 1:
+            return UNKNOWN
+        name = names.pop()
+        if name is None or not _CLASS.search(name):
+            return UNKNOWN
+        decoding = [r.at for r in program.trace.calls if r.method == "decode" and _is_one_of(r.receiver, made)]
+        sure = decoding and all(class_name(o) == name for o in made)
+        found.setdefault(name, fact(name, [made[0].at, *decoding[:1]], "certain" if sure else "likely"))
+    return next(iter(found.values())) if len(found) == 1 else UNKNOWN
+
+
+def _class_names(program: Program, value: Value) -> set[str | None]:
+    """The classes that a value may be an instance of; None where one is not known."""
+    known = class_name(value)
+    if known is not None:
+        return {known}
+    func = value.func if isinstance(value, Call) else None
+    maker = func.base if isinstance(func, Attr) and func.name.startswith("from_") else func
+    return {_name(cls) for cls in _alternatives(program, maker)} if maker is not None else {None}
+
+
+def _placed(value: Value) -> Value:
+    """The module that was moved or switched to inference."""
+    while isinstance(value, Call) and isinstance(value.func, Attr) and value.func.name in _PLACED:
+        value = value.func.base
+    return value
+
+
+def _alternatives(program: Program, value: Value) -> list[Value]:
+    """What an entry of a table, or an attribute of one, may be."""
+    if isinstance(value, Item) and isinstance(value.base, Map):
+        return [*value.base.items.values(), *value.base.unkeyed]
+    if isinstance(value, Attr):
+        return [_attribute(program, held, value.name) for held in _alternatives(program, value.base)]
+    return [value]
+
+
+def _attribute(program: Program, value: Value, name: str) -> Value:
+    replaced = isinstance(value, Call) and isinstance(value.func, External) and value.func.path == "dataclasses.replace"
+    if isinstance(value, Call) and replaced and value.args:
+        return value.kwargs[name] if name in value.kwargs else _attribute(program, value.args[0], name)
+    return program.execution.get_attr(value, name, value.at) if isinstance(value, Obj) else value
+
+
+def _name(value: Value) -> str | None:
+    if isinstance(value, ClassRef):
+        return value.cls.name
+    last = value.path.rpartition(".")[2] if isinstance(value, External) else ""
+    return last if last[:1].isupper() else None
+
+
+def _is_one_of(receiver: Value | None, made: list[Value]) -> bool:
+    return receiver is not None and any(_placed(o) is m for o in options(receiver) for m in made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,6 @@ from scaffold.spec.preset import Preset, find_preset
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.upstream import UpstreamSource
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)

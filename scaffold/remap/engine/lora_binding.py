@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,12 @@ from typing import Any
 from scaffold.checkpoint.quoting import quoted
 from scaffold.inspect.program.values import Attr, Obj
 from scaffold.inspect.program.values import Call as CallValue
-from scaffold.remap.engine.literal import stored_tables
 from scaffold.remap.engine.loading import Engine
 from scaffold.remap.engine.lora_manager import FILE, WRAPPED, LoraManager, matches
 from scaffold.remap.engine.plain import plain
 from scaffold.remap.engine.tree import EngineModule
-from scaffold.source.values import UndecidedError, Unknown
+from scaffold.source.classes import ClassInfo
+from scaffold.source.values import UNKNOWN, UndecidedError, Unknown
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _rows(engine: Engine, module: EngineModule, attribute: str) -> list[Any]:
         elif found is not None:
             value = plain(engine.program.execution.attributes.field_default(found[1], found[0]), engine.configs)
         else:
-            value = stored_tables(module.obj.cls, attribute)
+            value = _stored_tables(module.obj.cls, attribute)
     if value is None:
         return []
     if isinstance(value, dict):
@@ -185,3 +186,39 @@ def _numbered(path: str, numbers: Sequence[str], pushed: Collection[str]) -> lis
 def _remember(why: dict[str, str], module: EngineModule, numbers: Sequence[str], reason: str) -> None:
     for number in numbers if "{n}" in module.place else [""]:
         why.setdefault(module.place.replace("{n}", number), reason)
+
+
+def _stored_tables(cls: ClassInfo, attribute: str) -> Any:
+    """Return what the methods of a class store as ``self.<attribute>``; None where none does, unknown where the text
+    does not give it."""
+    for owner in cls.mro:
+        for method in owner.methods.values():
+            for node in ast.walk(method):
+                if isinstance(node, ast.Assign) and any(_is_own(target, attribute) for target in node.targets):
+                    return _literal(node.value, method)
+    return None
+
+
+def _is_own(target: ast.expr, attribute: str) -> bool:
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == attribute
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
+    )
+
+
+def _literal(value: ast.expr, method: ast.AST) -> Any:
+    if isinstance(value, ast.Name):
+        given = [
+            node.value
+            for node in ast.walk(method)
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
+        ]
+        if len(given) != 1:
+            return UNKNOWN
+        value = given[0]
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return UNKNOWN

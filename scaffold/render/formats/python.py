@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import sys
@@ -39,6 +40,9 @@ skip-magic-trailing-comma = true
 MENDED = "I,F401"
 FATAL = "F811,F821,F822,F823"
 WIDTH = 120
+MOST_KEPT = 256
+"""Files whose result is kept: `drift` and `update` render a package many times, and most of it stays the same."""
+_FINISHED: dict[tuple[bytes, str, str], str] = {}
 ALLOWED_LONG = re.compile(r"^# ruff: noqa: .*\bE501\b", re.MULTILINE)
 
 
@@ -48,7 +52,24 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
     Raises:
         ScaffoldError: one does not parse, uses an undefined name, or ruff is not installed.
     """
-    for path, file in files.items():
+    ruff_binary()
+    # Which imports are a file's own may depend on what lies beside it, on nothing else of the others.
+    beside = hashlib.sha256("\0".join(sorted(files)).encode()).digest()
+    keys = {path: (beside, path, file.content) for path, file in files.items()}
+    fresh = {path: file for path, file in files.items() if keys[path] not in _FINISHED}
+    made = _formatted(fresh, files) if fresh else {}
+    texts = {path: made[path] if path in made else _FINISHED[keys[path]] for path in files}
+    for path, text in texts.items():
+        _FINISHED.pop(keys[path], None)
+        _FINISHED[keys[path]] = text
+    while len(_FINISHED) > MOST_KEPT:
+        del _FINISHED[next(iter(_FINISHED))]
+    return {path: replace(file, content=texts[path]) for path, file in files.items()}
+
+
+def _formatted(fresh: Mapping[str, RenderedFile], files: Mapping[str, RenderedFile]) -> dict[str, str]:
+    """Return the texts of the ``fresh`` among the files."""
+    for path, file in fresh.items():
         _parse(path, file)
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-") as folder:
         root = Path(folder)
@@ -59,14 +80,15 @@ def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> dict[str, Ren
         settings.write_text(SETTINGS, encoding="utf-8")
         common = ["--no-cache", "--config", str(settings)]
         mend = ["--select", f"{MENDED},{FATAL}", "--fix", "--fixable", MENDED, "--output-format", "json"]
-        _raise_on_findings(run_ruff(["check", *common, *mend, str(root)]), files, root)
-        run_ruff(["format", *common, "--quiet", str(root)])
-        if broken := _break_long_lines(sorted(files), root):
+        places = [str(root / path) for path in sorted(fresh)]
+        _raise_on_findings(run_ruff(["check", *common, *mend, *places]), files, root)
+        run_ruff(["format", *common, "--quiet", *places])
+        if broken := _break_long_lines(sorted(fresh), root):
             run_ruff(["format", *common, "--quiet", *(str(root / path) for path in broken)])
-        finished = {path: replace(f, content=read_text(root / path)) for path, f in files.items()}
-    for path, file in finished.items():
-        _parse(path, file)
-    return finished
+        made = {path: read_text(root / path) for path in fresh}
+    for path, text in made.items():
+        _parse(path, replace(fresh[path], content=text))
+    return made
 
 
 def _break_long_lines(paths: Sequence[str], root: Path) -> list[str]:

@@ -51,10 +51,7 @@ def _cases(subject: Any) -> list[tuple[str, Any, Any]]:
 
 def _calls(subject: Any, settings: Any, timesteps: Any) -> int:
     trajectory = subject.latents(len(PROMPTS), timesteps.shape[1] + 1), timesteps
-    inputs, negative = subject.inputs(TwoBranches(subject, None), settings=settings, step=STEP, trajectory=trajectory)
-    module = TwoBranches(subject, negative)
-    recorded = {"all_latents": trajectory[0], "all_timesteps": trajectory[1]}
-    subject.training.forward_and_sample_previous_step(
-        module, subject.scheduler(settings), settings, inputs, negative, recorded, STEP
-    )
+    inputs = subject.inputs(TwoBranches(subject, None), settings=settings, step=STEP, trajectory=trajectory)
+    module = TwoBranches(subject, inputs[1])
+    subject.scored(module, settings, inputs, trajectory, STEP)
     return len(module.conditional) + len(module.unconditional)

@@ -74,10 +74,7 @@ def _scored(subject: Any, settings: Any, prompts: Any, latents: Any, timesteps: 
     """What the training adapter returns for one step over two known branches."""
     trajectory = (latents, timesteps)
     probe = TwoBranches(subject, None)
-    inputs, negative = subject.inputs(probe, prompts, settings=settings, step=STEP, trajectory=trajectory)
-    recorded = {"all_latents": latents, "all_timesteps": timesteps}
+    inputs = subject.inputs(probe, prompts, settings=settings, step=STEP, trajectory=trajectory)
     with torch.no_grad():
-        result: tuple[Any, ...] = subject.training.forward_and_sample_previous_step(
-            TwoBranches(subject, negative), subject.scheduler(settings), settings, inputs, negative, recorded, STEP
-        )
+        result: tuple[Any, ...] = subject.scored(TwoBranches(subject, inputs[1]), settings, inputs, trajectory, STEP)
     return result

@@ -58,10 +58,14 @@ def environment_folder(version: str) -> Path:
 
     A name with ``{version}`` in it serves several versions.
     """
-    override = os.environ.get(OVERRIDE)
-    if override:
-        return expanded(override.replace("{version}", version)).absolute()
+    if is_overridden():
+        return expanded(os.environ[OVERRIDE].replace("{version}", version)).absolute()
     return cache_root() / f"rollout-{version}"
+
+
+def is_overridden() -> bool:
+    """Whether the user names environments made elsewhere."""
+    return bool(os.environ.get(OVERRIDE))
 
 
 def build_command(version: str) -> str:
@@ -72,15 +76,17 @@ def build_command(version: str) -> str:
 def find_environment(version: str) -> Environment | str:
     """Return the environment of a version, or why there is none to use."""
     folder = environment_folder(version)
-    if os.environ.get(OVERRIDE):
+    if is_overridden():
         found = Environment(folder, version)
         return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
     command = build_command(version)
-    if version not in known_versions():
-        return f"no rollout environment is described for vllm-omni {version}; known: {', '.join(known_versions())}"
-    if not (folder / MARKER).is_file():
+    if version not in known_versions() or not (folder / MARKER).is_file():
         return f"the rollout environment of vllm-omni {version} is not built; run: {command}"
-    if not _python(folder).exists() or _marker(folder) != _expected(read_pins(version)):
+    try:
+        expected = _expected(read_pins(version))
+    except ScaffoldError as error:
+        return f"{error.message}; run: {command}"
+    if not _python(folder).exists() or _marker(folder) != expected:
         return f"the rollout environment of vllm-omni {version} is out of date; run: {command}"
     return Environment(folder, version)
 
@@ -97,24 +103,24 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
         ScaffoldError: no requirement set, or a step failed; the message names it.
     """
     pins = read_pins(version)
-    if os.environ.get(OVERRIDE):
+    if is_overridden():
         raise ScaffoldError(f"${OVERRIDE} is set, so no environment is built", hint=f"unset {OVERRIDE}")
     folder = cache_root() / f"rollout-{version}"
     found = find_environment(version)
     if isinstance(found, Environment) and not force:
         return found
-    with _building(folder):
+    with alone(folder):
         if not force and _has_pins(folder, pins):
-            _finish(folder, pins)
+            finish(folder, pins)
             return Environment(folder, version)
         # A virtual environment cannot be moved, so it is built where it will be; the marker makes it whole.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            _install(folder, pins, run or _run)
+            install(folder, pins, run)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        _finish(folder, pins)
+        finish(folder, pins)
     return Environment(folder, version)
 
 
@@ -129,15 +135,26 @@ def _has_pins(folder: Path, pins: Pins) -> bool:
     return _python(folder).exists() and isinstance(marker, dict) and marker.get("pins") == pins.fingerprint
 
 
-def _finish(folder: Path, pins: Pins) -> None:
-    """Put the plugin in and write the marker, which comes last."""
+def finish(folder: Path, pins: Pins) -> None:
+    """Put the plugin in and write the marker, which makes an environment whole."""
     install_plugin(next(folder.glob("lib/python3.*/site-packages")))
     marker = folder / (MARKER + ".tmp")
     marker.write_text(json.dumps(_expected(pins), indent=2) + "\n", encoding="utf-8")
     marker.replace(folder / MARKER)
 
 
-def _install(folder: Path, pins: Pins, run: Runner) -> None:
+def install(folder: Path, pins: Pins, run: Runner | None = None) -> None:
+    """Make a virtual environment and install a requirement set; whoever calls removes what a failure leaves.
+
+    Args:
+        folder: where it will be; nothing is there.
+        pins: what to install.
+        run: runs one command; by default a child process whose failure is an error.
+
+    Raises:
+        ScaffoldError: a step failed; the message names it.
+    """
+    run = run or _run
     folder.parent.mkdir(parents=True, exist_ok=True)
     run([sys.executable, "-m", "venv", str(folder)])
     python = str(_python(folder))
@@ -150,6 +167,7 @@ def _install(folder: Path, pins: Pins, run: Runner) -> None:
             run([*pip, *how, *part.requirements])
     with step(f"environment of vllm-omni {pins.version}: importing {', '.join(pins.probe)}"):
         run([python, str(BOOT), "--probe", *pins.probe])
+    install_plugin(next(folder.glob("lib/python3.*/site-packages")))
 
 
 def _expected(pins: Pins) -> dict[str, str]:
@@ -190,14 +208,14 @@ def in_use(environment: Environment) -> Iterator[None]:
     Raises:
         ScaffoldError: it is being built.
     """
-    if os.environ.get(OVERRIDE):
+    if is_overridden():
         yield
         return
     with _locked(environment.folder, alone=False):
         yield
 
 
-def _building(folder: Path) -> contextlib.AbstractContextManager[None]:
+def alone(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Only one process builds a folder at a time, and none while it is used; another is told so."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return _locked(folder, alone=True)

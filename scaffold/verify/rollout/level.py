@@ -65,7 +65,6 @@ class Plan:
             "package": self.package.module,
             "library": None if self.library is None else str(self.library),
             "kit": str(kit_root()),
-            "kit_profile": self.profile,
             "checkpoint": str(self.grown / dtype if self.grown is not None else self.checkpoint),
             "builder": None if self.builder is None else str(self.builder),
             "dtype": dtype,
@@ -100,19 +99,22 @@ class Outcome:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def require(request: VerifyRequest, scratch: Path, *, version: str | None = None) -> Plan:
+def require(
+    request: VerifyRequest, scratch: Path, *, version: str | None = None, environment: Environment | None = None
+) -> Plan:
     """Say how the level will run; asked for by name it is never left out in silence.
 
     Args:
         request: package, checkpoint and selection.
         scratch: a folder for what the run writes.
         version: of vllm-omni; by default ``$OMNI_SCAFFOLD_ROLLOUT_VERSION``, else the one the package was made for.
+        environment: run in this one, which the caller keeps as it is; by default the one of the version.
 
     Raises:
         ScaffoldError: its environment or something it takes is missing.
     """
     package = open_package(request.package)
-    found = find_environment(version or os.environ.get(VERSION) or package_version(package))
+    found = environment or find_environment(version or os.environ.get(VERSION) or package_version(package))
     if isinstance(found, str):
         raise ScaffoldError(f"level rollout cannot run: {found}")
     try:
@@ -122,7 +124,11 @@ def require(request: VerifyRequest, scratch: Path, *, version: str | None = None
 
 
 def run_level(
-    request: VerifyRequest, *, version: str | None = None, tell: Callable[[str], None] = lambda _: None
+    request: VerifyRequest,
+    *,
+    version: str | None = None,
+    environment: Environment | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """Run the level.
 
@@ -134,8 +140,9 @@ def run_level(
         return Outcome([])
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-"))
-        plan = require(request, Path(scratch), version=version)
-        stack.enter_context(in_use(plan.environment))
+        plan = require(request, Path(scratch), version=version, environment=environment)
+        if environment is None:
+            stack.enter_context(in_use(plan.environment))
         results: list[CheckResult] = []
         versions: dict[str, str] = {}
         for dtype in DTYPES:

@@ -1,4 +1,7 @@
-"""The pinned requirement sets: which versions of vllm-omni can be run here, and with what."""
+"""The pinned requirement sets: which versions of vllm-omni can be run here, and with what.
+
+Those that come with the tool go before those that `omni-scaffold env rollout` found on this machine.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
+from scaffold.upstream.cache import cache_root
 
 FOLDER = Path(__file__).resolve().parent / "environments"
 
@@ -32,56 +38,99 @@ class Pins:
         steps: what to install, in this order.
         constraints: one exact version for each distribution that any step brings.
         probe: modules that must import when all is installed.
+        trial: registry keys of pipelines; the package of the first that can be rendered tries an environment out. They
+            decide nothing of what is installed.
     """
 
     version: str
     steps: tuple[Step, ...]
     constraints: tuple[str, ...]
     probe: tuple[str, ...]
+    trial: tuple[str, ...]
 
     @property
     def fingerprint(self) -> str:
         """Digest of everything that decides what is installed."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        deciding = {name: value for name, value in asdict(self).items() if name != "trial"}
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recorded_folder() -> Path:
+    """Where the sets that were found on this machine are kept."""
+    return cache_root() / "environments"
+
+
+def packaged_versions() -> list[str]:
+    """Versions whose requirement set comes with the tool, oldest first."""
+    return _versions(FOLDER)
 
 
 def known_versions() -> list[str]:
     """Versions that have a requirement set, oldest first."""
-    return sorted((path.stem for path in FOLDER.glob("*.toml")), key=_order)
+    return sorted({*_versions(FOLDER), *_versions(recorded_folder())}, key=_order)
 
 
-def read_pins(version: str, folder: Path = FOLDER) -> Pins:
-    """Read one requirement set.
+def read_pins(version: str, folder: Path | None = None) -> Pins:
+    """Read one requirement set, by default the packaged one, else the one that was found on this machine.
 
     Raises:
         ScaffoldError: there is none for ``version``, or the file is not what it should be.
     """
-    path = folder / f"{version}.toml"
-    if version not in {found.stem for found in folder.glob("*.toml")}:
+    folders = [FOLDER, recorded_folder()] if folder is None else [folder]
+    place = next((place for place in folders if version in _versions(place)), None)
+    if place is None:
         known = ", ".join(known_versions()) or "none"
         raise ScaffoldError(
-            f"no rollout environment is described for vllm-omni {version}",
-            hint=f"known are {known}; docs/rollout.md says how to add one",
+            f"no rollout environment is described for vllm-omni {version}; known are {known}",
+            hint=f"`omni-scaffold env rollout --vllm-omni {version}` finds one",
         )
-    import tomli
-
+    path = place / f"{version}.toml"
     try:
-        data = tomli.loads(read_text(path))
-        pins = Pins(
-            version=str(data["version"]),
-            steps=tuple(
-                Step(tuple(step["requirements"]), bool(step["dependencies"]), str(step["why"]))
-                for step in data["install"]
-            ),
-            constraints=tuple(data["constraints"]["pins"]),
-            probe=tuple(data["probe"]),
-        )
-    except (KeyError, TypeError, tomli.TOMLDecodeError) as error:
-        raise ScaffoldError(f"{path.name} is no requirement set: {error!r}") from None
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise ScaffoldError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        pins = _of(parse_toml(text))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ScaffoldError(f"{path} is no requirement set: {error}") from None
+    if pins.version != version:
+        raise ScaffoldError(f"{path} is the requirement set of vllm-omni {pins.version}")
     for requirement in (*pins.constraints, *_alone(pins)):
         if "==" not in requirement:
             raise ScaffoldError(f"{path.name} does not pin {requirement!r} to one version")
     return pins
+
+
+def _of(data: dict[str, Any]) -> Pins:
+    """Make a set of its document.
+
+    Raises:
+        KeyError, TypeError, ValueError: something is missing, of another kind, or no requirement that pip would read.
+    """
+    from packaging.requirements import Requirement
+
+    steps = tuple(
+        Step(_texts(step["requirements"]), bool(step["dependencies"]), str(step["why"])) for step in data["install"]
+    )
+    constraints = _texts(data["constraints"]["pins"])
+    for text in (*constraints, *(text for step in steps for text in step.requirements)):
+        if Requirement(text).url is not None:
+            raise ValueError(f"{text!r} names an address")
+    probe, trial = _texts(data["probe"]), _texts(data["trial"])
+    for name in (*trial, *probe):
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{name!r} is no name")
+    return Pins(str(data["version"]), steps, constraints, probe, trial)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise TypeError(f"{value!r} is no list of texts")
+    return tuple(value)
+
+
+def _versions(folder: Path) -> list[str]:
+    return sorted((path.stem for path in folder.glob("*.toml")), key=_order)
 
 
 def _alone(pins: Pins) -> Iterator[str]:

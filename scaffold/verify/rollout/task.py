@@ -19,7 +19,6 @@ class Task:
         package: dotted name of the package.
         library: checkout of the real verl-omni, or None for the kit.
         kit: folder of the kit.
-        kit_profile: release that the kit imitates.
         checkpoint: folder of the tiny checkpoint.
         builder: script that writes the checkpoint if it is not there, or None.
         dtype: ``float32`` or ``bfloat16``.
@@ -34,7 +33,6 @@ class Task:
     package: str
     library: str | None
     kit: str
-    kit_profile: str
     checkpoint: str
     builder: str | None
     dtype: str

@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 from typing import Any
 
+from scaffold.verify.contracts.ported import NOT_DRIVEN
+from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.subject import Subject
 
 __all__ = ["Subject", "contract_of", "subject_of"]
@@ -21,7 +23,13 @@ def subject_of(job: dict[str, Any], package: Any) -> Subject:
 
 
 def contract_of(name: str, job: dict[str, Any]) -> Any:
-    """A contract's module; for a package with a ported denoiser the one in ``contracts/ported/``, if it is there."""
+    """A contract's module; for a package with a ported denoiser the one in ``contracts/ported/``, if it is there.
+
+    Raises:
+        NotDrivableError: nothing that was recorded of such a package tells.
+    """
+    if job.get("ported") is not None and name in NOT_DRIVEN:
+        raise NotDrivableError(NOT_DRIVEN[name])
     rooms = ["scaffold.verify.contracts"] + ([] if job.get("ported") is None else ["scaffold.verify.contracts.ported"])
     found = [f"{room}.{name}" for room in rooms if importlib.util.find_spec(f"{room}.{name}")]
     return importlib.import_module(found[-1])

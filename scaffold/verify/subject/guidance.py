@@ -96,10 +96,6 @@ def step(subject: Any, settings: Any, index: int = 1) -> tuple[TwoBranches, Any,
     """
     probe = TwoBranches(subject, None)
     trajectory = subject.unlike(len(PROMPTS), settings, levels=False)
-    inputs, negative = subject.inputs(probe, settings=settings, step=index, trajectory=trajectory)
-    module = TwoBranches(subject, negative)
-    recorded = {"all_latents": trajectory[0], "all_timesteps": trajectory[1]}
-    result = subject.training.forward_and_sample_previous_step(
-        module, subject.scheduler(settings), settings, inputs, negative, recorded, index
-    )
-    return module, *trajectory, result
+    inputs = subject.inputs(probe, settings=settings, step=index, trajectory=trajectory)
+    module = TwoBranches(subject, inputs[1])
+    return module, *trajectory, subject.scored(module, settings, inputs, trajectory, index)

@@ -343,10 +343,16 @@ class Subject:
         trajectory: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One recomputed step: log-prob, mean, deviation and sqrt(-dt), as the training adapter returns them."""
-        latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
-        inputs, negative = self.inputs(module, prompts, step=step, settings=settings, trajectory=(latents, timesteps))
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        trajectory = trajectory or self.trajectory(len(prompts), settings, seed)
+        inputs = self.inputs(module, prompts, step=step, settings=settings, trajectory=trajectory)
+        return self.scored(module, settings, inputs, trajectory, step)
+
+    def scored(
+        self, module: Any, settings: Settings, inputs: tuple[Any, Any], trajectory: tuple[Tensor, Tensor], step: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same of ``inputs`` that were made before; ``trajectory`` are latents and timesteps."""
+        recorded = {"all_latents": trajectory[0], "all_timesteps": trajectory[1]}
         result: tuple[Tensor, Tensor, Tensor, Tensor] = self.training.forward_and_sample_previous_step(
-            module, self.scheduler(settings), settings, inputs, negative, recorded, step
+            module, self.scheduler(settings), settings, *inputs, recorded, step
         )
         return result

@@ -33,7 +33,7 @@ BUGS = (
     Bug(
         19,
         "B cut off from the loss",
-        ((MODEL, "self.lora_B[name].weight.t()", "self.lora_B[name].weight.t().detach()"),),
+        ((MODEL, "up.weight, base.bias", "up.weight.detach(), base.bias"),),
         ("lora-learns",),
         ("fsdp2-gloo",),
     ),
@@ -43,8 +43,8 @@ BUGS = (
         (
             (
                 MODEL,
-                "self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))",
-                "F.linear(F.silu(self.gate_proj(x)) * self.up_proj(x), self.down_proj.weight)",
+                "self.down_proj(F.silu(gate) * up)",
+                "F.linear(F.silu(gate) * up, self.down_proj.weight)",
             ),
         ),
         ("lora-learns",),
@@ -56,8 +56,8 @@ BUGS = (
         (
             (
                 MODEL,
-                "        return out.unflatten(0, x.shape[:-1])\n",
-                "        return 1.001 * out.unflatten(0, x.shape[:-1])\n",
+                "        return out.addmm_(",
+                "        return 1.001 * out.addmm_(",
             ),
         ),
         ("lora-starts-at-base",),
@@ -100,7 +100,7 @@ BUGS = (
     Bug(
         18,
         "LoRA scaled twice",
-        ((MODEL, "alpha=self.scaling[name])", "alpha=self.scaling[name] ** 2)"),),
+        ((MODEL, " * self.scaling[name],", " * self.scaling[name] ** 2,"),),
         ("lora-update",),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from known_bugs.bug import BEFORE_OUTPUT, MODEL, OTHERS, ROLLOUT, TRAINING, Bug
 
-RUN_THE_LAYER = '"""Run the layer; arguments and result as in :class:`BagelAttention`."""\n'
+CONTEXT_UPDATE = "        context_update, latents_update = self.self_attn(\n"
 
 BUGS = (
     Bug(
@@ -156,8 +156,13 @@ BUGS = (
             ),
             (
                 MODEL,
-                f"layout: Layout) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}",
-                f"layout: Layout, x) -> tuple[Tensor, Tensor]:\n        {RUN_THE_LAYER}        layout.rotary = x\n",
+                "layout: Layout, recompute: Recompute = call",
+                "layout: Layout, x, recompute: Recompute = call",
+            ),
+            (
+                MODEL,
+                CONTEXT_UPDATE,
+                f"        layout.rotary = x\n{CONTEXT_UPDATE}",
             ),
         ),
         ("fsdp2-bf16",),

@@ -27,20 +27,17 @@ def run(subject: Any) -> Measured:
     for scale, sample in guided.items():
         settings = subject.settings(**{section["scale"]: scale})
         sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
-        latents, timesteps = subject.trajectory_of([sample])
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        trajectory = subject.trajectory_of([sample])
         for step in (0, 1, 3):
-            inputs, negative = subject.inputs_of(None, [sample], step=step, **{section["scale"]: scale})
-            module = TwoBranches(subject, negative)
-            result = subject.training.forward_and_sample_previous_step(
-                module, subject.scheduler(settings), settings, inputs, negative, recorded, step
-            )
+            inputs = subject.inputs_of(None, [sample], step=step, **{section["scale"]: scale})
+            module = TwoBranches(subject, inputs[1])
+            result = subject.scored(module, settings, inputs, trajectory, step)
             if not module.unconditional and scale != section.get("neutral", 1.0):
                 problems.append(f"with a scale of {scale:g}, step {step} is not guided")
             c = module.conditional[-1].double()
             velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
             levels = (sigmas[step], sigmas[step + 1], sigmas[1])
-            mean, _ = transition("sde", latents[:, step], velocity, levels, settings.algo.noise_level)
+            mean, _ = transition("sde", trajectory[0][:, step], velocity, levels, settings.algo.noise_level)
             difference = relative(result[1], mean)
             if difference > worst or difference != difference:
                 worst, where = difference, f" with a scale of {scale:g} at step {step}"

@@ -24,11 +24,7 @@ def run(subject: Any) -> Measured:
 
 
 def _calls(subject: Any, settings: Any, sample: Any, step: int) -> int:
-    latents, timesteps = subject.trajectory_of([sample])
-    inputs, negative = subject.inputs_of(None, [sample], step=step)
-    module = TwoBranches(subject, negative)
-    recorded = {"all_latents": latents, "all_timesteps": timesteps}
-    subject.training.forward_and_sample_previous_step(
-        module, subject.scheduler(settings), settings, inputs, negative, recorded, step
-    )
+    inputs = subject.inputs_of(None, [sample], step=step)
+    module = TwoBranches(subject, inputs[1])
+    subject.scored(module, settings, inputs, subject.trajectory_of([sample]), step)
     return len(module.conditional) + len(module.unconditional)

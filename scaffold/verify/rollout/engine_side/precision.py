@@ -8,8 +8,9 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import textwrap
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from scaffold.reading import read_text
@@ -81,7 +82,9 @@ def _with_autocast() -> TorchWith:
 
 
 def _let_cpus_through(module: types.ModuleType) -> None:
-    """In functions that open autocast, let a literal device ``cuda`` mean a CPU: they ask for it before they do."""
+    """In functions that open autocast, let a literal device ``cuda`` mean a CPU, and ``cpu``, where it is only compared
+    with, none: they ask for one or the other before they do.
+    """
     classes = [value for value in vars(module).values() if inspect.isclass(value)]
     for owner in (module, *classes):
         if (owner if owner is module else sys.modules.get(owner.__module__)) is not module:
@@ -89,13 +92,24 @@ def _let_cpus_through(module: types.ModuleType) -> None:
         for value in list(vars(owner).values()):
             function = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
             if isinstance(function, types.FunctionType) and "autocast" in function.__code__.co_names:
-                function.__code__ = function.__code__.replace(co_consts=_on_a_cpu(function.__code__.co_consts))
+                meant = {"cuda": "cpu", **({"cpu": "none"} if _only_compares_with(function, "cpu") else {})}
+                function.__code__ = function.__code__.replace(co_consts=_meaning(function.__code__.co_consts, meant))
 
 
-def _on_a_cpu(constant: Any) -> Any:
+def _only_compares_with(function: types.FunctionType, name: str) -> bool:
+    """Whether a literal name stands in comparisons alone."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return False
+    compared = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Compare) for part in ast.walk(node)}
+    return all(id(node) in compared for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == name)
+
+
+def _meaning(constant: Any, meant: Mapping[str, str]) -> Any:
     if isinstance(constant, tuple | frozenset):
-        return type(constant)(_on_a_cpu(item) for item in constant)
-    return "cpu" if constant == "cuda" else constant
+        return type(constant)(_meaning(item, meant) for item in constant)
+    return meant.get(constant, constant) if isinstance(constant, str) else constant
 
 
 def _is_inexact(source: str) -> bool:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
-from scaffold.reading import read_text
+from scaffold.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE
-from scaffold.verify.subject.checkpoint import CheckpointWriter, load
+from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
-from scaffold.verify.subject.ported.files import writer
 from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.subject import PROMPTS, Subject
 
@@ -154,31 +155,23 @@ class PortedSubject(Subject):
 
     def steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
         """What the training adapter computes for each recorded step: log-prob ``(B,)``, mean ``(B, …)`` and others."""
-        latents, timesteps = self.trajectory_of(samples)
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        latents, timesteps = trajectory = self.trajectory_of(samples)
         rows: list[tuple[Tensor, ...]] = []
         for step in range(timesteps.shape[1]):
-            inputs, negative = self.training.prepare_model_inputs(
+            inputs = self.training.prepare_model_inputs(
                 module, settings, latents, timesteps, None, None, None, None, self.batch_of(samples), step
             )
             with torch.no_grad():
-                found = self.training.forward_and_sample_previous_step(
-                    module, self.scheduler(settings), settings, inputs, negative, recorded, step
-                )
-            rows.append(found)
+                rows.append(self.scored(module, settings, inputs, trajectory, step))
         return rows
 
     def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
         """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32."""
         from scaffold.verify.rollout.engine_side import recorder
 
-        settings, (latents, timesteps) = self.settings(), self.trajectory_of([sample])
-        inputs, negative = self.inputs_of(module, [sample], step=step)
-        recorded = {"all_latents": latents, "all_timesteps": timesteps}
+        inputs = self.inputs_of(module, [sample], step=step)
         with recorder.steps() as taken:
-            self.training.forward_and_sample_previous_step(
-                module, self.scheduler(settings), settings, inputs, negative, recorded, step
-            )
+            self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity
 
     def may_lack(self, target: str) -> bool:
@@ -231,4 +224,40 @@ class PortedSubject(Subject):
 
     def checkpoint_writer(self) -> CheckpointWriter:
         """Writes checkpoints like the tiny one."""
-        return writer(self.checkpoint, self.new_module().state_dict())
+        return _writer(self.checkpoint, self.new_module().state_dict())
+
+
+@dataclass(frozen=True)
+class _CopyingWriter(CheckpointWriter):
+    """Writes changed weights beside the configuration of the tiny checkpoint.
+
+    Attributes:
+        source: the tiny checkpoint.
+    """
+
+    source: Path = Path()
+
+    def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
+        tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
+        copy_tree(self.source, folder, skip=("*.safetensors",))
+        write_tensors(folder / self.file, {**tensors, **changes})
+
+
+def _writer(checkpoint: Path, state: dict[str, Tensor]) -> _CopyingWriter:
+    """Find the file of the denoiser's weights, and the key of each by its value.
+
+    Raises:
+        NotDrivableError: a parameter is in no file, or in several.
+    """
+    for file in sorted(checkpoint.rglob("*.safetensors")):
+        with safe_open(file, framework="pt", device="cpu") as tensors:
+            keys = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
+        names: dict[str, str] = {}
+        for name, value in state.items():
+            near = [key for key in keys if keys[key].shape == value.shape and torch.equal(keys[key].float(), value)]
+            key = name if name in near else next((key for key in near if key not in names.values()), None)
+            if key is not None:
+                names[name] = key
+        if len(names) == len(keys):
+            return _CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, source=checkpoint)
+    raise NotDrivableError("which tensors of the tiny checkpoint are the denoiser's was not found out")

@@ -1,0 +1,94 @@
+"""What the tool says of released sources, made once a run: most tests only need it to go on from there.
+
+The first test that asks has the tool make the answer, in whichever worker it runs; the others get a copy of their own.
+Only whole wheels are known, by their content: a folder, which is what an altered source is, is read each time. So is
+everything for a test that has patched more than the environment and `verify`, and for the rooms that are about reading.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scaffold.inspect
+import scaffold.port
+from scaffold.upstream.source import WheelSource
+
+READING = ("inspect", "port")
+FOLDER = "OMNI_SCAFFOLD_SHARED_ANSWERS"
+"""Environment variable with the folder; workers inherit it."""
+
+
+class SharedAnswers:
+    """The functions whose answers are shared, in place of the tool's own."""
+
+    def __init__(self) -> None:
+        self._own = FOLDER not in os.environ
+        if self._own:
+            os.environ[FOLDER] = tempfile.mkdtemp(prefix="omni-scaffold-answers-")
+        self._folder = Path(os.environ[FOLDER])
+        self._item: pytest.Item | None = None
+        scaffold.inspect.inspect_pipeline = self._shared(scaffold.inspect.inspect_pipeline)
+        scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
+
+    @contextmanager
+    def during(self, item: pytest.Item) -> Iterator[None]:
+        """Share answers for one test where it may have them."""
+        reads = item.path.parent.name in READING and item.get_closest_marker("shared") is None
+        self._item = None if reads else item
+        try:
+            yield
+        finally:
+            self._item = None
+
+    @property
+    def _enabled(self) -> bool:
+        """Whether nothing is patched that reading may depend on."""
+        if self._item is None:
+            return False
+        if "monkeypatch" not in getattr(self._item, "fixturenames", ()):
+            return True
+        patch = getattr(self._item, "funcargs", {}).get("monkeypatch")
+        targets = [target for target, _, _ in patch._setattr] if patch is not None else [None]
+        return all(getattr(target, "__name__", "").startswith("scaffold.verify.") for target in targets)
+
+    def end(self) -> None:
+        """Remove the folder, in the process that made it."""
+        if self._own:
+            for path in self._folder.iterdir():
+                path.unlink()
+            self._folder.rmdir()
+            del os.environ[FOLDER]
+
+    def _shared(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(genuine)
+        def answer(source: Any, *arguments: Any, **options: Any) -> Any:
+            # Of a checkpoint at hand nothing is known but an object.
+            whole = isinstance(source, WheelSource) and options.get("headers") is None
+            if not self._enabled or not whole or not all(isinstance(a, str | None) for a in arguments):
+                return genuine(source, *arguments, **options)
+            asked = repr((genuine.__module__, _content(source), arguments, sorted(options.items())))
+            path = self._folder / hashlib.sha256(asked.encode()).hexdigest()
+            if not path.exists():
+                made = genuine(source, *arguments, **options)
+                with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                    pickle.dump(made, file)
+                Path(file.name).replace(path)
+            return pickle.loads(path.read_bytes())
+
+        return answer
+
+
+def _content(source: WheelSource) -> str:
+    """Return a digest of all that a wheel holds, and what it is called."""
+    members = sorted((info.filename, info.CRC) for info in source._zip.infolist())
+    return hashlib.sha256(repr((source.version, source.label, members)).encode()).hexdigest()
