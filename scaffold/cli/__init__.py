@@ -10,6 +10,7 @@ import re
 import sys
 from typing import NoReturn
 
+from scaffold import own_process
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import EXIT_CODE, line
 from scaffold.printable import printable
@@ -30,6 +31,7 @@ _MEANT = re.compile(r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$"
 def run() -> NoReturn:
     """The console script: `main` in a process that ends with it, so garbage is left for the end to take."""
     gc.disable()
+    own_process.OWN = True
     try:
         main()
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaffold.on_demand import on_demand
+
 if TYPE_CHECKING:
     from scaffold.grade.decide import Graded, compose, specify
     from scaffold.grade.missing import Missing
@@ -24,14 +26,8 @@ __all__ = [
 COMPLETE, UNPROVEN, PARTIAL, REFUSED = "complete", "unproven", "partial", "refused"
 
 
-def __getattr__(name: str) -> object:
-    """Import on first use: a port needs libcst."""
-    import importlib
-
-    modules = {"Graded": "decide", "compose": "decide", "specify": "decide", "Missing": "missing"}
-    if name in modules:
-        return getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
-    raise AttributeError(name)
+# A port needs libcst.
+__getattr__ = on_demand(__name__, {"decide": "Graded compose specify", "missing": "Missing"})
 
 
 def grade_of(spec: object) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from scaffold.errors import ScaffoldError
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.hooks import REGISTRY, RegistryEdit
+from scaffold.plan.registry.order import place
 from scaffold.plan.state import FileState
 from scaffold.plan.unified import difference
 from scaffold.target.profile import ContractProfile
@@ -35,7 +36,7 @@ def patch(profile: ContractProfile, edits: Iterable[FileEdit]) -> str:
         packages = [edit.package for edit in mine if isinstance(edit, RegistryEdit)]
         before = after = _sketch(profile, path, packages)
         for edit in mine:
-            after = edit.apply(after)
+            after = _registered(after, edit.package) if isinstance(edit, RegistryEdit) else edit.apply(after)
         part = difference(path, FileState.text(before), FileState.text(after), context=1)
         if FILLER in part:
             raise ScaffoldError(f"{path}: the profile {profile.name} lacks a line beside the insertion")
@@ -64,6 +65,19 @@ def _registry(profile: ContractProfile, absent: list[str]) -> Mapping[int, str]:
     last = known["line"] + len(block) + len(packages) - 2
     lines.update({last - i: f"__all__ += list({name}.__all__)" for i, name in enumerate(reversed(exports))})
     return lines
+
+
+def _registered(sketch: str, package: str) -> str:
+    """Return a drawn registry with a package, as `RegistryEdit.apply` gives it; nothing is parsed."""
+    lines = sketch.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith("from . import (")) + 1
+    names = [line.strip().rstrip(",") for line in lines[first : lines.index(")\n", first)]]
+    at = place(names, package)
+    exports = max(i for i, line in enumerate(lines) if line.startswith("__all__ +="))
+    lines.insert(exports + 1, f"__all__ += list({package}.__all__)\n")
+    lines.insert(first + len(names) + 1 + at, f"from .{package} import *  # noqa: F401, F403\n")
+    lines.insert(first + at, f"    {package},\n")
+    return "".join(lines)
 
 
 def _text(lines: Mapping[int, str]) -> str:

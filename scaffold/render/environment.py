@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from jinja2 import (
-    BytecodeCache,
     Environment,
     FunctionLoader,
     StrictUndefined,
@@ -18,11 +16,11 @@ from jinja2 import (
     TemplateNotFound,
     TemplateSyntaxError,
 )
-from jinja2.bccache import Bucket
 from jinja2.loaders import split_template_path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
+from scaffold.render.compiled import Compiled
 from scaffold.render.filters import filters
 from scaffold.render.gpu_memory import memory_settings
 from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
@@ -66,20 +64,7 @@ class Sources:
         return named.shown if named is not None else self._shown.get(place or "")
 
 
-class _Compiled(BytecodeCache):
-    """Templates that this process has compiled, by name, place and text: `drift` renders a package many times."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], CodeType | None] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = self._known.get((bucket.key, bucket.checksum))
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        self._known[bucket.key, bucket.checksum] = bucket.code
-
-
-_COMPILED = _Compiled()
+_COMPILED = Compiled()
 
 
 def environment(sources: Sources) -> Environment:

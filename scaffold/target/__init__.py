@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from scaffold.target.checkout import Checkout, profile_for_checkout
-from scaffold.target.profile import ContractProfile, default_profile, profile_by_name, profiles
+from typing import TYPE_CHECKING
+
+from scaffold.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from scaffold.target.checkout import Checkout, profile_for_checkout
+    from scaffold.target.profile import ContractProfile, default_profile, profile_by_name, profiles
 
 __all__ = ["Checkout", "ContractProfile", "default_profile", "profile_by_name", "profile_for_checkout", "profiles"]
+
+# `check` asks for the pin alone.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "checkout": "Checkout profile_for_checkout",
+        "profile": "ContractProfile default_profile profile_by_name profiles",
+    },
+)

@@ -85,7 +85,7 @@ def problem_with(wheel: Path) -> str | None:
     """Say what is wrong with a cached wheel, or None."""
     try:
         digest = _digest(wheel)
-        stored = _stored_digest(wheel)
+        stored = stored_digest(wheel)
         if stored is not None:
             return None if digest == stored else "is damaged (its SHA-256 is not the one it was fetched with)"
         with open_regular(wheel) as (stream, _), zipfile.ZipFile(stream) as archive:
@@ -114,7 +114,8 @@ def _digest_file(wheel: Path) -> Path:
     return wheel.with_name(wheel.name + ".sha256")
 
 
-def _stored_digest(wheel: Path) -> str | None:
+def stored_digest(wheel: Path) -> str | None:
+    """Return the SHA-256 that a wheel was fetched with; None where none is kept, empty where it cannot be read."""
     try:
         words = read_text(_digest_file(wheel), limit=1000, errors="replace").split()
     except (FileNotFoundError, PermissionError):

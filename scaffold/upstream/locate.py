@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
+import sys
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_text
-from scaffold.upstream.fetch import fetch_wheel
+from scaffold.upstream.fetch import fetch_wheel, stored_digest
 from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 
@@ -56,7 +56,10 @@ def _version(version: str) -> UpstreamSource:
     plain = version.lstrip("v").removeprefix("==").strip()
     if not _VERSION.match(plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
-    return WheelSource(fetch_wheel(DISTRIBUTION, plain), plain, plain)
+    wheel = fetch_wheel(DISTRIBUTION, plain)
+    source = WheelSource(wheel, plain, plain)
+    source.digest = stored_digest(wheel)
+    return source
 
 
 def _folder(path: Path, text: str) -> UpstreamSource:
@@ -89,6 +92,11 @@ def _wheel(path: Path, text: str) -> UpstreamSource:
 
 
 def installed() -> UpstreamSource | None:
+    if not any((Path(entry) / PACKAGE / "__init__.py").is_file() for entry in sys.path):
+        return None
+    # Loaded here: it takes longer than reading the registry of a version.
+    from importlib import metadata
+
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:

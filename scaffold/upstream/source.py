@@ -21,7 +21,12 @@ class UpstreamSource(ABC):
     """Text of the files below the folder that holds ``vllm_omni/``.
 
     Paths are POSIX and relative to that folder. Nothing is imported, unpacked or written.
+
+    Attributes:
+        digest: SHA-256 of the wheel of a release that was fetched; None for all else, which may change.
     """
+
+    digest: str | None = None
 
     def __init__(self, version: str | None, label: str) -> None:
         self.version = version

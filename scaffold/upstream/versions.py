@@ -25,10 +25,10 @@ def fits(asked: str | None, version: str | None) -> bool | None:
 
     None where nothing is asked for, or one of the two cannot be read.
     """
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
     if asked is None or asked[:1].isdigit():
         return is_same(asked, version)
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     requirement, found = asked, _read(version)
     try:
         return None if found is None else SpecifierSet(requirement).contains(found, prereleases=True)

@@ -87,8 +87,8 @@ def test_new_imports_neither_torch_nor_vllm_omni(scaffold_child: Callable[..., A
     imported = modules_of(
         scaffold_child("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", tmp_path / "out", code=IMPORTED)
     )
-    assert {"jinja2", "libcst"} <= imported
-    assert not imported & {*HEAVY}
+    assert "jinja2" in imported
+    assert not imported & {*HEAVY, "libcst"}
 
 
 def test_reader_that_closes_the_pipe_is_no_traceback(reference: Path, tmp_path: Path) -> None:

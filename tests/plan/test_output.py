@@ -13,6 +13,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.plan import Plan, plan_checkout, plan_output, wiring_edits
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.hooks import REGISTRY, RegistryEdit
+from scaffold.plan.sketch import patch
 from scaffold.render import RenderedFile, derive_names
 from scaffold.target import Checkout, profile_by_name, profiles
 
@@ -269,6 +270,20 @@ def test_packaged_patch_has_no_filler_and_all_edits(profile: str, model: str, tm
     assert f"__all__ += list({model}_flow_grpo.__all__)" in added
     assert any(f"run_flowgrpo_{model}.sh" in line for line in added)
     assert (f"examples/{model}/flowgrpo_trainer_{model}.md" in added) == (profile != "v0.1.0")
+
+
+class Parsed:
+    """A registration that the sketch does not know for one: the text is parsed, as a checkout's is."""
+
+    def __init__(self, package: str) -> None:
+        edit = RegistryEdit(package)
+        self.path, self.apply, self.revert = edit.path, edit.apply, edit.revert
+
+
+@pytest.mark.parametrize("package", ["aaa_flow_grpo", "bagel_flow_grpo2", "qwen_image_dpo2", "sd10_x", "zz_dpo"])
+def test_a_drawn_registry_takes_a_package_as_a_parsed_one_does(package: str) -> None:
+    for profile in profiles():
+        assert patch(profile, [RegistryEdit(package)]) == patch(profile, [Parsed(package)])
 
 
 def test_every_package_of_a_release_can_be_patched_in(tmp_path: Path) -> None:

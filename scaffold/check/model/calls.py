@@ -27,6 +27,13 @@ def attribute_name(call: ast.Call) -> str | None:
     return call.func.id if isinstance(call.func, ast.Name) else None
 
 
+def ending(node: ast.expr) -> str:
+    """Return what stands behind the last dot of an expression as it is written: ``c`` of ``a.b.c``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ast.unparse(node).rpartition(".")[2]
+
+
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """Return the value of a keyword argument."""
     return next((item.value for item in call.keywords if item.arg == name), None)

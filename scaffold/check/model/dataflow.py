@@ -72,13 +72,15 @@ def origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
 
 def _origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
     found = Origin()
-    seen: set[tuple[FunctionModel | None, ast.AST]] = set()
+    seen: set[tuple[ast.AST | None, ast.AST]] = set()
     pending: list[Place] = [(function, function.file, expr)]
     while pending:
         around, file, start = pending.pop()
-        if (around, start) in seen:
+        # A node is its own hash; a function's is asked for in Python.
+        at = (around.node if around is not None else None, start)
+        if at in seen:
             continue
-        seen.add((around, start))
+        seen.add(at)
         if len(found.nodes) > _MOST:
             found.complete = False
             break
@@ -93,7 +95,7 @@ def _written_with(
     side: Side, around: FunctionModel | None, file: PythonFile, start: ast.AST
 ) -> tuple[list[Place], list[Place], list[tuple[FunctionModel, str]]]:
     """Return the nodes of an expression, what they lead to, and the open parameters among them."""
-    key = ("written", around, start)
+    key = ("written", around.node if around is not None else None, start)
     if key not in side.answers:
         nodes: list[Place] = []
         further: list[Place] = []

@@ -43,6 +43,7 @@ class Project(Resolution):
         self.alone = alone
         self._python: dict[str, PythonFile | None] = {}
         self._sources: dict[str, SourceFile | None] = {}
+        self._listed: dict[str, list[str]] = {}
         self.unreadable: dict[str, str] = {}
 
     # Files
@@ -67,7 +68,9 @@ class Project(Resolution):
 
     def files(self, folder: str, suffix: str = "") -> list[str]:
         """Return the paths of the files below a folder; links among them."""
-        return [path for path in self.tree.files(folder) if path.endswith(suffix)]
+        if folder not in self._listed:
+            self._listed[folder] = self.tree.files(folder)
+        return [path for path in self._listed[folder] if path.endswith(suffix)]
 
     def source(self, path: str) -> SourceFile | None:
         """Return a file of any kind, also one of which only a patch shows lines; None where there is none."""

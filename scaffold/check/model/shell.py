@@ -116,7 +116,11 @@ class ShellScript(SourceFile):
 
     def override(self, key: str) -> Override | None:
         """Return the last override of a key, which is the one that counts."""
-        return next((item for item in reversed(self.overrides) if item.key == key), None)
+        return self._last_overrides.get(key)
+
+    @cached_property
+    def _last_overrides(self) -> dict[str, Override]:
+        return {item.key: item for item in self.overrides}
 
     @cached_property
     def paths(self) -> list[PathMention]:

@@ -13,6 +13,7 @@ _HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
 # Runs of characters that mean nothing to the shell.
 _PLAIN = re.compile(r"""[^\s'"\\$`;|&<>()]+""")
 _INSIDE = re.compile(r"""[^"\\$`]+""")
+_NEUTRAL = re.compile(r"[^\\'(){}]+")
 _BLANK = re.compile(r"[ \t\r]+")
 
 
@@ -23,16 +24,13 @@ class Word(NamedTuple):
         raw: as written, quotes and all.
         parts: the text without quotes, cut where expansion may happen: ``(text, expands)``.
         span: where it stands.
+        text: the text without quotes, variables unexpanded.
     """
 
     raw: str
     parts: tuple[tuple[str, bool], ...]
     span: Span
-
-    @property
-    def text(self) -> str:
-        """The text without quotes, variables unexpanded."""
-        return "".join(text for text, _ in self.parts)
+    text: str
 
 
 class Lexer:
@@ -121,7 +119,8 @@ class Lexer:
                 plain = _PLAIN.match(self._text, self._at)
                 parts.append((self._take(plain.end() - self._at if plain else 1), True))
         raw = self._text[begin : self._at]
-        return Word(raw, _joined(parts), Span(line, column, self._line, self._column))
+        text = "".join([text for text, _ in parts])
+        return Word(raw, _joined(parts), Span(line, column, self._line, self._column), text)
 
     def _quoted(self) -> list[tuple[str, bool]]:
         parts: list[tuple[str, bool]] = []
@@ -152,6 +151,10 @@ class Lexer:
         closing = ")" if opening == "(" else "}"
         taken, depth = self._take(2), 1
         while self._at < len(self._text) and depth:
+            neutral = _NEUTRAL.match(self._text, self._at)
+            if neutral is not None:
+                taken += self._take(neutral.end() - self._at)
+                continue
             c = self._text[self._at]
             if c == "\\":
                 taken += self._take(2)

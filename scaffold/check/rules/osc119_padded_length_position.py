@@ -15,6 +15,7 @@ import ast
 import re
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import dotted, ending
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -54,23 +55,27 @@ def _is_padded_length(value: ast.expr, names: set[str]) -> bool:
         return value.id in names
     if isinstance(value, ast.IfExp):
         return _is_padded_length(value.body, names)
-    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("int", "float") and value.args:
+    if isinstance(value, ast.Call) and dotted(value.func) in ("int", "float") and value.args:
         return _is_padded_length(value.args[0], names)
     of: ast.expr | None = None
     if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute) and value.value.attr == "shape":
-        of = value.value.value if ast.unparse(value.slice) == "1" else None
+        of = value.value.value if _is_one(value.slice) else None
     elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "size":
-        of = value.func.value if [ast.unparse(item) for item in value.args] == ["1"] else None
+        of = value.func.value if [_is_one(item) for item in value.args] == [True] else None
     text = ast.unparse(of) if of is not None else ""
     return bool(_TEXT.search(text)) and not _LATENT.search(text)
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 1
 
 
 def _filled(value: ast.expr, lengths: set[str]) -> ast.expr | None:
     """Return where the padded length becomes a row of positions."""
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _FILLING:
+        if isinstance(node, ast.Call) and ending(node.func) in _FILLING:
             given = [*node.args[:2], *(item.value for item in node.keywords if item.arg == "fill_value")]
-            start = given[-1:] if not ast.unparse(node.func).endswith("arange") else given[:1] * (len(node.args) > 1)
+            start = given[-1:] if not ending(node.func).endswith("arange") else given[:1] * (len(node.args) > 1)
             if any(_is_padded_length(item, lengths) for item in start):
                 return node
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):

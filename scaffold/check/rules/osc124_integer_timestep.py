@@ -49,14 +49,11 @@ def _rounds(file: PythonFile, call: ast.Call) -> bool:
         if casts or function.attr == "type_as":
             return bool(_TYPES & set(_types(file, call))) or any(_is_whole(value) for value in given)
         return function.attr in _METHODS
-    if not call.args:
+    if not call.args or not _is_timestep(call.args[0]):
         return False
     name = file.qualified(function)
-    if name in _FUNCTIONS:
-        return _is_timestep(call.args[0])
-    if name in ("torch.tensor", "torch.as_tensor") and _TYPES & set(_types(file, call)[1:]):
-        return _is_timestep(call.args[0])
-    return False
+    typed = name in ("torch.tensor", "torch.as_tensor")
+    return name in _FUNCTIONS or (typed and bool(_TYPES & set(_types(file, call)[1:])))
 
 
 def _is_whole(like: ast.expr) -> bool:

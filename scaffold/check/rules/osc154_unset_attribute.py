@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import dotted, ending
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -42,7 +43,7 @@ def check(package: Package) -> Hits:
         known = _set(cls) if all(name.startswith(_PLAIN) for name in cls.external) and cls.resolved else None
         called = [call.func for call in function.calls]
         for node in index.nodes(ast.Attribute, function.node):
-            owner = ast.unparse(node.value)
+            owner = dotted(node.value)
             if known is not None and owner == function.bound and node in called and not node.attr.startswith("_"):
                 if node.attr not in known | _OF_MODULES:
                     yield Hit(function.file, node, f"{cls.name} has no {node.attr}: nothing sets it")
@@ -57,7 +58,7 @@ def _set(cls: ClassModel) -> set[str] | None:
     for one in cls.mro:
         found |= {*one.methods, *one.own_attributes, *one.own_instance_attributes}
         calls = [call for method in one.methods.values() for call in method.calls]
-        if _DYNAMIC & {ast.unparse(call.func).rpartition(".")[2] for call in calls} or "__getattr__" in one.methods:
+        if _DYNAMIC & {ending(call.func) for call in calls} or "__getattr__" in one.methods:
             return None
     return found | set(cls.fields)
 

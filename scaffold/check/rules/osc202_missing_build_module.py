@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import ending
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -48,7 +49,7 @@ def check(package: Package) -> Hits:
             continue
         wrong = list(_no_module(method, values))
         yield from wrong
-        loads = [ast.unparse(call.func) for function in reachable(method, adapter) for call in function.calls]
+        loads = [ending(call.func) for function in reachable(method, adapter) for call in function.calls]
         if not wrong and not any(name.endswith(("load_state_dict", "from_pretrained", "load_model")) for name in loads):
             yield Hit(method.file, method.node, f"{adapter.name}.build_module() loads no weights")
 

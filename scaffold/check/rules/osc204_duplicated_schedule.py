@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword
+from scaffold.check.model.calls import ending, keyword
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -63,7 +63,7 @@ def _computed(side: Side) -> dict[FunctionModel, ast.AST]:
     found: dict[FunctionModel, ast.AST] = {}
     for function, value in _given(side):
         for around, _, node in origin(side, function, value).nodes:
-            spaced = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _SPACED
+            spaced = isinstance(node, ast.Call) and ending(node.func) in _SPACED
             if around is not None and around in side and (spaced or isinstance(node, ast.ListComp)):
                 found[around] = node
     return found

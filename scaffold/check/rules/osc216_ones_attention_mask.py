@@ -15,9 +15,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import ending
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.sides import side_of
+from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC216"
@@ -34,12 +35,19 @@ def check(package: Package) -> Hits:
     """Look for masks of ones in functions that pad, on the side of training."""
     side = side_of(package, "training")
     for function in side.functions:
-        pads = any(ast.unparse(call.func).rpartition(".")[2] in _PADDING for call in function.calls)
-        called = [side.called(function, call) for call in function.calls]
-        pads |= any("pad_sequence" in ast.unparse(other.node) for other in called if other is not None)
-        for call in function.calls if pads and function.file in package.files else ():
-            if ast.unparse(call.func).rpartition(".")[2] in _ONES and _is_mask(function, call):
-                yield Hit(function.file, call, "this mask is one everywhere, also where the prompts are padded")
+        if function.file not in package.files:
+            continue
+        ones = [call for call in function.calls if ending(call.func) in _ONES and _is_mask(function, call)]
+        for call in ones if ones and _pads(side, function) else ():
+            yield Hit(function.file, call, "this mask is one everywhere, also where the prompts are padded")
+
+
+def _pads(side: Side, function: FunctionModel) -> bool:
+    """Whether a function pads, or calls one of the side that does."""
+    if any(ending(call.func) in _PADDING for call in function.calls):
+        return True
+    called = [side.called(function, call) for call in function.calls]
+    return any("pad_sequence" in ast.unparse(other.node) for other in called if other is not None)
 
 
 def _is_mask(function: FunctionModel, call: ast.Call) -> bool:

@@ -97,7 +97,9 @@ def _all_equal(function: FunctionModel) -> bool:
     ]
     tests = [stop.test for stop in stops] + [node.test for node in index.nodes(ast.Assert, function.node)]
     return any(
-        word in ast.unparse(test) for test in tests for word in (".all(", "torch.all(", "unique", "allclose", "equal(")
+        word in text
+        for text in map(ast.unparse, tests)
+        for word in (".all(", "torch.all(", "unique", "allclose", "equal(")
     )
 
 

@@ -38,8 +38,10 @@ def check(package: Package) -> Hits:
         return
     for function in side.functions:
         for call in function.calls:
+            if not _of_tokenizer(call, _DECODING):
+                continue
             given = {word for value in call.args for word in origin(side, function, value).words}
-            if _of_tokenizer(call, _DECODING) and any("prompt" in word for word in given):
+            if any("prompt" in word for word in given):
                 text = "the prompt is decoded here, and nothing compares what it is encoded to with the ids"
                 yield Hit(function.file, call, text)
 

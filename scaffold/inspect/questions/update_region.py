@@ -16,6 +16,7 @@ KEYS = ("detail.region.parts", "detail.region.method")
 _OF_FORM = frozenset({"shape", "device", "dtype", "ndim"})
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If)
 _Loop = ast.For | ast.While
+_HOLDERS = (ast.stmt, ast.ExceptHandler)
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ def answers(program: Program) -> dict[str, Fact]:
     if at is None or not isinstance(node, _Loop) or at.file != loop.loop.at.file:
         return {}
     found = method_around(program, at)
-    if found is None or not _at_top(program.source.tree(at.file), at.line):
+    around = _functions_around(program.source.tree(at.file), at.line)
+    # Not one inside of another: the function is the module's, or a class's of the module.
+    if found is None or len(around) != 1 or not isinstance(function := around[0], ast.FunctionDef):
         return {}
-    function = _function(program.source.tree(at.file), at.line)
     region = find_region(function, node, at.line, loop.sample.name)
     if region is None:
         return {}
@@ -108,18 +110,20 @@ def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) 
     return Region(sample, output, tuple(bound), part[0].lineno, part[-1].end_lineno or part[-1].lineno)
 
 
-def _function(tree: ast.Module, line: int) -> ast.FunctionDef:
-    around = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _spans(n, line)]
-    return max(around, key=lambda node: node.lineno)
+def _functions_around(tree: ast.Module, line: int) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions that a line is in; what does not span the line, or holds no statements, is passed over."""
+    found = []
+    pending: list[ast.AST] = [tree]
+    while pending:
+        for node in ast.iter_child_nodes(pending.pop()):
+            if isinstance(node, ast.match_case) or (isinstance(node, _HOLDERS) and _spans(node, line)):
+                pending.append(node)
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.append(node)
+    return found
 
 
-def _at_top(tree: ast.Module, line: int) -> bool:
-    """Whether the function around a line is one of the module or of a class of the module, not one inside another."""
-    around = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and _spans(n, line)]
-    return len(around) == 1
-
-
-def _spans(node: ast.stmt, line: int) -> bool:
+def _spans(node: ast.stmt | ast.ExceptHandler, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 

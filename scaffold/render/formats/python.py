@@ -83,23 +83,23 @@ def _formatted(fresh: Mapping[str, RenderedFile], files: Mapping[str, RenderedFi
         places = [str(root / path) for path in sorted(fresh)]
         _raise_on_findings(run_ruff(["check", *common, *mend, *places]), files, root)
         run_ruff(["format", *common, "--quiet", *places])
-        if _break_long_lines(sorted(fresh), root):
-            run_ruff(["format", *common, "--quiet", *places])
+        if broken := _break_long_lines(sorted(fresh), root):
+            run_ruff(["format", *common, "--quiet", *(str(root / path) for path in broken)])
         made = {path: read_text(root / path) for path in fresh}
     for path, text in made.items():
         _parse(path, replace(fresh[path], content=text))
     return made
 
 
-def _break_long_lines(paths: Sequence[str], root: Path) -> bool:
-    """Break what the formatter leaves too long, unless the file says that it may be; tell whether there was any."""
-    changed = False
+def _break_long_lines(paths: Sequence[str], root: Path) -> list[str]:
+    """Break what the formatter leaves too long, unless the file says that it may be; return what was changed."""
+    changed = []
     for path in paths:
         text = read_text(root / path)
         broken = text if ALLOWED_LONG.search(text) else break_long_lines(text, WIDTH)
         if broken != text:
             (root / path).write_text(broken, encoding="utf-8", newline="\n")
-            changed = True
+            changed.append(path)
     return changed
 
 

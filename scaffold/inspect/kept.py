@@ -1,0 +1,128 @@
+"""Reports of releases, kept beside their wheels in the cache: what a released wheel says does not change.
+
+An entry counts only for the SHA-256 of the wheel, which was compared just before, for the pipeline, this Python, and
+the text of every file of the tool that has a part in an answer. It is JSON with a digest of its own, in a file and a
+folder that nobody else can write. Whatever is not so is passed over, and written anew. Folders of sources, other
+wheels and reports with a checkpoint are never kept, nor what took so long that a limit of time may have had a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+import stat
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from scaffold import __version__
+from scaffold.documents import parse_json
+from scaffold.inspect.facts import Evidence, Fact
+from scaffold.inspect.report import Report, Upstream
+from scaffold.reading import read_bytes, read_text
+from scaffold.resources import PACKAGE_ROOT
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.source import UpstreamSource
+
+SECONDS = 0.5
+"""Processor time beyond which a report is not kept: half of the shortest limit of an inspection."""
+LARGEST = 4_000_000
+"""Bytes of the largest entry that is read."""
+# Rooms that have a part in an answer, besides what every room uses.
+_ROOMS = ("inspect", "source", "upstream", "checkpoint")
+
+
+class Entry:
+    """Where the report of one pipeline of one release is kept.
+
+    Args:
+        source: the release.
+        pipeline: as it was asked for.
+    """
+
+    def __init__(self, source: UpstreamSource, pipeline: str) -> None:
+        asked = json.dumps([source.digest, source.version, source.label, pipeline])
+        self.place = cache_root() / "reports" / f"{_sha256(asked.encode())[:32]}.json"
+        self._identity = _sha256(f"{asked}\n{_tool()}".encode())
+
+    def read(self) -> Report | None:
+        """Return the report; None where there is none that counts."""
+        try:
+            if not (_is_own(self.place.parent) and _is_own(self.place)):
+                return None
+            head, _, body = read_text(self.place, LARGEST).partition("\n")
+            if head != f"{self._identity} {_sha256(body.encode())}":
+                return None
+            return _report(parse_json(body))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, report: Report) -> None:
+        """Keep a report, where it is plain data and the cache can be written."""
+        plain = _plain_report(report)
+        if plain is None:
+            return
+        body = json.dumps(plain)
+        draft = self.place.with_name(f".draft-{secrets.token_hex(8)}")
+        with contextlib.suppress(OSError):
+            self.place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                with draft.open("x", encoding="utf-8") as file:
+                    file.write(f"{self._identity} {_sha256(body.encode())}\n{body}")
+                draft.chmod(0o600)
+                draft.replace(self.place)
+            finally:
+                draft.unlink(missing_ok=True)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file or folder is the user's, no link, and nobody else can write it."""
+    found = path.lstat()
+    own = hasattr(os, "getuid") and found.st_uid == os.getuid()
+    return own and not stat.S_ISLNK(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@cache
+def _tool() -> str:
+    """Return the digest of all that makes an answer out of a source: the tool's own text, and Python."""
+    digest = hashlib.sha256(f"{__version__}\n{sys.version}".encode())
+    rooms = (path for room in _ROOMS for path in (PACKAGE_ROOT / room).rglob("*") if path.suffix in (".py", ".json"))
+    for path in sorted([*PACKAGE_ROOT.glob("*.py"), *rooms]):
+        digest.update(f"{path.relative_to(PACKAGE_ROOT).as_posix()}\n{_sha256(read_bytes(path))}\n".encode())
+    return digest.hexdigest()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _plain_report(report: Report) -> dict[str, Any] | None:
+    facts = {key: [fact.value, fact.evidence, fact.confidence] for key, fact in report.facts.items()}
+    if report.headers is not None or report.failures or not all(_is_plain(value) for value, _, _ in facts.values()):
+        return None
+    return {"upstream": asdict(report.upstream), "facts": facts}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON gives a value back as it is: no tuple, no key that is no text, no number that is none."""
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(inner) for key, inner in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
+
+
+def _report(plain: dict[str, Any]) -> Report:
+    upstream = plain["upstream"]
+    upstream["registry_keys"] = tuple(upstream["registry_keys"])
+    facts = {
+        key: Fact(value, tuple(Evidence(file, line) for file, line in places), confidence)
+        for key, (value, places, confidence) in plain["facts"].items()
+    }
+    return Report(Upstream(**upstream), facts)

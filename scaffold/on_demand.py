@@ -1,0 +1,26 @@
+"""Rooms whose public names are many: the module of one is imported when the name is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+
+
+def on_demand(room: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package.
+
+    Args:
+        room: the package's dotted name.
+        homes: a module of it to the public names that live there, separated by spaces.
+    """
+    home = {name: module for module, names in homes.items() for name in names.split()}
+
+    def get(name: str) -> object:
+        if name not in home:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(f"{room}.{home[name]}"), name)
+        setattr(sys.modules[room], name, value)
+        return value
+
+    return get

@@ -1,0 +1,209 @@
+"""A report of a release is kept for that wheel, that tool and its owner; whatever else lies there is no answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaffold import own_process
+from scaffold.inspect import Report, engine, inspect_pipeline, kept
+from scaffold.inspect.facts import Fact
+from scaffold.inspect.kept import Entry
+from scaffold.resources import PACKAGE_ROOT
+from scaffold.upstream import UpstreamSource, locate
+
+VERSION = "9.9.0"
+PIPELINE = "MadeUpPipeline"
+FILES = {
+    "vllm_omni/__init__.py": "",
+    "vllm_omni/diffusion/registry.py": (
+        '_DIFFUSION_MODELS = {"MadeUpPipeline": ("made_up", "pipeline", "MadeUpPipeline")}\n'
+    ),
+    "vllm_omni/diffusion/models/made_up/pipeline.py": (
+        "from torch import nn\n\n\nclass MadeUpPipeline(nn.Module):\n    def forward(self, req):\n        return req\n"
+    ),
+}
+
+
+def put(cache: Path, files: dict[str, str] = FILES) -> Path:
+    """Put a wheel of the version into a cache, as if it had been fetched."""
+    path = cache / "wheels" / f"vllm_omni-{VERSION}-py3-none-any.whl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(f"{path.name}.sha256").write_text(f"{digest}  {path.name}\n")
+    return path
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache with one release in it, asked by the console script."""
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(own_process, "OWN", True)
+    put(tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def entry(cache: Path) -> Entry:
+    """The entry of the release's pipeline, written."""
+    inspect_pipeline(locate(VERSION), PIPELINE)
+    return Entry(locate(VERSION), PIPELINE)
+
+
+def never(*_: object) -> Report:
+    raise AssertionError("the source is read again")
+
+
+def test_what_is_kept_is_what_was_found(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(own_process, "OWN", False)
+        found = inspect_pipeline(locate(VERSION), PIPELINE)
+    monkeypatch.setattr(engine, "answer_all", never)
+    again = inspect_pipeline(locate(VERSION), PIPELINE)
+    assert again == found
+    assert [*again.facts] == [*found.facts]
+    assert json.dumps(again.to_json()) == json.dumps(found.to_json())
+
+
+def test_another_wheel_of_the_version_is_read(entry: Entry, cache: Path) -> None:
+    text = FILES["vllm_omni/diffusion/models/made_up/pipeline.py"]
+    put(cache, {**FILES, "vllm_omni/diffusion/models/made_up/pipeline.py": f"# moved\n{text}"})
+    assert Entry(locate(VERSION), PIPELINE).read() is None
+    moved = inspect_pipeline(locate(VERSION), PIPELINE)
+    assert moved != entry.read()
+
+
+@pytest.mark.parametrize(
+    "name", ["inspect/questions/cfg.py", "source/scopes.py", "bounded.py", "inspect/diffusers_exports.json"]
+)
+def test_an_edit_of_the_tool_asks_again(
+    entry: Entry, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(PACKAGE_ROOT, tmp_path / "scaffold", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kept, "PACKAGE_ROOT", copy)
+    try:
+        kept._tool.cache_clear()
+        assert Entry(locate(VERSION), PIPELINE).read() is not None
+        (copy / name).write_text((copy / name).read_text() + "\n")
+        kept._tool.cache_clear()
+        assert Entry(locate(VERSION), PIPELINE).read() is None
+    finally:
+        kept._tool.cache_clear()
+
+
+def test_every_module_that_answers_has_a_part_in_the_digest(cache: Path, scaffold_child: Callable[..., Any]) -> None:
+    sources(cache)
+    code = "import sys\nfrom scaffold.inspect import inspect_pipeline\nfrom scaffold.upstream import locate\n"
+    code += f"inspect_pipeline(locate(sys.argv[1]), {PIPELINE!r}).to_json()\nprint(*sys.modules)"
+    names = scaffold_child(cache.parent / "folder", code=code).success().split()
+    rooms = {name.split(".")[1] for name in names if name.count(".") > 1 and name.startswith("scaffold.")}
+    assert "inspect" in rooms
+    assert rooms <= {*kept._ROOMS}
+    apart = {"__main__", "sitecustomize", "scaffold"}
+    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, *apart}
+
+
+def damages() -> dict[str, Callable[[Path], object]]:
+    """Return what may become of an entry: what happens to its file."""
+
+    def whole(path: Path, body: str) -> None:
+        identity = path.read_text().split()[0]
+        path.write_text(f"{identity} {hashlib.sha256(body.encode()).hexdigest()}\n{body}")
+
+    return {
+        "cut": lambda path: path.write_text(path.read_text()[:-9]),
+        "one letter": lambda path: path.write_text(path.read_text().replace(PIPELINE, "OtherPipeline", 1)),
+        "empty": lambda path: path.write_text(""),
+        "no text": lambda path: path.write_bytes(b"\xff\xfe\x00"),
+        "of another tool": lambda path: path.write_text("0" + path.read_text()[1:]),
+        "no JSON": lambda path: whole(path, "{"),
+        "no report": lambda path: whole(path, '{"facts": []}'),
+        "too deep": lambda path: whole(path, "[" * 100_000),
+        "others may write it": lambda path: path.chmod(0o666),
+        "others may write beside it": lambda path: path.parent.chmod(0o777),
+    }
+
+
+@pytest.mark.parametrize("damage", damages())
+def test_anything_else_is_passed_over(entry: Entry, damage: str) -> None:
+    right = entry.read()
+    assert right is not None
+    damages()[damage](entry.place)
+    assert entry.read() is None
+    assert inspect_pipeline(locate(VERSION), PIPELINE) == right
+    if damage != "others may write beside it":
+        assert entry.read() == right
+
+
+def test_a_link_is_passed_over(entry: Entry, tmp_path: Path) -> None:
+    moved = entry.place.rename(tmp_path / "elsewhere.json")
+    entry.place.symlink_to(moved)
+    assert entry.read() is None
+
+
+def test_only_its_owner_reads_it(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert entry.read() is None
+
+
+def sources(cache: Path) -> list[UpstreamSource]:
+    """Return what may change, or was not fetched: a folder, and a wheel that somebody names."""
+    folder = cache.parent / "folder"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    named = shutil.copy(next((cache / "wheels").glob("*.whl")), cache.parent)
+    return [locate(str(folder)), locate(str(named))]
+
+
+def test_what_may_change_is_not_kept(cache: Path) -> None:
+    for source in sources(cache):
+        inspect_pipeline(source, PIPELINE)
+    assert not (cache / "reports").exists()
+
+
+def test_a_process_of_others_keeps_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "OWN", False)
+    inspect_pipeline(locate(VERSION), PIPELINE)
+    assert not (cache / "reports").exists()
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: "a"}, float("nan"), {"deep": [{"er": ()}]}, Path("x")])
+def test_what_json_would_change_is_not_kept(entry: Entry, value: object) -> None:
+    report = inspect_pipeline(locate(VERSION), PIPELINE)
+    entry.place.unlink()
+    entry.write(replace(report, facts={**report.facts, "detail.made_up": Fact(value)}))
+    assert not entry.place.exists()
+
+
+def test_what_a_limit_of_time_may_have_cut_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "SECONDS", 0)
+    inspect_pipeline(locate(VERSION), PIPELINE)
+    assert Entry(locate(VERSION), PIPELINE).read() is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(cache: Path) -> None:
+    (cache / "reports").write_text("in the way")
+    assert inspect_pipeline(locate(VERSION), PIPELINE).upstream.version == VERSION
+
+
+def test_a_report_of_a_question_that_failed_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(program: object) -> dict[str, Fact]:
+        raise ValueError("too slow")
+
+    monkeypatch.setattr(engine.questions()[0], "answers", failing)
+    assert inspect_pipeline(locate(VERSION), PIPELINE).failures
+    assert Entry(locate(VERSION), PIPELINE).read() is None
