@@ -37,7 +37,7 @@ ARROWS = {
 TREES = {
     "check": 88,
     "inspect": 49,
-    "port": 37,
+    "port": 38,
     "verify": 8,
     "remap": 8,
     "grade": 7,

@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
-from scaffold.reading import read_tail, read_text
+from scaffold.reading import open_file, read_tail, read_text
 from scaffold.upstream.locate import DISTRIBUTION
 from scaffold.upstream.pip import run_pip
 from scaffold.verify.rollout.pins import Pins, Step, packaged_versions, read_pins
@@ -293,7 +293,7 @@ def _holds(name: str, asked: _Asked, module: str) -> bool:
         try:
             run_pip(name, arguments, seconds=SECONDS, hint=_HINT)
             (wheel,) = Path(folder).glob("*.whl")
-            with zipfile.ZipFile(wheel) as archive:
+            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
                 inside = {entry.partition("/")[0].partition(".")[0] for entry in archive.namelist()}
         except (ScaffoldError, OSError, ValueError, zipfile.BadZipFile):
             return False
