@@ -121,6 +121,20 @@ def test_branches_evaluated_as_a_batch_come_back(calls: types.ModuleType) -> Non
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
 
 
+def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: types.ModuleType) -> None:
+    prompt = text(5, 1)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        out = denoiser(latents, torch.tensor([0.5, 0.25 + 0.1 * step]), text=prompt)[0]
+        return guide(out[1:], out[:1])
+
+    content, seen, denoiser = walk(calls, call)
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step, GUIDANCE)
+        assert torch.equal(*both.evaluate(denoiser, torch.float32).split(1))
+
+
 def test_a_step_without_the_unconditional_branch_has_none(calls: types.ModuleType) -> None:
     given = [text(4, 1), text(4, 2)]
 
