@@ -50,11 +50,11 @@ def test_update_reads_the_folder_that_is_named(
     tree: Callable[[str], Path], other: Path, scaffold_cli: Callable[..., Any]
 ) -> None:
     out = tree("own")
-    assert BEFORE in (out / PORTED).read_text()
+    old = (out / PORTED).read_text()
     scaffold_cli("update", out, "--vllm-omni", other)
-    text = (out / PORTED).read_text()
-    assert AFTER in text
-    assert BEFORE not in text
+    new = (out / PORTED).read_text()
+    # The pipeline, which nobody changed, names the same number for the tables that it hands to the denoiser.
+    assert (old.count(BEFORE), new.count(BEFORE), new.count(AFTER)) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("flags", [(), ("--spec",), ("--vllm-omni", VERSION)])

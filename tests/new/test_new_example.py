@@ -58,7 +58,10 @@ def test_what_nobody_measured_is_said(reference_spec: IntegrationSpec) -> None:
 
 def test_both_scripts_have_one_list_of_options(reference: Path) -> None:
     training, smoke = (options((reference / path).read_text()) for path in (SCRIPT, SMOKE))
-    assert training - smoke == {"actor_rollout_ref.actor.optim.weight_decay"}
+    assert training - smoke == {
+        "actor_rollout_ref.actor.optim.weight_decay",
+        "actor_rollout_ref.model.enable_gradient_checkpointing",
+    }
     assert smoke - training == {"actor_rollout_ref.rollout.enforce_eager"}
     assert len(training & smoke) > 40
 

@@ -103,10 +103,14 @@ def test_level_without_its_environment_is_wrong_use_before_any_contract_runs(
     )
 
 
-def test_version_without_a_description_says_which_there_are(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_without_a_description_names_the_command_that_finds_one(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.setenv(VERSION, "0.1.0")
-    with pytest.raises(ScaffoldError, match=r"0\.1\.0; known: 0\.27\.0rc1, 0\.30\.0"):
+    with pytest.raises(
+        ScaffoldError, match=r"of vllm-omni 0\.1\.0 is not built; run: omni-scaffold env rollout --vllm-omni 0\.1\.0$"
+    ):
         run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
 
 

@@ -44,6 +44,8 @@ def check(package: Package) -> Hits:
         called = [call.func for call in function.calls]
         for node in index.nodes(ast.Attribute, function.node):
             owner = dotted(node.value)
+            if owner is None:
+                continue
             if known is not None and owner == function.bound and node in called and not node.attr.startswith("_"):
                 if node.attr not in known | _OF_MODULES:
                     yield Hit(function.file, node, f"{cls.name} has no {node.attr}: nothing sets it")
