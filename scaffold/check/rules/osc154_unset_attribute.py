@@ -83,6 +83,16 @@ FAILING = (
 )
 PASSING = (
     Example(
+        "a method of what a static method computes",
+        model=[
+            (
+                "        return (self.llm2vae(self.norm(latents)),)\n",
+                "        return (self.llm2vae(self.shifted(self.norm(latents))),)\n\n"
+                "    @staticmethod\n    def shifted(x):\n        return (x - 1).mul(2)\n",
+            ),
+        ],
+    ),
+    Example(
         "set by a loop",
         model=("        self.llm2vae = nn", '        setattr(self, "llm2vae", None)\n        self.llm2vae = nn'),
     ),
