@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 # What runs in inference alone, by the name of the library that a function of it speaks of.
 TRITON, NPU, GRAPHS = "Triton kernels", "kernels of NPUs", "CUDA graphs"
-_NAMES = {"triton": TRITON, "tl": TRITON, "torch_npu": NPU}
+# By a part of the module that they are imported from.
+_LIBRARIES = {"triton": TRITON, "triton_utils": TRITON, "torch_npu": NPU}
 _CAPTURES = frozenset({"CUDAGraph", "graph"})
 
 
@@ -90,12 +91,26 @@ def inference_kind(tree: ast.Module, line: int) -> str | None:
 
     A function is where it names a library of kernels; a module without layers is where it captures CUDA graphs.
     """
+    libraries = _libraries(tree)
     for function in _around(tree, line):
-        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-        kinds = [kind for name, kind in _NAMES.items() if name in names]
-        if kinds:
-            return kinds[0]
+        names = (node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+        kind = next((libraries[name] for name in names if name in libraries), None)
+        if kind is not None:
+            return kind
     return GRAPHS if _captures(tree) and not _has_layers(tree) else None
+
+
+def _libraries(tree: ast.Module) -> dict[str, str]:
+    """Names that imports bind to libraries of kernels, and of which kind each is."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                module = alias.name if isinstance(node, ast.Import) else node.module or ""
+                kind = next((kind for part, kind in _LIBRARIES.items() if part in module.split(".")), None)
+                if kind is not None:
+                    found[alias.asname or alias.name.partition(".")[0]] = kind
+    return found
 
 
 def _around(tree: ast.Module, line: int) -> Iterable[ast.AST]:
