@@ -38,6 +38,13 @@ version and verl-omni main; with another one the same package is `unproven`. `ch
 lacks.
 """
 
+_LAYOUTS = """\
+Each package loads the layout of the released checkpoint: a test writes all its files at full size, sparse, and
+`from_pretrained` takes them. What stands in `scaffold/presets/layouts/` and `manifests/` is not copied from the Hub;
+`python benchmarks/manifest.py PIPELINE` writes a manifest, with `--checkpoint REPO` that of the released files. Where
+it comes from:"""
+_TOLD = {"tensors": "Names and shapes", "dtypes": "Dtypes", "files": "Files", "configs": "Configuration"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -93,9 +100,28 @@ def models_page(source: UpstreamSource) -> str:
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
         lines += list(_partial(mine)) if grade == PARTIAL else list(_table(mine))
-        lines += ["", *_other_releases()] if grade == COMPLETE else []
+        lines += ["", *_other_releases(), "", *_checkpoints(mine)] if grade == COMPLETE else []
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _checkpoints(entries: list[Row]) -> Iterator[str]:
+    """What is known of the checkpoint of each complete pipeline, and who says so."""
+    from scaffold.grade.layout import layouts
+
+    yield _LAYOUTS
+    yield ""
+    for entry in entries:
+        layout = layouts().get(entry.key)
+        if layout is None:
+            yield f"- {entry.key}: unknown."
+            continue
+        headers, parts = layout.headers(), len(layout.weight_files)
+        held = f"{len(headers.entries):,} tensors, {headers.total_bytes:,} bytes"
+        where = f"`{layout.weight_files[0]}`" + (f" and {parts - 1} more" if parts > 1 else "")
+        yield f"- `{layout.repository}` for {entry.key}: {held} in {where}."
+        for told in ("tensors", "dtypes", "files", "configs"):
+            yield f"  {_TOLD[told]}: {_cell(layout.origin[told])}."
 
 
 def _other_releases() -> Iterator[str]:
