@@ -31,15 +31,22 @@ def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str
     recorded = proofs().get(request.report.upstream.version or "", {}).get(str(key))
     if recorded is None or request.profile.name != default_profile().name:
         return False
-    return recorded == digest_of_code(source, request.report.upstream.module, ported)
+    modules = [request.report.upstream.module, *(request.report.value("detail.pipeline.bases") or ())]
+    return recorded == digest_of_code(source, modules, ported)
 
 
-def digest_of_code(source: UpstreamSource, module: str, ported: Iterable[str] = ()) -> str:
-    """Return the digest of the code that a package was run with: the folder of a pipeline, and what is ported."""
+def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Iterable[str] = ()) -> str:
+    """Return the digest of the code that a package was run with: a pipeline's folders, and what is ported.
+
+    Args:
+        source: the version of vllm-omni.
+        modules: of the pipeline, and of the pipelines above it in other folders.
+        ported: files beside those of the folders.
+    """
     from scaffold.grade.origin import digest
 
-    folder = module.replace(".", "/").rpartition("/")[0]
-    return digest(source, {*source.files(f"{folder}/"), *ported})
+    folders = [module.replace(".", "/").rpartition("/")[0] for module in modules]
+    return digest(source, {*(file for folder in folders for file in source.files(f"{folder}/")), *ported})
 
 
 def not_run(request: SpecRequest) -> str:

@@ -82,9 +82,13 @@ def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
         direction = "descending" if first > last else "ascending"
         facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
         facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at])
-    facts["answers.scheduler.shift"] = _shift(
-        vector, grid, ascending=first is not None and last is not None and first < last
-    )
+    shift = _shift(vector, grid, ascending=first is not None and last is not None and first < last)
+    facts["answers.scheduler.shift"] = shift
+    asked = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Param) and n.root == "extra_args"]
+    settings = {n.key: n for n in asked if shift.value is not None and _is_number(n, shift.value)}
+    if len(settings) == 1:
+        name, node = next(iter(settings.items()))
+        facts["detail.scheduler.shift_setting"] = fact(name, [node.at])
     return facts
 
 

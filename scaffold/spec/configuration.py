@@ -35,7 +35,7 @@ def text_config(section: Section) -> Mapping[str, Any]:
 
 
 def root_config(section: Section) -> Mapping[str, Any]:
-    """Return ``config.json``; empty for a packaged manifest, which has none.
+    """Return ``config.json``; empty for a packaged manifest, which has none, and where nothing is read from it.
 
     Raises:
         ScaffoldError: a real checkpoint lacks it.
@@ -43,9 +43,18 @@ def root_config(section: Section) -> Mapping[str, Any]:
     found = section.sources.configs.get(ROOT)
     if isinstance(found, dict):
         return found
-    if section.sources.real_checkpoint:
+    if section.sources.real_checkpoint and _reads_root(section):
         raise ScaffoldError(f"{section.sources.headers.source}: {_why(section, ROOT)}", hint="the pipeline reads it")
     return {}
+
+
+def _reads_root(section: Section) -> bool:
+    """Whether a value comes from ``config.json``; where no preset knows the model it is asked for in any case."""
+    preset = section.sources.preset
+    keys = ("root_config", "text_section", "divided_by", "fixed_config")
+    said = [preset.value("checkpoint", key) for key in keys] + [preset.value("architecture", "noise_rule")]
+    said += [token.get("config_key") for token in preset.sections.get("tokens", {}).values()]
+    return preset.name == "none" or text_config_file(section) == ROOT or any(said)
 
 
 def _why(section: Section, name: str) -> str:

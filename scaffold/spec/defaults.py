@@ -49,12 +49,28 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "batches": "none",
     },
     "cfg": {"declared": []},
-    "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
+    "names": {"folder": None},
+    "prompt": {
+        "prefix": None,
+        "suffix": None,
+        "requested": False,
+        "negative_text": None,
+        "behind": "",
+        "template_holder": None,
+    },
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},
     "tiny": {},
     "docs": {"memory": None, "step": None},
-    "checkpoint": {"bytes": None, "index": None, "loader_prefix": "", "computed": [], "fields": [], "fixed_config": []},
+    "checkpoint": {
+        "bytes": None,
+        "index": None,
+        "loader_prefix": "",
+        "second_prefix": "",
+        "computed": [],
+        "fields": [],
+        "fixed_config": [],
+    },
 }
 
 

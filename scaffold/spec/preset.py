@@ -25,8 +25,8 @@ MANIFESTS = "manifests"
 # What a preset may say, by section, with the kind of the value; None for one that is judged where it is used. A table
 # with a kind instead of keys takes any key.
 KEYS: Mapping[str, Mapping[str, str | None] | str] = {
-    "names": {"display": "text", "repository": "text"},
-    "schedule": {"steps": "text"},
+    "names": {"display": "text", "repository": "text", "folder": "text"},
+    "schedule": {"steps": "text", "shift": "a number"},
     "cfg": {"defaults": "a table"},
     "prompt": {
         "column": "text",
@@ -34,6 +34,8 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "chat_user": "text",
         "chat_end": "text",
         "chat_reply": "text",
+        "request_prefix": "text",
+        "request_suffix": "text",
     },
     "tokens": "a table",
     "architecture": {
@@ -56,6 +58,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     "checkpoint": {
         "text_section": "text",
         "root_config": "a table",
+        "text_fields": "a table",
         "divided_by": "a table",
         "fixed_config": "a list of tables",
         "drop_reasons": "a table",

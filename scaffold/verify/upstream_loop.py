@@ -64,7 +64,10 @@ def upstream_loop(package: Package) -> dict[str, Any]:
         texts = {name: token.get("text") for name, token in tokens.items()}
         facts["prompt"] = _prompt(prompt.get("key"), texts, prompt.get("begin"), prompt.get("end"))
         if facts["prompt"] is not None and prompt.get("suffix") is not None:
-            facts["prompt"] |= {"begin": prompt.get("prefix"), "end": prompt["suffix"]}
+            before, behind = (facts["prompt"][side] or "" for side in ("begin", "end"))
+            if prompt.get("requested"):
+                facts["prompt"]["around_request"] = [before, behind]
+            facts["prompt"] |= {"begin": f"{before}{prompt.get('prefix')}", "end": f"{prompt['suffix']}{behind}"}
     elif package.upstream is None:
         return {"unknown": "no class of the package inherits from a pipeline of vllm_omni.diffusion.models"}
     else:

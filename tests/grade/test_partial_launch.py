@@ -257,12 +257,12 @@ def test_its_life_in_a_checkout(
     pins = root / "pyproject.toml"
     pins.write_text(pins.read_text().replace("vllm-omni==0.27.0rc1", f"vllm-omni=={VERSION}"))
     before = tree_of(root)
-    new = ("new", "lance", "--pipeline", "LancePipeline", "--verl-omni", root)
+    new = ("new", "gr00t", "--pipeline", "Gr00tN1d7Pipeline", "--verl-omni", root)
     scaffold_cli(*new).success()
     after = tree_of(root)
-    package = "verl_omni/pipelines/lance_flow_grpo"
+    package = "verl_omni/pipelines/gr00t_flow_grpo"
     assert {f"{package}/scaffold.toml", f"{package}/scaffold.lock"} <= set(after)
-    assert b"run_flowgrpo_lance.sh" in after[standins.RUNNERS["main"]][2]
+    assert b"run_flowgrpo_gr00t.sh" in after[standins.RUNNERS["main"]][2]
     assert "nothing to do" in scaffold_cli(*new).success()
     updated = scaffold_cli("update", root / package, "--vllm-omni", VERSION)
     assert (updated.code, updated.err) == (1, "")  # what `check` still finds

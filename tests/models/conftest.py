@@ -29,3 +29,18 @@ def sensenova(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPat
         return known[version, profile, plain]
 
     return render
+
+
+@pytest.fixture(scope="session")
+def lance(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that renders ``lance`` as the packaged manifest has it, once; the result is the tree's root."""
+    known: list[Path] = []
+
+    def render() -> Path:
+        if not known:
+            out = tmp_path_factory.mktemp("lance") / "out"
+            scaffold_cli("new", "lance", "--pipeline", "LancePipeline", "--vllm-omni", "0.30.0", "--out", out).success()
+            known.append(out)
+        return known[0]
+
+    return render

@@ -30,6 +30,7 @@ ELSEWHERE = {
     ("0.27.0rc1", "BagelPipeline"): "test_rollout.py",
     ("0.30.0", "BagelPipeline"): "test_rollout.py",
     ("0.30.0", "HiDreamO1ImagePipeline"): "test_verify_hidream_o1_image.py",
+    ("0.30.0", "LancePipeline"): "../models/test_lance_rollout.py",
     ("0.30.0", "SenseNovaU1Pipeline"): "../models/test_sensenova_u1_rollout.py",
     ("0.32.0rc1", "BagelPipeline"): "test_rollout.py",
 }

@@ -71,7 +71,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("toy_upstream", "toy_upstream.model", "toy_upstream.exact"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    return SimpleNamespace(upstream_package="toy_upstream", packages=[])
+    return SimpleNamespace(upstream_packages=["toy_upstream"], packages=[])
 
 
 def opened(context: Any) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice
-from scaffold.source.values import Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Obj, Op, Param, Seq, Slice
+from scaffold.source.syntax import around
+from scaffold.source.values import Func, Value
 
 ORDER = 10
 KEYS = (
@@ -180,18 +184,24 @@ def _from_einsum(node: Call, given: Value) -> Unpatchify | None:
 
 def grid_letters(found: Unpatchify) -> tuple[str, str, str, str, str] | None:
     """The letters (row, column, row in patch, column in patch, channel) of the pattern."""
-    left, _, right = found.pattern.partition("->")
-    left, right = (_squeezed(side, found) for side in (left, right))
+    sides = found.pattern.split("->")
+    single = [c for c in sides[0] if default_of(found.sizes.get(c)) == 1]
+    # A patch of one token has sides of one as well: what is left out is what leaves a grid of patches.
+    for count in range(len(single), -1, -1):
+        grids = [letters for left_out in combinations(single, count) if (letters := _grid(sides, left_out))]
+        if grids:
+            return grids[0] if len(grids) == 1 else None
+    return None
+
+
+def _grid(sides: list[str], left_out: Sequence[str]) -> tuple[str, str, str, str, str] | None:
+    left, right = ([c for c in side if c not in left_out] for side in sides)
     if len(left) != 5 or len(right) != 5:
         return None
-    channel, row, row_in, column, column_in = list(right)
+    channel, row, row_in, column, column_in = right
     if {row, column} != set(left[:2]) or {row_in, column_in, channel} != set(left[2:]):
         return None
     return row, column, row_in, column_in, channel
-
-
-def _squeezed(side: str, found: Unpatchify) -> str:
-    return "".join(c for c in side if default_of(found.sizes.get(c)) != 1)
 
 
 def _layout(found: Unpatchify) -> str | None:
@@ -200,8 +210,8 @@ def _layout(found: Unpatchify) -> str | None:
     if letters is None:
         return None
     names = dict(zip(letters, "hwpqc", strict=True))
-    left = _squeezed(found.pattern.partition("->")[0], found)
-    tokens, channels = (" ".join(names[c] for c in part) for part in (left[:2], left[2:]))
+    left = [names[c] for c in found.pattern.partition("->")[0] if c in names]
+    tokens, channels = (" ".join(part) for part in (left[:2], left[2:]))
     return f"({tokens}) ({channels}) -> c (h p) (w q)"
 
 
@@ -210,11 +220,28 @@ def _patch(found: Unpatchify) -> Value | None:
     return found.sizes[letters[2]] if letters is not None else None
 
 
-def grid_stride(found: Unpatchify) -> Value | None:
+def grid_stride(program: Program, found: Unpatchify) -> Value | None:
     """Pixels of the image that one token spans: the D of ``h = H // D``."""
     letters = grid_letters(found)
     row = found.sizes[letters[0]] if letters is not None else None
     for option in options(row) if row is not None else []:
         if isinstance(option, Op) and option.op == "//":
             return option.args[1]
+        if isinstance(option, Const) and option.at is not None:
+            return _written_divisor(program, option.at)
+    return None
+
+
+def _written_divisor(program: Program, at: Evidence) -> Value | None:
+    """What a line divides by where both numbers are constants of the source: ``H // made.stride`` of an argument."""
+    nodes = list(around(program.source.tree(at.file), at.line))
+    divisors = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
+    if len({ast.dump(d) for d in divisors}) != 1 or not isinstance(divisors[0], ast.Attribute):
+        return None
+    for record in program.trace.calls:
+        followed = isinstance(record.func, Func) and any(n is record.func.node for n in nodes)
+        holder = divisors[0].value
+        if followed and isinstance(holder, ast.Name) and isinstance(held := record.bound.get(holder.id), Obj):
+            divisor: Value = program.execution.get_attr(held, divisors[0].attr, at)
+            return divisor
     return None

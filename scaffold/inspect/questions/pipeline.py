@@ -8,13 +8,14 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.values import Obj
-from scaffold.source.classes import ClassInfo
+from scaffold.source.classes import ClassInfo, Method
 
 ORDER = 10
 KEYS = (
     "detail.pipeline.module",
     "detail.pipeline.class",
     "detail.pipeline.registry_key",
+    "detail.pipeline.bases",
     "detail.request.module",
     "detail.request.class",
     "detail.config.module",
@@ -31,13 +32,22 @@ def answers(program: Program) -> dict[str, Fact]:
         "detail.pipeline.module": fact(target.module, [place]),
         "detail.pipeline.class": fact(program.cls.name, [place]),
     }
+    # Pipelines above it in model folders beside its own; mixins of all models lie above the folders.
+    own = target.module.rpartition(".")[0]
+    folders = {cls.module.name: cls.module.name.rpartition(".")[0] for cls in program.cls.mro}
+    beside = [n for n, f in folders.items() if f != own and f.rpartition(".")[0] == own.rpartition(".")[0]]
+    facts["detail.pipeline.bases"] = fact(beside, [place])
     if target.registry_keys:
         facts["detail.pipeline.registry_key"] = fact(target.registry_keys[0], [place])
     if program.entry is not None:
-        owner, node = program.entry
-        positional = [*node.args.posonlyargs, *node.args.args][1:]
-        if positional:
-            facts.update(_named(program, "request", positional[0].annotation, owner))
+        found: tuple[ClassInfo, Method] | None = program.entry
+        # A method that does not say what it takes takes what the one above it takes.
+        while found is not None and "detail.request.class" not in facts:
+            owner, node = found
+            positional = [*node.args.posonlyargs, *node.args.args][1:]
+            if positional:
+                facts.update(_named(program, "request", positional[0].annotation, owner))
+            found = program.cls.find_method(node.name, after=owner)
     init = program.cls.find_method("__init__")
     if init is not None:
         for argument in [*init[1].args.args[1:], *init[1].args.kwonlyargs]:

@@ -118,11 +118,15 @@ def _rotary(program: Program) -> dict[str, Fact]:
     return {}
 
 
+def text_position(value: Value, encoded: list[Value]) -> bool:
+    """Whether a position is made of the number of text ids."""
+    lengths = [n.args[0] for n in walk(value) if isinstance(n, Call) and n.name == "len" and n.args]
+    return any(inner is e for length in lengths for inner in walk(length) for e in encoded)
+
+
 def _position(value: Value, encoded: list[Value]) -> str | None:
-    for node in walk(value):
-        if isinstance(node, Call) and node.name == "len" and node.args:
-            if any(inner is e for inner in walk(node.args[0]) for e in encoded):
-                return "text_length"
+    if text_position(value, encoded):
+        return "text_length"
     if isinstance(value, Const) and value.value == 0:
         return "zero"
     return None

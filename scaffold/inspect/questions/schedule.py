@@ -16,11 +16,13 @@ KEYS = (
     "answers.scheduler.shift",
     "detail.scheduler.default_steps",
     "detail.schedule.grid",
+    "detail.scheduler.shift_setting",
 )
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path.
+    """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path,
+    ``shift_setting`` the extra argument with which a request asks for another.
 
     What the loop runs over decides, then the class of the source that makes it, then the time that a turn is told,
     then the scheduler object.

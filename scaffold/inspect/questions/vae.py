@@ -58,7 +58,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if found is not None and letters is not None:
         channels = found.sizes[letters[4]]
         facts.update(_size("answers.vae.channels", channels, 1))
-        stride = grid_stride(found)
+        stride = grid_stride(program, found)
         patch = default_of(found.sizes[letters[2]])
         if stride is not None and isinstance(patch, int) and patch > 0:
             facts.update(_size("answers.vae.downsample", stride, patch))

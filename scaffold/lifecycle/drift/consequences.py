@@ -47,6 +47,8 @@ CONSEQUENCES = {
     "answers.latents.layout": "latents lie otherwise in memory than training expects",
     "detail.text_attention": "text attends otherwise than in training: velocities differ",
     "detail.rope.image_position": "image tokens have other positions than in training: velocities differ",
+    "detail.scheduler.shift_setting": "requests ask for the time shift under a name that upstream does not read; the "
+    "adapter's check raises",
     "detail.sequence": "the tokens of a sample stand in another order than in training: velocities differ",
     "detail.timestep.order": "the timestep is embedded otherwise than in training: velocities differ",
     "detail.timestep.scale": "the timestep is embedded otherwise than in training: velocities differ",

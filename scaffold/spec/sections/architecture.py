@@ -110,6 +110,8 @@ def _put_grid(section: Section) -> None:
     if section.says("detail.rope.grid", "fixed"):
         section.put("image_position", "grid_fixed", section.known("detail.rope.grid")[1])
         section.fact("image_origin", "detail.rope.grid_origin")
+    if section.says("detail.rope.grid", "sequential"):
+        section.put("image_position", "grid_sequential", section.known("detail.rope.grid")[1])
     if section.known("detail.timestep_token.id")[0] is not None:
         origin = section.known("detail.timestep_token.id")[1]
         section.put("timestep_token", TIMESTEP_TOKEN, origin)

@@ -9,7 +9,7 @@ from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.remap import KeyMap, Rule, SourceRules, infer_key_map, rendered_table
 from scaffold.spec.architecture import parameters
 from scaffold.spec.blocks import established, kinds
-from scaffold.spec.configuration import ROOT, follow, root_config
+from scaffold.spec.configuration import ROOT, follow, root_config, text_config
 from scaffold.spec.section import Section
 
 ORDER = 40
@@ -61,6 +61,7 @@ def fill(section: Section) -> None:
     prefix = section.sources.report.facts.get("detail.checkpoint.loader_prefix")
     if prefix is not None and prefix.value:
         section.fact("loader_prefix", "detail.checkpoint.loader_prefix")
+    _put_second_prefix(section)
     text_file = section.before["architecture"]["config_file"]
     section.put(
         "config_files", {"root": ROOT, "text": text_file, "text_section": _text_section(section)}, _CONFIG_ORIGIN
@@ -77,6 +78,27 @@ def fill(section: Section) -> None:
     if fixed:
         _refuse_other(section, fixed)
         section.put("fixed_config", fixed, f"preset {section.sources.preset.name}")
+
+
+def _put_second_prefix(section: Section) -> None:
+    """Put a prefix of the engine's that the rollout adapter takes off, so that names are those that stand first.
+
+    Raises:
+        RefusedError: the pipeline's loader does not know all names without it.
+    """
+    if section.sources.report.fact("detail.checkpoint.second_prefix").value is None:
+        return
+    prefix = section.fact("second_prefix", "detail.checkpoint.second_prefix")
+    names, _ = section.known("detail.checkpoint.second_names")
+    renames = {source for source, target in section.known("answers.checkpoint.renames")[0] or ()
+               if target == prefix + source}  # fmt: skip
+    known = {*renames, *(f"{name}." for name in names)}
+    tops = {f"{name.partition('.')[0]}." for name in section.sources.headers.tensors}
+    if not tops <= known:
+        raise RefusedError(
+            f"{sorted(tops - known)[0]!r} stands below {prefix!r} in the engine, and the loader knows no other name",
+            hint="vllm loads an embedding that stands twice under its first name alone",
+        )
 
 
 def _origin(rule: Rule, section: Section) -> str:
@@ -147,6 +169,10 @@ def _read_from(section: Section, field: str, default: Any, silent: Any = None) -
     paths = section.sources.preset.value(section.name, "root_config") or {}
     over = (section.sources.preset.value(section.name, "divided_by") or {}).get(field)
     entry = {"field": field, "path": paths.get(field, ""), "default": default}
+    own = section.sources.preset.value(section.name, "text_fields") or {}
+    if field in own:
+        said = follow(text_config(section), own[field])
+        return {**entry, "path": own[field], "default": default if said is None else said, "of": "text"}
     if over is None:
         return entry if silent is None else {**entry, "default": silent}
     divisor = follow(root_config(section), over["path"])

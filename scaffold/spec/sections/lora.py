@@ -25,6 +25,8 @@ def fill(section: Section) -> None:
     section.put("sync", *_sync(section))
     if section.values["sync"] == "fold" and _builds_no_more(section):
         section.put("placeholder", "spare", section.known("answers.checkpoint.ignored")[1])
+    elif section.values["sync"] == "fold" and _drops_heads_alone(section):
+        section.put("placeholder", "plain", section.sources.headers_origin)
 
 
 def _sync(section: Section) -> tuple[str | None, str]:
@@ -51,6 +53,18 @@ def _sync(section: Section) -> tuple[str | None, str]:
         if source.strip(".") in projections and "." in place.strip("."):
             return otherwise, f"{origin}; {profile}"
     return "adapter", origin
+
+
+def _drops_heads_alone(section: Section) -> bool:
+    """Whether all that training leaves out are heads over the vocabulary, which no engine has as a linear layer that
+    an adapter could be bound to."""
+    from scaffold.remap import KeyMap
+
+    headers, hidden = section.sources.headers, section.before["architecture"]["hidden_size"]
+    drops = KeyMap.from_data(section.before["checkpoint"]["rules"]).apply_all(headers).drops
+    dropped = [headers.tensors[name].shape for name in drops]
+    vocabulary = section.before["architecture"]["vocab_size"]
+    return bool(dropped) and all(shape == (vocabulary, hidden) for shape in dropped)
 
 
 def _builds_no_more(section: Section) -> bool:

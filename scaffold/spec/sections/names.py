@@ -24,3 +24,5 @@ def fill(section: Section) -> None:
         section.put(key, value, "flag MODEL")
     section.preset("display", names.prefix)
     section.preset("repository")
+    if section.sources.preset.value(section.name, "folder") is not None:
+        section.preset("folder")

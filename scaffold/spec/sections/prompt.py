@@ -19,6 +19,7 @@ def fill(section: Section) -> None:
     section.known_fact("suffix", "detail.prompt.suffix")
     if section.values.get("suffix") is not None and section.values["add_special_tokens"] is None:
         section.put("add_special_tokens", True, "default of tokenizers: the call does not say")
+    _put_request(section)
     if section.known_fact("negative_text", "detail.negative.text") is not None:
         section.put("negative", "text", section.provenance["prompt.negative_text"])
     _put_chat(section)
@@ -26,6 +27,17 @@ def fill(section: Section) -> None:
     section.preset("strip", True)
     section.preset("chat_user")
     section.preset("chat_end")
+
+
+def _put_request(section: Section) -> None:
+    """Put the texts between which a request has to bring the prompt; the pipeline puts only tokens around it all."""
+    prefix, suffix = (section.sources.preset.value(section.name, f"request_{side}") for side in ("prefix", "suffix"))
+    if prefix is None or suffix is None or section.values.get("suffix") is not None:
+        return
+    origin = f"preset {section.sources.preset.name}"
+    section.put("prefix", prefix, origin)
+    section.put("suffix", suffix, origin)
+    section.put("requested", True, origin)
 
 
 def _negative_key(keys: list[str]) -> str | None:

@@ -22,7 +22,7 @@ def fill(section: Section) -> None:
     wanted, counted = _beside_n(steps), _beside_n(upstream)
     offset = None if wanted is None or counted is None else wanted - counted
     section.put("request_offset", offset, "schedule.steps less upstream.steps")
-    section.fact("shift", "answers.scheduler.shift")
+    section.preset_or_fact("shift", "answers.scheduler.shift", float)
     if section.sources.report.value("answers.scheduler.class") not in (None, EULER):
         section.fact("solver", "answers.scheduler.class")
     if section.fact("direction", "answers.scheduler.direction") == "ascending":

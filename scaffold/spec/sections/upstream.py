@@ -43,6 +43,7 @@ def fill(section: Section) -> None:
         _put_ported(section)
     elif section.values["scheduler_attribute"] is None:
         _put_constructed(section)
+    _pin_shift(section)
     made, origin = section.known("detail.post_process")
     if made:
         section.put("post_process", made, origin)
@@ -83,6 +84,25 @@ def _put_ported(section: Section) -> None:
         section.put("pinned", pinned, origin)
     section.known_fact("default_seed", "detail.request.default_seed")
     section.known_fact("input_module", "detail.modules.input")
+
+
+def _pin_shift(section: Section) -> None:
+    """Pin the setting of a request that asks for the recipe's time shift, where the pipeline's own is another.
+
+    Raises:
+        RefusedError: no setting of a request asks for one.
+    """
+    recipe = section.sources.preset.value("schedule", "shift")
+    if recipe is None or section.says("answers.scheduler.shift", recipe):
+        return
+    setting, place = section.known("detail.scheduler.shift_setting")
+    if setting is None:
+        own = section.known("answers.scheduler.shift")[0]
+        raise RefusedError(
+            f"the recipe's time shift is {recipe}, the pipeline's {own}, and no request asks for another"
+        )
+    origin = f"{place}; preset {section.sources.preset.name}"
+    section.put("pinned", {**section.values.get("pinned", {}), setting: float(recipe)}, origin)
 
 
 def _put_constructed(section: Section) -> None:

@@ -20,6 +20,8 @@ TEXTS = ("a red sign", 'a "sign" that says: OPEN', "Straße, café, 紅", "one\n
 def run(subject: Any) -> Measured:
     """Send ids only, as the agent loop does; encode what upstream gets as upstream does."""
     tokenizer, begin, end, key = tokenizer_of(subject)
+    around = subject.job["upstream"]["prompt"].get("around_request")
+    before, behind = (begin, end) if around is None else map(tokenizer.encode, around)
     driver = RolloutDriver(subject)
     driver.pipeline.tokenizer = tokenizer
     problems, changed = [], 0
@@ -30,7 +32,7 @@ def run(subject: Any) -> Measured:
             found = prompt.get(key) if isinstance(prompt, dict) else prompt
             if not isinstance(found, str):
                 return Measured("", [f"upstream gets no text under {key!r} for a prompt of ids"])
-            if [*begin, *tokenizer.encode(found), *end] != ids:
+            if [*before, *tokenizer.encode(found), *behind] != ids:
                 changed += 1
                 problems.append(f"{text!r} reaches upstream as {found!r}")
     return Measured(f"{len(TEXTS)} prompts come back to their ids", problems, float(changed), LIMIT, "prompts")

@@ -40,7 +40,7 @@ class Bench:
         else:
             sources.install_kit(Path(task.kit))
         self.adapters = sources.load_adapters(task.package)
-        withheld = settings.withhold_kernels(self.adapters.upstream_package)
+        withheld = [name for folder in self.adapters.upstream_packages for name in settings.withhold_kernels(folder)]
         _build_checkpoint(task)
         self.patched = [*withheld, *precision.match(self.adapters, task.dtype)]
 

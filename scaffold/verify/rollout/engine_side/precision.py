@@ -37,8 +37,9 @@ def match(adapters: Adapters, dtype: str) -> list[str]:
     attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs or opens it
     under the name of another device.
     """
-    _import_all(adapters.upstream_package)
-    packages = [adapters.upstream_package, *(adapters.packages if dtype == "float32" else ())]
+    for package in adapters.upstream_packages:
+        _import_all(package)
+    packages = [*adapters.upstream_packages, *(adapters.packages if dtype == "float32" else ())]
     return [module.__name__ for module in loaded_modules(packages) if follow(module, dtype)]
 
 

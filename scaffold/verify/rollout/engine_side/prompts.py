@@ -63,7 +63,8 @@ class PromptForm:
         """The mistake of turning the text around, surrounding tokens left in place."""
         first, behind = (1 if self.begin else 0), (1 if self.end else 0)
         if self.around is not None:
-            first, behind = (len(self.tokenizer.encode(text, add_special_tokens=False)) for text in self.around)
+            before, after = (len(self.tokenizer.encode(text, add_special_tokens=False)) for text in self.around)
+            first, behind = first + before, behind + after
         last = len(ids) - behind
         return [*ids[:first], *reversed(ids[first:last]), *ids[last:]]
 

@@ -31,7 +31,7 @@ def allow(adapters: Adapters, table: dict[str, Any] | None, wanted: Iterable[tup
     height_first = list(map(tuple, found)) == sizes
     small = tuple((h, w) if height_first else (w, h) for h, w in wanted)
     changed = []
-    for holder in loaded_modules([adapters.upstream_package]):
+    for holder in loaded_modules(adapters.upstream_packages):
         if getattr(holder, table["constant"], None) is found:
             setattr(holder, table["constant"], small)
             changed.append(holder.__name__)

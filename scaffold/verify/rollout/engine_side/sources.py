@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+MODELS = "vllm_omni.diffusion.models."
 KIT_PACKAGES = ("verl", "verl_omni", "omni_scaffold_kit")
 
 
@@ -83,7 +84,7 @@ class Adapters:
             LookupError: there is none.
         """
         for cls in self.rollout.__mro__:
-            if cls.__module__.startswith("vllm_omni.diffusion.models."):
+            if cls.__module__.startswith(MODELS):
                 return cls
         raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
 
@@ -93,9 +94,10 @@ class Adapters:
         return str(self.upstream.__name__)
 
     @property
-    def upstream_package(self) -> str:
-        """Its model folder as a dotted name."""
-        return ".".join(self.upstream.__module__.split(".")[:4])
+    def upstream_packages(self) -> list[str]:
+        """Model folders of vllm-omni that it and the pipelines above it come from, as dotted names."""
+        modules = [cls.__module__ for cls in self.upstream.__mro__ if cls.__module__.startswith(MODELS)]
+        return list(dict.fromkeys(".".join(module.split(".")[:4]) for module in modules))
 
 
 def install_package(root: Path, package: str) -> None:
