@@ -39,6 +39,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from scaffold.render.gpu_memory import GIB, TrainingStep
+from scaffold.spec.defaults import DEFAULTS
+
 KIT = Path(__file__).resolve().parents[1] / "scaffold/verify/kit"
 PEAK_TFLOPS = 790.0  # measured bf16 matrix rate of an H200, the scale of the printed fraction
 NEGATIVE_TOKENS = 9  # of the unconditional branch
@@ -158,6 +162,14 @@ class Package:
             self.config = config
             return owner.from_pretrained(folder, torch_dtype=dtype)
 
+    def activations(self, model: Any, batch: int, args: argparse.Namespace) -> int:
+        """Bytes that the launch script counts on for a micro-batch."""
+        known = {**DEFAULTS["architecture"], **self.spec["architecture"], **vars(model.config)}
+        sizes, tokens = {**known, "head_dim": model.config.head_dim}, (args.side // model.config.pixels_per_token) ** 2
+        counted = TrainingStep(sizes, (batch * (tokens + args.text), batch * (tokens + NEGATIVE_TOKENS)))
+        whole = model.checkpointed_layers
+        return counted.activations(sizes["num_hidden_layers"] if whole is None else whole)
+
     def step(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Tensor]:
         """The guided velocity of one micro-batch, text lengths of each sample given: from its columns to it."""
         made = self._calls if self.ported else self._tensors
@@ -272,8 +284,10 @@ def measure(model: nn.Module, velocity: Callable[[], Tensor], args: argparse.Nam
     cuda = args.device == "cuda"
     with torch.no_grad(), counted(model) as operations:
         velocity()
+    held = 0.0
     if cuda:
         torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated() / GIB
     seconds = []
     for repeat in range(args.warmup + args.repeats):
         if cuda:
@@ -287,8 +301,9 @@ def measure(model: nn.Module, velocity: Callable[[], Tensor], args: argparse.Nam
         model.zero_grad(set_to_none=True)
     median = statistics.median(seconds)
     total = 3 * sum(operations) / 1e12
-    memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-    return {"seconds": median, "of_peak": total / median / PEAK_TFLOPS, "peak_gib": memory, "tflop": total}
+    memory = torch.cuda.max_memory_allocated() / GIB if cuda else 0.0
+    figures = {"seconds": median, "of_peak": total / median / PEAK_TFLOPS, "peak_gib": memory, "held_gib": held}
+    return {**figures, "tflop": total}
 
 
 def run(out: Path, args: argparse.Namespace) -> None:
@@ -300,6 +315,8 @@ def run(out: Path, args: argparse.Namespace) -> None:
     model = package.build(args.size == "tiny", device, dtype)
     count = sum(parameter.numel() for name, parameter in model.named_parameters() if "lora_" not in name)
     print(f"{package.folder.name}: {count / 1e9:.3f} billion parameters", flush=True)
+    if args.checkpointed is not None and not package.ported:
+        model.checkpointed_layers = args.checkpointed
     texts = {"even": lambda i: args.text}
     if args.ragged:
         texts["ragged"] = lambda i: args.text - (i * 7) % (args.text // 2)
@@ -318,7 +335,10 @@ def run(out: Path, args: argparse.Namespace) -> None:
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-        figures |= {"trajectory_mb": package.trajectory / 1e6} if package.ported else {}
+        if package.ported:
+            figures["trajectory_mb"] = package.trajectory / 1e6
+        else:
+            figures["predicted_gib"] = figures["held_gib"] + package.activations(model, batch, args) / GIB
         row = {"package": package.folder.name, "batch": batch, "text": kind, "calls": way, **figures}
         told = "  ".join(f"{key} {value:.3f}" for key, value in figures.items())
         print(f"{package.folder.name:24s} batch {batch:3d} {kind:6s} {way:8s}  {told}", flush=True)
@@ -341,6 +361,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--ragged", action="store_true", help="also time batches with text of unequal length")
     parser.add_argument("--alone", action="store_true", help="also time one call for each sample")
+    parser.add_argument("--checkpointed", type=int, metavar="N", help="layers recomputed whole, of a composed module")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if len(args.packages) == 1:

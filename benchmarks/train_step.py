@@ -143,7 +143,8 @@ def flops(model, batch: int, tokens: int, text: int) -> float:
 
 def predicted(model, batch: int, tokens: int, text: int, ragged: bool) -> float:
     """Peak in GiB that the launch script counts on: what is allocated before the step, and the step's activations."""
-    sizes = {**vars(model.config), "head_dim": model.config.head_dim, "mlp": "swiglu", "qk_norm": True, "experts": True}
+    sizes = {**vars(model.config), "head_dim": model.config.head_dim, "mlp": "swiglu", "qk_norm": True}
+    sizes |= {"experts": True, "image_position": "text_length"}
     branches = (batch * (tokens + text + 2), batch * (tokens + 2))
     step = TrainingStep(sizes, branches, padded=branches[0] if ragged else 0)
     whole = getattr(model, "checkpointed_layers", None)

@@ -8,7 +8,7 @@ import re
 from scaffold.bounded import BITS
 
 # Digits of other bases have no limit, and no decimal form beyond a few thousand.
-_LONG = re.compile(r"[0-9a-fA-F_]{250}")
+_LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{250}")
 
 
 def parse(text: str, filename: str = "<source>") -> ast.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import io
 import os
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import parsed_once  # noqa: F401  # first: it makes what others import
 import pytest
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
@@ -53,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         call = getattr(item, "callspec", None)
         if call is not None and newest in call.params.values() and item.get_closest_marker("rollout"):
             item.add_marker(pytest.mark.newest)
+
+
+def pytest_collection_finish() -> None:
+    """Leave to the collector what tests make alone: it would go through all of torch, and copy it in every fork."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -31,6 +34,7 @@ class WarmPython:
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
+        self._ordering = threading.Lock()
 
     def __call__(
         self,
@@ -57,19 +61,33 @@ class WarmPython:
             os.mkfifo(answer)
             reader = os.open(answer, os.O_RDONLY | os.O_NONBLOCK)
             try:
-                self._order(
-                    command=command,
-                    cwd=str(cwd or Path.cwd()),
-                    env=dict(os.environ if env is None else env),
-                    out=str(out),
-                    err=str(err),
-                    answer=str(answer),
-                )
+                with self._ordering:
+                    self._order(
+                        command=command,
+                        cwd=str(cwd or Path.cwd()),
+                        env=dict(os.environ if env is None else env),
+                        out=str(out),
+                        err=str(err),
+                        answer=str(answer),
+                    )
                 status = _answered(reader, command, timeout)
             finally:
                 os.close(reader)
             told = (path.read_text(encoding="utf-8", errors="replace") for path in (out, err))
             return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), *told)
+
+    def ranks(self, *programs: Sequence[object], env: Mapping[str, str]) -> list[subprocess.CompletedProcess[str]]:
+        """Run programs beside each other, each told its rank as torchrun tells it."""
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        world = {"WORLD_SIZE": str(len(programs)), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+
+        def run(rank: int) -> subprocess.CompletedProcess[str]:
+            return self(programs[rank], env={**env, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+
+        with ThreadPoolExecutor(len(programs)) as pool:
+            return list(pool.map(run, range(len(programs))))
 
     def end(self) -> None:
         """End the process."""
@@ -115,6 +133,8 @@ def serve() -> None:
     for name, attribute in LAZY:
         if name in sys.modules:
             getattr(sys.modules[name], attribute)
+    gc.collect()
+    gc.freeze()  # programs do not look at what was imported, so they share its memory
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:

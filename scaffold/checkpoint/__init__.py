@@ -2,7 +2,7 @@
 
 from scaffold.checkpoint.fold import FoldedName, fold
 from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
-from scaffold.checkpoint.manifest import read_manifest
+from scaffold.checkpoint.manifest import manifest_text, read_manifest
 from scaffold.checkpoint.read import read_checkpoint
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "FoldedName",
     "TensorHeader",
     "fold",
+    "manifest_text",
     "read_checkpoint",
     "read_manifest",
 ]

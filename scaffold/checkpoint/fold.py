@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, product
+from math import prod
+
+from scaffold.errors import ScaffoldError
 
 # A number longer than this is no layer index; with leading zeros it could not be unfolded.
 _MAX_DIGITS = 9
 # Numbers beyond this many levels stay as they are.
 _MAX_LEVELS = 8
+# A row stands for no more names than this.
+_MAX_NAMES = 1_000_000
+_RUN = rf"\d{{1,{_MAX_DIGITS}}}(?:\.\.\d{{1,{_MAX_DIGITS}}})?"
+_NUMBERS = re.compile(rf"\{{({_RUN}(?:,{_RUN})*)\}}")
 
 Template = tuple[str | None, ...]
 
@@ -123,3 +132,24 @@ def fold(names: Iterable[str]) -> list[FoldedName]:
         for levels in _products(indices)
     ]
     return sorted(rows, key=lambda row: natural_key(row.names[0]))
+
+
+def unfold(pattern: str) -> Iterator[str]:
+    """Return the names that a row of `fold` stands for; a name without numbers in braces stands for itself.
+
+    Raises:
+        ScaffoldError: more than a million.
+    """
+    texts = _NUMBERS.split(pattern)  # every second one is what stands in braces
+    levels = [[_run(part) for part in numbers.split(",")] for numbers in texts[1::2]]
+    if prod(sum(map(len, runs)) for runs in levels) > _MAX_NAMES:
+        raise ScaffoldError(f"{pattern[:200]!r} stands for more than {_MAX_NAMES:,} names")
+    return (
+        "".join(chain.from_iterable(zip(texts[::2], (*map(str, numbers), ""), strict=True)))
+        for numbers in product(*(chain.from_iterable(runs) for runs in levels))
+    )
+
+
+def _run(part: str) -> range:
+    first, _, last = part.partition("..")
+    return range(int(first), int(last or first) + 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from scaffold.checkpoint.dtypes import DTYPE_BITS
+from scaffold.checkpoint.fold import fold, unfold
 from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.json_bounds import parse_table
 from scaffold.checkpoint.quoting import quoted
@@ -18,7 +21,7 @@ def read_manifest(path: str | Path, *, inside: Path | None = None) -> Checkpoint
     """Return a manifest's tensors as if their file had been read.
 
     A manifest is a JSON object of ``name: {"dtype": …, "shape": […]}`` in a file called ``<model>.<file>.json``;
-    ``<file>.safetensors`` is the weight file it stands for.
+    ``<file>.safetensors`` is the weight file it stands for. ``layers.{0..27}.norm`` names a tensor of each number.
 
     Args:
         path: the file.
@@ -45,7 +48,8 @@ def read_manifest(path: str | Path, *, inside: Path | None = None) -> Checkpoint
             or any(type(size) is not int for size in shape)
         ):
             raise ScaffoldError(f"{path}: {quoted(name)} has no dtype and shape")
-        entries.append(TensorHeader(name, dtype, tuple(shape), file))
+        entries += [TensorHeader(each, dtype, tuple(shape), file) for each in unfold(name)]
+    entries.sort(key=lambda entry: entry.name)
     if not entries:
         raise ScaffoldError(f"the manifest {path} holds no tensors")
     size = sum(entry.nbytes for entry in entries)
@@ -54,3 +58,13 @@ def read_manifest(path: str | Path, *, inside: Path | None = None) -> Checkpoint
         files=(CheckpointFile(file, len(entries), size),),
         entries=tuple(entries),
     )
+
+
+def manifest_text(tensors: Iterable[TensorHeader]) -> str:
+    """Return a manifest of these tensors, one line for those that differ in the number of their layer only."""
+    alike: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for tensor in tensors:
+        alike.setdefault((tensor.dtype, tensor.shape), []).append(tensor.name)
+    rows = sorted((row.pattern, *kind) for kind, names in alike.items() for row in fold(names))
+    lines = (f' {json.dumps(name)}: {{"dtype": "{dtype}", "shape": {list(shape)}}}' for name, dtype, shape in rows)
+    return "{\n" + ",\n".join(lines) + "\n}\n"

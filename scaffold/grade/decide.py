@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import RefusedError, ScaffoldError
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.inspect.report import Report
@@ -145,7 +146,7 @@ def also(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ..
         found += loop_methods(graph, report)
     if info is not None:
         scope = Scope(graph, info, frozenset(), {})
-        for node in ast.walk(graph.source.tree(info.file)):
+        for node in walk_tree(graph.source.tree(info.file)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 origin = scope.origin(node.value.id)
                 if isinstance(origin, Defined) and origin.module == denoiser.module:

@@ -10,6 +10,7 @@ from typing import Any
 from scaffold.grade.established import Established
 from scaffold.port import Port
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 from scaffold.upstream import UpstreamSource
 
 LOADER = "load_weights"
@@ -87,7 +88,7 @@ def _tensors_pass(facts: Established, source: UpstreamSource) -> bool:
         return False
     tree = source.tree(file)
     start = next(
-        (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == LOADER and n.lineno == int(line)),
+        (n for n in walk_tree(tree) if isinstance(n, ast.FunctionDef) and n.name == LOADER and n.lineno == int(line)),
         None,
     )
     return start is not None and all(_hands_on(node) for node in _reached(ModuleGraph(source), file, start))
@@ -102,7 +103,7 @@ def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[
     while pending:
         where, node = pending.pop()
         yield node
-        for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
+        for call in (n for n in walk_tree(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
             assert isinstance(call.func, ast.Name)
             origin = resolve(graph, where, call.func.id)
             if isinstance(origin, Defined) and origin not in seen:
@@ -115,7 +116,7 @@ def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[
 
 def _hands_on(node: ast.FunctionDef) -> bool:
     """Tell whether pairs of name and tensor leave a function as they come."""
-    for inner in ast.walk(node):
+    for inner in walk_tree(node):
         pair: ast.expr | None = None
         if isinstance(inner, ast.Yield):
             pair = inner.value
@@ -126,12 +127,12 @@ def _hands_on(node: ast.FunctionDef) -> bool:
         if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
             names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
             stacked = {id(target) for target in _stacked_names(inner)}
-            for changed in ast.walk(inner):
+            for changed in walk_tree(inner):
                 if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
                     if changed not in inner.target.elts and id(changed) not in stacked:
                         return False
             weight = ast.unparse(inner.target.elts[-1])
-            if any(_changes(call, weight) for call in ast.walk(inner) if isinstance(call, ast.Call)):
+            if any(_changes(call, weight) for call in walk_tree(inner) if isinstance(call, ast.Call)):
                 return False
     return True
 
@@ -141,7 +142,7 @@ def _changes(call: ast.Call, weight: str) -> bool:
     if ast.unparse(call.func).rpartition(".")[2] not in _PLACING:
         return False
     return any(
-        not isinstance(given, ast.Name) and any(isinstance(n, ast.Name) and n.id == weight for n in ast.walk(given))
+        not isinstance(given, ast.Name) and any(isinstance(n, ast.Name) and n.id == weight for n in walk_tree(given))
         for given in call.args
     )
 
@@ -151,7 +152,7 @@ def _stacked_names(loop: ast.For) -> Iterator[ast.Name]:
 
     What it makes of the name is the row, which the rules of the checkpoint hold.
     """
-    for rows in ast.walk(loop):
+    for rows in walk_tree(loop):
         if not isinstance(rows, ast.For) or not isinstance(rows.target, ast.Tuple) or len(rows.target.elts) != 3:
             continue
         whole, part, _ = (ast.unparse(element) for element in rows.target.elts)

@@ -38,6 +38,19 @@ version and verl-omni main; with another one the same package is `unproven`. `ch
 lacks.
 """
 
+_FIGURES = """\
+`rollout` is the largest difference of a log-prob between rollout and training at level `rollout`, in float32,
+`training` that in verl-omni's trainer at level `train`, where it was run ([train.md](train.md)), `checks` how many
+checks of levels `contract` and `rollout` pass; the others are skipped and say why, such as for want of two GPUs. The
+command is `omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for
+every pipeline and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
+_LAYOUTS = """\
+Each package loads the layout of the released checkpoint: a test writes all its files at full size, sparse, and
+`from_pretrained` takes them. What stands in `scaffold/presets/layouts/` and `manifests/` is not copied from the Hub;
+`python benchmarks/manifest.py PIPELINE` writes a manifest, with `--checkpoint REPO` that of the released files. Where
+it comes from:"""
+_TOLD = {"tensors": "Names and shapes", "dtypes": "Dtypes", "files": "Files", "configs": "Configuration"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -92,10 +105,44 @@ def models_page(source: UpstreamSource) -> str:
     for grade in (COMPLETE, UNPROVEN, PARTIAL, REFUSED, DIFFUSERS):
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
-        lines += list(_partial(mine)) if grade == PARTIAL else list(_table(mine))
-        lines += ["", *_other_releases()] if grade == COMPLETE else []
+        lines += list(_partial(mine) if grade == PARTIAL else _complete(mine) if grade == COMPLETE else _table(mine))
+        lines += ["", *_other_releases(), "", *_checkpoints(mine)] if grade == COMPLETE else []
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _complete(entries: list[Row]) -> Iterator[str]:
+    """The complete pipelines with their figures."""
+    from scaffold.grade.proof import Figures, figures
+
+    yield "| pipeline | rollout | training | checks | reason | place |"
+    yield "|---|---|---|---|---|---|"
+    for entry in entries:
+        found = figures().get(VERSION, {}).get(entry.key, Figures())
+        steps = f" in {found.train_steps} steps" if found.train_steps else ""
+        cells = [_figure(found.log_prob), f"{_figure(found.train_log_prob)}{steps}", str(found.passed or "")]
+        yield f"| `{entry.key}` | {' | '.join(cells)} | {_cell(entry.reason)} | {_short(entry.place)} |"
+    yield ""
+    yield _FIGURES
+
+
+def _checkpoints(entries: list[Row]) -> Iterator[str]:
+    """What is known of the checkpoint of each complete pipeline, and who says so."""
+    from scaffold.grade.layout import layouts
+
+    yield _LAYOUTS
+    yield ""
+    for entry in entries:
+        layout = layouts().get(entry.key)
+        if layout is None:
+            yield f"- {entry.key}: unknown."
+            continue
+        headers, parts = layout.headers(), len(layout.weight_files)
+        held = f"{len(headers.entries):,} tensors, {headers.total_bytes:,} bytes"
+        where = f"`{layout.weight_files[0]}`" + (f" and {parts - 1} more" if parts > 1 else "")
+        yield f"- `{layout.repository}` for {entry.key}: {held} in {where}."
+        for told in ("tensors", "dtypes", "files", "configs"):
+            yield f"  {_TOLD[told]}: {_cell(layout.origin[told])}."
 
 
 def _other_releases() -> Iterator[str]:
@@ -140,6 +187,10 @@ def _partial(entries: list[Row]) -> Iterator[str]:
         for missing in entry.missing:
             stands = f"; in the way stands `{needed[missing['key']]}`" if missing["key"] in needed else ""
             yield f"- {_cell(missing['what'])}: {_short(missing['at'])}{stands}"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}".replace("e-0", "e-") if value else "0"
 
 
 def _cell(text: str) -> str:

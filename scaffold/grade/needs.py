@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
 from scaffold.grade.missing import Missing
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -69,7 +70,7 @@ def _handed(text: str, entry: str) -> list[str]:
     parameters = {argument.arg for argument in [*init.args.args, *init.args.kwonlyargs]}
     kept = [
         node.targets[0].attr
-        for node in ast.walk(init)
+        for node in walk_tree(init)
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -79,7 +80,7 @@ def _handed(text: str, entry: str) -> list[str]:
         chain
         for method in methods
         if method is not init
-        for node in ast.walk(method)
+        for node in walk_tree(method)
         if isinstance(node, ast.Call) and (chain := _attribute_of_self(node.func)) is not None
     }
     return [name for name in kept if name in called]
@@ -101,8 +102,8 @@ def _construction(source: UpstreamSource, module: str, entry: str, parameter: st
         tree = source.tree(file)
     except ScaffoldError:
         return None, None
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    for call in ast.walk(tree):
+    made = [node for node in walk_tree(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    for call in walk_tree(tree):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == entry):
             continue
         given = {ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == parameter}
@@ -134,7 +135,7 @@ def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:
             tree = source.tree(todo.pop(0))
         except ScaffoldError:
             continue
-        for node in ast.walk(tree):
+        for node in walk_tree(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vllm_omni."):
                 name = f"{node.module}".replace(".", "/") + ".py"
                 if name not in found and source.exists(name):

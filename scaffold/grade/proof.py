@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.reading import read_text
 from scaffold.resources import presets_root
@@ -64,13 +65,63 @@ def batches_of(request: SpecRequest) -> dict[str, str]:
     return {} if found is None else {"batches": found}
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of a proven package; None where it was not.
+
+    Attributes:
+        log_prob: largest difference of log-probs between rollout and training, at level rollout, in float32.
+        passed: checks of both levels that passed.
+        skipped: checks that this package has no part in, or that the machine could not run.
+        train_log_prob: that difference in verl-omni's trainer, over all steps.
+        train_steps: how many it took.
+    """
+
+    log_prob: float | None = None
+    passed: int | None = None
+    skipped: int | None = None
+    train_log_prob: float | None = None
+    train_steps: int | None = None
+
+
+# Machines round differently: by a few spacings of float32 at the log-probs that there are, 6e-8 each.
+TOLERANCE = 3e-7
+
+
+def figures() -> dict[str, dict[str, Figures]]:
+    """Figures by registry key, by the version of vllm-omni; ``benchmarks/figures.py`` writes them."""
+    return {
+        version: {pipeline: Figures(**values) for pipeline, values in found.items()}
+        for version, found in _table("figures.toml").items()
+    }
+
+
+def figures_of(checks: Sequence[Mapping[str, Any]]) -> Figures:
+    """Return the figures in the ``checks`` of a report of `verify`, as its JSON has them."""
+    counted = [check["status"] for check in checks if check["level"] != "train"]
+    differences = [
+        check["value"]
+        for check in checks
+        if check["level"] == "rollout" and check["id"].endswith("-log-prob") and check["unit"] == "absolute"
+        if check["value"] is not None
+    ]
+    trained = next((check for check in checks if check["id"] == "train-log-prob"), None)
+    return Figures(
+        max(differences, default=None),
+        counted.count("pass") if counted else None,
+        counted.count("skip") if counted else None,
+        trained["value"] if trained else None,
+        max(map(len, trained["series"].values()), default=None) if trained and trained["series"] else None,
+    )
+
+
 def proofs() -> dict[str, dict[str, str]]:
     """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
     return _table("proven.toml")
 
 
 @cache
-def _table(file: str) -> dict[str, dict[str, str]]:
+def _table(file: str) -> dict[str, dict[str, Any]]:
     import tomli
 
     data = tomli.loads(read_text(presets_root() / "proofs" / file))

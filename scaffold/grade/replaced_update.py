@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.port.names import Defined
@@ -139,5 +140,5 @@ def _calls(graph: ModuleGraph, module: str, function: Defined) -> bool:
         return False
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function.name
-        for node in ast.walk(graph.source.tree(info.file))
+        for node in walk_tree(graph.source.tree(info.file))
     )

@@ -6,6 +6,8 @@ import ast
 import sys
 from typing import TYPE_CHECKING
 
+from scaffold.source.syntax import walk_tree
+
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
@@ -36,7 +38,7 @@ def late_imports(text: str) -> str:
         if name.partition(".")[0] in PRESENT or name.partition(".")[0] in sys.stdlib_module_names:
             continue
         lines[node.lineno - 1] = ""
-        for function in ast.walk(tree):
+        for function in walk_tree(tree):
             used = _modules(function, name) if isinstance(function, ast.FunctionDef) else []
             if isinstance(function, ast.FunctionDef) and used:
                 first = function.body[0]
@@ -54,11 +56,11 @@ def _modules(function: ast.FunctionDef, library: str) -> list[str]:
     """The modules of a library that a function uses: ``library.part`` where it calls ``library.part.name``."""
     modules = {
         f"{library}.{node.value.attr}"
-        for node in ast.walk(function)
+        for node in walk_tree(function)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Attribute)
         and isinstance(node.value.value, ast.Name)
         and node.value.value.id == library
     }
-    named = any(isinstance(node, ast.Name) and node.id == library for node in ast.walk(function))
+    named = any(isinstance(node, ast.Name) and node.id == library for node in walk_tree(function))
     return sorted(modules) or ([library] if named else [])

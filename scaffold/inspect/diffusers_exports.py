@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
+from scaffold.source.syntax import walk_tree
 from scaffold.upstream.source import UpstreamSource, WheelSource
 
 DENOISERS = ("transformers.", "unets.")
@@ -46,7 +47,7 @@ def additions(releases: Sequence[tuple[str, dict[str, list[str]]]]) -> dict[str,
 
 def _tables(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     """Module and names of each entry of ``_import_structure``: literal, assigned by key, or extended by key."""
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _is_table(node.targets[0]):
             for key, value in zip(node.value.keys, node.value.values, strict=True):
                 yield from _entry(key, value)

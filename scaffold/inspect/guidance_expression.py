@@ -14,6 +14,7 @@ from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Op, Seq
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Value
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
@@ -208,7 +209,7 @@ def _shape(tree: ast.expr) -> str:
     """An expression with its predictions numbered as they come."""
     numbers: dict[str, str] = {}
     copied = ast.parse(ast.unparse(tree), mode="eval")
-    for node in ast.walk(copied):
+    for node in walk_tree(copied):
         if isinstance(node, ast.Name) and node.id[1:].isdigit():
             node.id = numbers.setdefault(node.id, f"p{len(numbers)}")
     return ast.dump(copied)

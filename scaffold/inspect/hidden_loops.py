@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence
+from scaffold.source.syntax import walk_tree
 from scaffold.upstream import PipelineTarget, UpstreamSource
 from scaffold.upstream.registry import read_registry
 
@@ -69,18 +70,18 @@ def _functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, ast.ClassDef | 
 
 
 def _own_nodes(function: FunctionNode) -> Iterator[ast.For | ast.While]:
-    for node in ast.walk(function):
+    for node in walk_tree(function):
         if isinstance(node, ast.For | ast.While):
             yield node
 
 
 def _may_denoise(loop: ast.For | ast.While) -> bool:
     head = loop.iter if isinstance(loop, ast.For) else loop.test
-    names = [n.id for n in ast.walk(head) if isinstance(n, ast.Name)]
-    names += [n.attr for n in ast.walk(head) if isinstance(n, ast.Attribute)]
+    names = [n.id for n in walk_tree(head) if isinstance(n, ast.Name)]
+    names += [n.attr for n in walk_tree(head) if isinstance(n, ast.Attribute)]
     if any(word in name.lower() for name in names for word in _SCHEDULE_WORDS):
-        return any(isinstance(n, ast.Call) for s in loop.body for n in ast.walk(s))
-    for node in ast.walk(loop):
+        return any(isinstance(n, ast.Call) for s in loop.body for n in walk_tree(s))
+    for node in walk_tree(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             if len(node.args) + len(node.keywords) >= 3:
                 return True
@@ -149,8 +150,8 @@ def _methods(node: ast.ClassDef) -> list[FunctionNode]:
 
 def _names(function: FunctionNode) -> Iterator[str]:
     """What a function speaks of: variables, attributes, and texts that may be names of either."""
-    bases = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute)}
-    for node in ast.walk(function):
+    bases = {id(n.value) for n in walk_tree(function) if isinstance(n, ast.Attribute)}
+    for node in walk_tree(function):
         if isinstance(node, ast.Attribute):
             yield node.attr
         elif isinstance(node, ast.Name) and id(node) not in bases:

@@ -13,6 +13,7 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord, Conditions, StringEdit
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
 from scaffold.inspect.weight_sources import text_of
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Func, Value
 
 Rename = tuple[str, str, Evidence | None]
@@ -161,9 +162,9 @@ def whole_names(program: Program, calls: list[CallRecord]) -> Iterator[Rename]:
 
 def _written_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str, int]]:
     given = {a.arg for a in node.args.args}
-    loops = [n.target for n in ast.walk(node) if isinstance(n, ast.For) and isinstance(n.target, ast.Tuple)]
+    loops = [n.target for n in walk_tree(node) if isinstance(n, ast.For) and isinstance(n.target, ast.Tuple)]
     keys = given | {t.elts[0].id for t in loops if t.elts and isinstance(t.elts[0], ast.Name)}
-    for test in ast.walk(node):
+    for test in walk_tree(node):
         if not (isinstance(test, ast.If) and isinstance(test.test, ast.Compare) and len(test.body) == 1):
             continue
         left, other = test.test.left, test.test.comparators[0]

@@ -9,7 +9,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.trace import Skip
 from scaffold.inspect.program.values import Obj
-from scaffold.source.syntax import around
+from scaffold.source.syntax import around, walk_tree
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -38,7 +38,7 @@ def filters(program: Program, place: Evidence) -> bool:
     if any(raises_for(body, around_it) for body in ([t.body for t in tests] + [last])):
         return False
     loops = [n for n in around_it if isinstance(n, _LOOPS)]
-    return not any(_refuses_unknown(n) for n in (ast.walk(loops[-1]) if loops else ()))
+    return not any(_refuses_unknown(n) for n in (walk_tree(loops[-1]) if loops else ()))
 
 
 def _refuses_unknown(node: ast.AST) -> bool:
@@ -60,7 +60,7 @@ def raises_for(body: list[ast.stmt], around_it: list[ast.AST]) -> bool:
     if not (notes and functions and loops):
         return False
     end = max(loop.end_lineno or 0 for loop in loops)
-    return any(isinstance(n, ast.Raise) and n.lineno > end for n in ast.walk(functions[-1]))
+    return any(isinstance(n, ast.Raise) and n.lineno > end for n in walk_tree(functions[-1]))
 
 
 def handed_on(program: Program, skip: Skip, loader: str) -> bool:

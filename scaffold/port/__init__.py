@@ -26,6 +26,15 @@ def port_denoiser(
     method: str = "forward",
 ) -> Port:
     """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
+    import gc
+
     from scaffold.port.denoiser import port_denoiser as port
 
-    return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method)
+    # Syntax trees are many small objects, which go as a whole.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method)
+    finally:
+        if collecting:
+            gc.enable()

@@ -16,6 +16,7 @@ from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by
 from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, methods_named
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 
 NAME = "build_denoiser"
 # What the function may ask the engine's configuration for: the training module answers these.
@@ -138,10 +139,10 @@ def _reads_model(text: str) -> bool:
     tree = ast.parse(text)
     model = f"{CONFIG}.model"
     assigned: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             assigned.setdefault(node.targets[0].id, []).append(ast.unparse(node.value))
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{CONFIG}.load_file":
             given = ast.unparse(node.args[0])
             if given == model or assigned.get(given) == [model]:
@@ -166,7 +167,7 @@ def _changed_afterwards(owners: Sequence[Owner], attribute: str) -> bool:
     """Tell whether the pipeline puts other modules into the denoiser once it is built."""
     start = f"self.{attribute}."
     for owner in owners:
-        for node in ast.walk(owner.node):
+        for node in walk_tree(owner.node):
             targets = node.targets if isinstance(node, ast.Assign) else []
             for target in targets:
                 if isinstance(target, ast.Attribute) and ast.unparse(target).startswith(start):
@@ -210,7 +211,7 @@ def _check(text: str, scope: Scope) -> None:
     """
     tree = ast.parse(text)
     inside = Scope.of(scope.graph, scope.info, tree.body[0])
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Name) and node.id not in inside.hidden and not hasattr(builtins, node.id):
             if inside.origin(node.id) is None:
                 raise UnclearError(node.id)

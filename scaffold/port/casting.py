@@ -6,6 +6,7 @@ import ast
 import builtins
 
 from scaffold.port.names import Defined, Scope
+from scaffold.source.syntax import walk_tree
 
 _WALKS = ("parameters", "buffers", "modules", "children")
 _READS = (*_WALKS, *(f"named_{name}" for name in _WALKS), "is_floating_point", "is_complex", "startswith", "endswith")
@@ -30,7 +31,7 @@ def casts_only(scope: Scope, call: ast.expr, depth: int = 0) -> bool:
     if info is None or not isinstance(function, ast.FunctionDef) or depth > _DEPTH:
         return False
     inside = Scope.of(scope.graph, info, function)
-    for node in ast.walk(function):
+    for node in walk_tree(function):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if not isinstance(target, ast.Name) and not _is_cast(target, node.value):

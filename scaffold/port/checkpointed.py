@@ -12,6 +12,7 @@ import libcst as cst
 from scaffold.port.layer_functions import GROWS, LayerFunction, layer_functions
 from scaffold.port.layer_lists import layer_lists, outermost
 from scaffold.port.supports import support_text
+from scaffold.source.syntax import walk_tree
 
 CALL = "_checkpointed_call"
 BASE = "CheckpointedLayers"
@@ -58,19 +59,60 @@ def checkpoint_layers(text: str) -> Checkpointed:
         return Checkpointed(text)
     found = _Found()
     rewriter = _Rewriter(lists, functions, _constructed(tree), found, _holding(tree, ast.For | ast.AsyncFor))
-    changed = cst.parse_module(text).visit(rewriter)
+    parts = _Parts(text, tree)
+    parts.change(rewriter, [node for node in tree.body if _has(node, ast.For | ast.AsyncFor)])
     if not found.layers:
         return Checkpointed(text)
-    bases = _Bases(outermost(tree, set(found.owners)), found.called, _holding(tree, ast.ClassDef))
-    changed = changed.visit(bases)
-    code = _with_support(changed, found.partial, bool(found.called))
-    return Checkpointed(code, tuple(found.layers), tuple(found.owners), bool(found.called))
+    bases = outermost(tree, set(found.owners))
+    changer = _Bases(bases, found.called, _holding(tree, ast.ClassDef))
+    owners = bases | {owner for owner, _ in found.called}
+    parts.change(changer, [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in owners])
+    parts.add_behind_imports(_support(found.partial, bool(found.called)))
+    return Checkpointed(parts.text(), tuple(found.layers), tuple(found.owners), bool(found.called))
+
+
+class _Parts:
+    """The text of a module by its statements: libcst parses those that change and no others, for it takes its time."""
+
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        lines = text.splitlines(keepends=True)
+        self._tree = tree
+        self._texts: list[str] = []
+        self._place: dict[ast.stmt, int] = {}
+        end = 0
+        for node in tree.body:
+            first = min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", ()))]) - 1
+            if first < end:  # beside another statement on its line
+                self._place[node] = len(self._texts) - 1
+                continue
+            self._texts += ["".join(lines[end:first]), "".join(lines[first : node.end_lineno])]
+            self._place[node] = len(self._texts) - 1
+            end = node.end_lineno or first + 1
+        self._texts.append("".join(lines[end:]))
+
+    def change(self, transformer: cst.CSTTransformer, nodes: Iterable[ast.stmt]) -> None:
+        """Have statements rewritten."""
+        for place in {self._place[node]: None for node in nodes}:
+            self._texts[place] = cst.parse_module(self._texts[place]).visit(transformer).code
+
+    def add_behind_imports(self, text: str) -> None:
+        """Put a text behind the last import."""
+        last = max(self._place[node] for node in self._tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+        self._texts[last] += text
+
+    def text(self) -> str:
+        """Return the whole."""
+        return "".join(self._texts)
+
+
+def _has(node: ast.AST, kind: type[ast.AST] | UnionType) -> bool:
+    return any(isinstance(inner, kind) for inner in walk_tree(node))
 
 
 def _holding(tree: ast.Module, kind: type[ast.AST] | UnionType) -> frozenset[str]:
     """Return the names of the functions that have something of a kind in them; no others need be looked into."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return frozenset(node.name for node in functions if any(isinstance(inner, kind) for inner in ast.walk(node)))
+    functions = [node for node in walk_tree(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return frozenset(node.name for node in functions if _has(node, kind))
 
 
 def _constructed(tree: ast.Module) -> dict[str, frozenset[str]]:
@@ -79,7 +121,7 @@ def _constructed(tree: ast.Module) -> dict[str, frozenset[str]]:
     for node in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         made = [inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"]
         statements = made[0].body if made else []
-        if not any(isinstance(inner, ast.Return) for statement in statements for inner in ast.walk(statement)):
+        if not any(isinstance(inner, ast.Return) for statement in statements for inner in walk_tree(statement)):
             targets = [t for line in statements if isinstance(line, ast.Assign) for t in line.targets]
             found[node.name] = frozenset(ast.unparse(t).removeprefix("self.") for t in targets)
     return found
@@ -257,19 +299,12 @@ class _Bases(cst.CSTTransformer):
         return updated_node.with_changes(bases=bases, lpar=cst.MaybeSentinel.DEFAULT, rpar=cst.MaybeSentinel.DEFAULT)
 
 
-def _with_support(module: cst.Module, partial: bool, called: bool) -> str:
-    """Return the text with the base class behind its imports."""
+def _support(partial: bool, called: bool) -> str:
+    """Return the base class and what it imports."""
     lines = ["from collections.abc import Callable, Iterable", "from typing import Any", "import torch"]
     lines += ["from torch.utils.checkpoint import checkpoint"] + (["from functools import partial"] if partial else [])
     supports = [support_text("checkpointed", {BASE})]
     if called:
         lines.append("from torch import nn")
         supports.append(support_text("called_layer", {CALLED, CALL_AS_MODULES}))
-    text = "\n\n\n".join(["\n".join(lines), *supports]) + "\n"
-    added = cst.parse_module(text).body
-    last = max(index for index, node in enumerate(module.body) if _is_import(node))
-    return module.with_changes(body=[*module.body[: last + 1], *added, *module.body[last + 1 :]]).code
-
-
-def _is_import(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Import | cst.ImportFrom)
+    return "\n\n\n".join(["\n".join(lines), *supports]) + "\n"

@@ -15,6 +15,7 @@ from scaffold.port.layer_dicts import calls_in
 from scaffold.port.layers import bases as base_classes
 from scaffold.port.layers import kind_of
 from scaffold.port.names import Defined, External, Scope
+from scaffold.source.syntax import walk_tree
 
 
 @dataclass
@@ -58,7 +59,7 @@ def read_class(key: Defined, definition: Definition, scope: Scope, followed: Cal
             entry.methods[child.name.value] = (child, other)
             entry.stores.update(
                 found.attr
-                for found in ast.walk(other)
+                for found in walk_tree(other)
                 if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store)
             )
     for base in node.bases:
@@ -106,7 +107,7 @@ def layer_calls(entry: ClassEntry) -> Iterator[tuple[str, ast.Call]]:
     One in a ``ModuleDict`` goes by the names of both, ``proj.qkv``.
     """
     for _, method in entry.methods.values():
-        for node in ast.walk(method):
+        for node in walk_tree(method):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target, value = node.targets[0], node.value
             elif isinstance(node, ast.AnnAssign) and node.value is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from scaffold.port.names import Defined, Scope
 from scaffold.port.result import Kept
 from scaffold.source.modules import ModuleGraph, ModuleInfo
+from scaffold.source.syntax import walk_tree
 
 NAME = "constant_tables"
 
@@ -40,7 +41,7 @@ def constant_tables(graph: ModuleGraph, kept: Kept, denoiser: Defined, inputs: S
 def _tables(
     graph: ModuleGraph, info: ModuleInfo, pipeline: ast.ClassDef, attribute: str, denoiser: Defined
 ) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(pipeline):
+    for node in walk_tree(pipeline):
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
             continue
         call = node.value

@@ -12,6 +12,7 @@ import libcst as cst
 from scaffold.port.names import Defined, Scope
 from scaffold.port.one_device.context import ASKED, CONTEXT
 from scaffold.port.reading import OF_GROUPS
+from scaffold.source.syntax import walk_tree
 
 
 @dataclass(frozen=True)
@@ -36,25 +37,25 @@ def with_context_arguments(node: cst.FunctionDef, twin: ast.FunctionDef, scope: 
     None where it reads none, or does anything else with the context: what the engine says about groups of devices has
     its answers already, and what is handed on is read elsewhere.
     """
-    if not any(_is_call(found, CONTEXT, scope) for found in ast.walk(twin)):
+    if not any(_is_call(found, CONTEXT, scope) for found in walk_tree(twin)):
         return None
     held = {
         target.id
-        for found in ast.walk(twin)
+        for found in walk_tree(twin)
         if isinstance(found, ast.Assign) and _is_call(found.value, CONTEXT, scope) and len(found.targets) == 1
         for target in found.targets
         if isinstance(target, ast.Name)
     }
     read = list(_reads(twin, held, scope))
-    uses = [n for n in ast.walk(twin) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in held]
-    calls = [n for n in ast.walk(twin) if _is_call(n, CONTEXT, scope)]
+    uses = [n for n in walk_tree(twin) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in held]
+    calls = [n for n in walk_tree(twin) if _is_call(n, CONTEXT, scope)]
     if not read or len(read) != len(uses) + len(calls) - _bindings(twin, held, scope):
         return None
     names = sorted({found.attr for found in read})
     if any(name.startswith(OF_GROUPS) for name in names):
         return None
-    taken = {found.id for found in ast.walk(twin) if isinstance(found, ast.Name)} - held
-    taken |= {found.arg for found in ast.walk(twin.args) if isinstance(found, ast.arg)}
+    taken = {found.id for found in walk_tree(twin) if isinstance(found, ast.Name)} - held
+    taken |= {found.arg for found in walk_tree(twin.args) if isinstance(found, ast.arg)}
     fields = {name: f"context_{name}" if name in taken else name for name in names}
     changed = node.visit(_Nodes(held, scope, fields))
     assert isinstance(changed, cst.FunctionDef)
@@ -83,7 +84,7 @@ def _is_of_context(used: str, name: str, scope: Scope) -> bool:
 
 
 def _reads(twin: ast.FunctionDef, held: set[str], scope: Scope) -> Iterator[ast.Attribute]:
-    for found in ast.walk(twin):
+    for found in walk_tree(twin):
         if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Load):
             base = found.value
             if _is_call(base, CONTEXT, scope) or (isinstance(base, ast.Name) and base.id in held):
@@ -96,7 +97,7 @@ def _bindings(twin: ast.FunctionDef, held: set[str], scope: Scope) -> int:
         and _is_call(found.value, CONTEXT, scope)
         and isinstance(found.targets[0], ast.Name)
         and found.targets[0].id in held
-        for found in ast.walk(twin)
+        for found in walk_tree(twin)
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from scaffold.source.syntax import walk_tree
+
 _COUNT = re.compile(r"(num|n)_(\w+_)?layers|depth|\w+_depth")
 
 
@@ -15,7 +17,7 @@ def layer_counts(source: str, entry: str) -> tuple[str, ...]:
         source: text of the ported module.
         entry: class of the denoiser in it.
     """
-    classes = {node.name: node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for node in walk_tree(ast.parse(source)) if isinstance(node, ast.ClassDef)}
     name: str | None = entry
     seen: set[str] = set()
     while name in classes and name not in seen:

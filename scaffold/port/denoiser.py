@@ -19,6 +19,7 @@ from scaffold.port.names import Defined, resolve
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -180,7 +181,7 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
     own = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     listed: dict[str, str] = {}
     for node in own.values():
-        for found in ast.walk(node):
+        for found in walk_tree(node):
             if isinstance(found, ast.ListComp | ast.GeneratorExp):
                 element = found.elt
                 if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
@@ -198,7 +199,7 @@ def hands_modules_on(tree: ast.Module) -> bool:
     for owner in classes:
         made = {
             ast.unparse(node.targets[0]): node.value
-            for node in ast.walk(owner)
+            for node in walk_tree(owner)
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         }
         modules = {

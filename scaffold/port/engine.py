@@ -20,6 +20,7 @@ from scaffold.port.one_device import names
 from scaffold.port.stacked import Row
 from scaffold.port.statements import Statements
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 
 # Methods that anything may call without naming them, and those that no training module calls.
 ALWAYS = frozenset({"__init__", "forward", "__call__", "__post_init__", "forward_native"})
@@ -212,7 +213,7 @@ class Engine(HeldLayers):
 
     def _note_attributes(self, node: cst.CSTNode) -> None:
         tree = ast.parse(textwrap.dedent(code(node)))
-        for found in ast.walk(tree):
+        for found in walk_tree(tree):
             if isinstance(found, ast.Attribute):
                 self.attributes.add(found.attr)
             elif isinstance(found, ast.Constant) and isinstance(found.value, str) and found.value.isidentifier():
@@ -229,6 +230,6 @@ def _class_names(entry: ClassEntry) -> frozenset[str]:
         node.id
         for _, twin in entry.statements
         if isinstance(twin, ast.Assign | ast.AnnAssign)
-        for node in ast.walk(twin)
+        for node in walk_tree(twin)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )

@@ -11,6 +11,7 @@ from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by, name_of
 from scaffold.port.slicing import Owner, UnclearError, methods_named, own_names
 from scaffold.port.surroundings import surrounds
+from scaffold.source.syntax import walk_tree
 
 LOADER = "load_weights"
 SOURCES = "self.weights_sources"
@@ -139,7 +140,7 @@ class Flattener:
             for given in (*call.args, *(keyword.value for keyword in call.keywords))
         ):
             return True
-        for node in ast.walk(method):
+        for node in walk_tree(method):
             if isinstance(node, ast.expr) and (self._makes(node) or name_of(node) == self.held):
                 return True
             inner = self.method_of(node) if isinstance(node, ast.Call) else None
@@ -196,7 +197,7 @@ class Flattener:
             more = {
                 value.id
                 for statement in statements
-                for node in ast.walk(statement)
+                for node in walk_tree(statement)
                 if isinstance(node, ast.Assign)
                 for target in node.targets
                 if name_of(target) == self.held or (isinstance(target, ast.Name) and target.id in names)
@@ -254,7 +255,7 @@ def _asks_for_nothing(statements: Sequence[ast.stmt]) -> bool:
     values = [
         node.value
         for statement in statements
-        for node in ast.walk(statement)
+        for node in walk_tree(statement)
         if isinstance(node, ast.Assign | ast.AnnAssign)
         if SOURCES in {name_of(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target])}
     ]
@@ -279,5 +280,5 @@ def _outside_functions(node: ast.stmt) -> Iterator[ast.AST]:
 def _stores(statement: ast.stmt, name: str) -> int:
     return sum(
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        for node in ast.walk(statement)
+        for node in walk_tree(statement)
     )

@@ -10,6 +10,7 @@ from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, External
 from scaffold.port.one_device import names
 from scaffold.port.raising import Raising
+from scaffold.source.syntax import walk_tree
 
 # What turns gradients off, or hands the function to a compiler: training wants neither.
 WITHOUT = ("no_grad", "inference_mode", "support_torch_compile", "compile", "set_grad_enabled")
@@ -88,7 +89,7 @@ class _Names(cst.CSTVisitor):
             tree = ast.parse(str(node.evaluated_value), mode="eval")
         except SyntaxError:
             return
-        self.found += [found.id for found in ast.walk(tree) if isinstance(found, ast.Name)]
+        self.found += [found.id for found in walk_tree(tree) if isinstance(found, ast.Name)]
 
 
 def _foreign(path: str) -> bool:

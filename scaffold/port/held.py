@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.port.names import Defined, Scope, resolve
 from scaffold.port.result import Kept
 from scaffold.source.modules import ModuleGraph, ModuleInfo
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -88,9 +89,9 @@ def _called_in_loop(graph: ModuleGraph, report: Report) -> Iterator[str]:
     file, line = _place(report, "detail.scheduler.loop_location")
     if not file or not graph.source.exists(file):
         return
-    for node in ast.walk(graph.source.tree(file)):
+    for node in walk_tree(graph.source.tree(file)):
         if isinstance(node, ast.For | ast.While) and node.lineno == line:
-            for inner in ast.walk(node):
+            for inner in walk_tree(node):
                 if isinstance(inner, ast.Call) and _own(inner.func):
                     assert isinstance(inner.func, ast.Attribute)
                     yield inner.func.attr
@@ -113,7 +114,7 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
             continue
         scope = Scope.of(graph, info, method)
         made = {**dict(_made(graph, scope, method)), **_unpacked(graph, info, node, method)}
-        for statement in ast.walk(method):
+        for statement in walk_tree(method):
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                 for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                     if _own(target):
@@ -146,7 +147,7 @@ def _returned(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, value: 
         return None
     scope = Scope.of(graph, info, maker)
     made = dict(_made(graph, scope, maker))
-    returns = [node.value for node in ast.walk(maker) if isinstance(node, ast.Return)]
+    returns = [node.value for node in walk_tree(maker) if isinstance(node, ast.Return)]
     classes = {_class_of(graph, scope, node, made) if node is not None else None for node in returns}
     return classes.pop() if len(classes) == 1 else None
 
@@ -155,7 +156,7 @@ def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method:
     """Return the classes of ``a, b = self.make()`` where ``make`` ends with ``return a, b``."""
     methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
     found: dict[str, Defined] = {}
-    for statement in ast.walk(method):
+    for statement in walk_tree(method):
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
             continue
         value = statement.value
@@ -167,7 +168,7 @@ def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method:
             continue
         scope = Scope.of(graph, info, maker)
         made = dict(_made(graph, scope, maker))
-        for node in ast.walk(maker):
+        for node in walk_tree(maker):
             if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
                 for target, given in zip(statement.targets[0].elts, node.value.elts, strict=False):
                     known = _class_of(graph, scope, given, made)
@@ -178,7 +179,7 @@ def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method:
 
 def _made(graph: ModuleGraph, scope: Scope, method: ast.FunctionDef, depth: int = 0) -> Iterator[tuple[str, Defined]]:
     """Yield local names that hold an instance of a class of the source."""
-    for statement in ast.walk(method):
+    for statement in walk_tree(method):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             value = _class_of(graph, scope, statement.value, {}, depth)
             if value is not None:
@@ -213,7 +214,7 @@ def _class_of(
     locals_made = dict(_made(graph, inner, node, depth + 1))
     returned = {
         _class_of(graph, inner, found.value, locals_made, depth + 1)
-        for found in ast.walk(node)
+        for found in walk_tree(node)
         if isinstance(found, ast.Return) and found.value is not None
     }
     return returned.pop() if len(returned) == 1 else None

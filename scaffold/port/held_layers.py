@@ -15,6 +15,7 @@ from scaffold.port.names import Defined, External, Scope
 from scaffold.port.result import Fused
 from scaffold.port.stacked import Row, parts_of, rows_of
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 
 
 class HeldLayers(Bindings):
@@ -85,7 +86,7 @@ class HeldLayers(Bindings):
         if file not in self._reads:
             self._reads[file] = {
                 (node.value.attr, node.attr)
-                for node in ast.walk(self.graph.source.tree(file))
+                for node in walk_tree(self.graph.source.tree(file))
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
             } | set(reads_of(self.graph.source.tree(file)))
         return (layer, name) in self._reads[file]

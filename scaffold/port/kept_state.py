@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from scaffold.source.syntax import walk_tree
+
 _STARTS = ("__init__", "load_weights", "__setattr__")
 
 
@@ -48,7 +50,7 @@ def kept_state(source: str, classes: Iterable[str]) -> tuple[KeptState, ...]:
 def _assigned(methods: Iterable[ast.FunctionDef]) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield attributes of ``self`` that methods assign, each with its value where that stands alone."""
     for method in methods:
-        for node in ast.walk(method):
+        for node in walk_tree(method):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     yield from _of_self([target], node.value)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from scaffold.port.names import dotted
+from scaffold.source.syntax import walk_tree
 
 _NAME = "ModuleDict"
 
@@ -53,7 +54,7 @@ def entry_of(node: cst.BaseExpression) -> tuple[cst.Attribute, str] | None:
 
 def reads_of(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield layer and attribute of each ``x.proj["key"].attribute``."""
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Subscript):
             held, key = node.value.value, node.value.slice
             if isinstance(held, ast.Attribute) and isinstance(key, ast.Constant) and isinstance(key.value, str):

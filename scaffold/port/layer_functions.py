@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from scaffold.source.syntax import walk_tree
+
 # What a layer adds to while it runs must not be given to it twice.
 GROWS = ("past_key_value", "cache_params")
 _CHANGING = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "write"})
@@ -52,7 +54,7 @@ def _held(function: ast.FunctionDef, layers: str, parameters: tuple[str, ...]) -
         for node in function.body
         if isinstance(node, ast.Assign) and any(ast.unparse(target) == holder for target in node.targets)
     ]
-    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    names = [node for node in walk_tree(function) if isinstance(node, ast.Name)]
     stored = sum(name.id == holder and isinstance(name.ctx, ast.Store) for name in names)
     if len(given) == stored == 1 and _root(given[0]) is not None:  # model = decoder.model
         holder, _, front = ast.unparse(given[0]).partition(".")
@@ -66,8 +68,8 @@ def _layer(function: ast.FunctionDef) -> tuple[str, str] | None:
     The number is a parameter of the function.
     """
     parameters = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
-    called = {_root(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
-    for node in ast.walk(function):
+    called = {_root(node.func) for node in walk_tree(function) if isinstance(node, ast.Call)}
+    for node in walk_tree(function):
         value = node.value if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute):
             assert isinstance(node, ast.Assign)
@@ -89,7 +91,7 @@ def _root(node: ast.expr) -> str | None:
 
 def _is_pure(function: ast.FunctionDef, own: dict[str, ast.FunctionDef], callers: frozenset[str]) -> bool:
     """Tell whether a second run gives the same: nothing outside of the names of functions of the text is changed."""
-    for node in ast.walk(function):
+    for node in walk_tree(function):
         if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             return False
         if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await | ast.Delete):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from scaffold.source.syntax import walk_tree
+
 
 def layer_lists(tree: ast.Module) -> dict[str, tuple[str, ...]]:
     """Return the classes of a text that it puts into lists of modules, by the list's attribute."""
     own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     found: dict[str, dict[str, None]] = {}
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        for statement in ast.walk(function):
+    for function in (node for node in walk_tree(tree) if isinstance(node, ast.FunctionDef)):
+        for statement in walk_tree(function):
             if not isinstance(statement, ast.Assign) or not _is_module_list(statement.value):
                 continue
             assert isinstance(statement.value, ast.Call)
@@ -27,7 +29,7 @@ def layer_lists(tree: ast.Module) -> dict[str, tuple[str, ...]]:
 def _inside(tree: ast.Module, own: set[str], layers: set[str]) -> set[str]:
     """Return the classes that layers are made of: those are computed again with the layer around them."""
     makes = {
-        node.name: {inner.func.id for inner in ast.walk(node) if isinstance(inner, ast.Call)
+        node.name: {inner.func.id for inner in walk_tree(node) if isinstance(inner, ast.Call)
                     and isinstance(inner.func, ast.Name) and inner.func.id in own}
         for node in tree.body
         if isinstance(node, ast.ClassDef)
@@ -61,7 +63,7 @@ def _elements(function: ast.FunctionDef, given: list[ast.expr], own: set[str]) -
     """Yield the classes of the text that a list is made of, where it is given as a local name too."""
     for node in given:
         if isinstance(node, ast.Name):
-            for inner in ast.walk(function):
+            for inner in walk_tree(function):
                 if isinstance(inner, ast.Assign | ast.AugAssign):
                     target = inner.targets[0] if isinstance(inner, ast.Assign) else inner.target
                     yield from _made(inner.value, own) if ast.unparse(target) == node.id else ()

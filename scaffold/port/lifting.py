@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scaffold.port.own_names import assigned_by, name_of
 from scaffold.port.slicing import UnclearError
+from scaffold.source.syntax import walk_tree
 
 Finder = Callable[[ast.expr], ast.FunctionDef | None]
 
@@ -43,7 +44,7 @@ class Lifter(ast.NodeTransformer):
         seen: set[str] = set()
 
         def follow(nodes: Sequence[ast.AST]) -> None:
-            for name in (n.id for top in nodes for n in ast.walk(top) if isinstance(n, ast.Name)):
+            for name in (n.id for top in nodes for n in walk_tree(top) if isinstance(n, ast.Name)):
                 function = self.functions.get(name)
                 if function is not None and name not in seen:
                     seen.add(name)
@@ -73,7 +74,7 @@ class Lifter(ast.NodeTransformer):
         if any(entry.startswith("self.") for entry in assigned_by(function.body)):
             return False
         function.body = [self.visit(statement) for statement in function.body]
-        reads = sorted({n[5:] for inner in ast.walk(function) if (n := _own(inner)) is not None})
+        reads = sorted({n[5:] for inner in walk_tree(function) if (n := _own(inner)) is not None})
         try:
             function = _Given().visit(function)
         except UnclearError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from scaffold.port.library_linears import linears_of, may_hold_linears
+from scaffold.source.syntax import walk_tree
 
 ANY = "*"  # stands for an index or a key that only the configuration knows
 _LISTS = ("ModuleList", "Sequential", "ModuleDict")
@@ -91,7 +92,7 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         tree = ast.parse(source)
-        self.classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self.classes = {node.name: node for node in walk_tree(tree) if isinstance(node, ast.ClassDef)}
         self.imported = {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
             for node in tree.body
@@ -130,7 +131,7 @@ class _Reader:
                 yield from self.children(base.id)
                 for linear in linears_of(self.imported.get(base.id, "")) or ():
                     yield _Child(tuple(linear.split(".")), "Linear", False)
-        for found in ast.walk(node):
+        for found in walk_tree(node):
             if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
                 for target in targets:

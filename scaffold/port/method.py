@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from scaffold.errors import ScaffoldError
+from scaffold.source.syntax import walk_tree
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def port_method(source: str, owner: str, replace: Mapping[str, str]) -> PortedMe
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
         raise ScaffoldError(f"the text taken from {owner} is not one method")
     name = tree.body[0].name
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         private = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if private == "__class__" or (private.startswith("__") and not private.endswith("__")):
             raise ScaffoldError(f"{owner}.{name} uses {private}, which means something else outside of {owner}")
@@ -91,12 +92,12 @@ def free_names(text: str) -> tuple[str, ...]:
     if getattr(tree, "returns", None) is not None:
         outside.append(tree.returns)  # type: ignore[attr-defined]
     for part in outside:
-        found |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and not hasattr(builtins, n.id)}
+        found |= {n.id for n in walk_tree(part) if isinstance(n, ast.Name) and not hasattr(builtins, n.id)}
     return tuple(sorted(found))
 
 
 def _loaded(tree: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return {n.id for n in walk_tree(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def _without_dead_stores(text: str, candidates: set[str]) -> str:
@@ -105,10 +106,10 @@ def _without_dead_stores(text: str, candidates: set[str]) -> str:
     unread = candidates - _loaded(tree)
     dead = {
         ast.unparse(node)
-        for node in ast.walk(tree)
+        for node in walk_tree(tree)
         if isinstance(node, ast.Assign)
         and all(isinstance(target, ast.Name) and target.id in unread for target in node.targets)
-        and not any(isinstance(part, ast.Call | ast.Await | ast.NamedExpr) for part in ast.walk(node.value))
+        and not any(isinstance(part, ast.Call | ast.Await | ast.NamedExpr) for part in walk_tree(node.value))
     }
     return cst.parse_module(text).visit(_Remover(dead)).code
 

@@ -15,6 +15,7 @@ from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
 from scaffold.port.statements import Statements
 from scaffold.port.supports import support_text
+from scaffold.source.syntax import walk_tree
 
 
 def module_text(engine: Engine, header: str) -> str:
@@ -119,7 +120,7 @@ def _is_accessor(node: ast.FunctionDef) -> bool:
 def _not_inside_text(text: str):  # type: ignore[no-untyped-def]
     """Return a test of lines for `textwrap.indent`: lines inside of strings over several lines stay as they are."""
     inside: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in walk_tree(ast.parse(text)):
         if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno:
             if isinstance(node, ast.JoinedStr) or isinstance(node.value, str):
                 inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
@@ -163,7 +164,7 @@ def _needs(text: str, by_name: dict[str, Defined], own: set[Defined]) -> set[Def
     names: set[str] = set()
     for statement in ast.parse(text).body:
         for node in _executed(statement):
-            names |= {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+            names |= {found.id for found in walk_tree(node) if isinstance(found, ast.Name)}
     return {by_name[name] for name in names if name in by_name} - own
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from scaffold.source.modules import Import, ModuleGraph, ModuleInfo
+from scaffold.source.syntax import walk_tree
 
 _DEPTH = 12
 
@@ -71,7 +72,7 @@ class Scope:
         stored: set[str] = set(outer.hidden) if outer else set()
         # The names of a function are those of its parameters and body; its own name belongs outside.
         nodes = [*_parameters(node), *node.body] if isinstance(node, ast.FunctionDef) else [node]
-        for inner in (found for top in nodes for found in ast.walk(top)):
+        for inner in (found for top in nodes for found in walk_tree(top)):
             if isinstance(inner, ast.Import | ast.ImportFrom):
                 ModuleGraph.bind_imports(info, inner, imports)
             elif isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):

@@ -12,6 +12,7 @@ from scaffold.port.expressions import Expressions
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Scope
 from scaffold.port.reading import reads_groups_only, returned_names
+from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
     from scaffold.port.classes import ClassEntry
@@ -28,7 +29,7 @@ class Raising:
         self._neutral = reads_groups_only(node)
         self._returned = returned_names(node)
         self._stores = Counter(
-            found.id for found in ast.walk(node) if isinstance(found, ast.Name) and not isinstance(found.ctx, ast.Load)
+            found.id for found in walk_tree(node) if isinstance(found, ast.Name) and not isinstance(found.ctx, ast.Load)
         )
 
     def assume(self, name: str, twin: ast.stmt) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
+from scaffold.source.syntax import walk_tree
+
 # What runs in inference alone, by the name of the library that a function of it speaks of.
 TRITON, NPU, GRAPHS = "Triton kernels", "kernels of NPUs", "CUDA graphs"
-_NAMES = {"triton": TRITON, "tl": TRITON, "torch_npu": NPU}
+# By a part of the module that they are imported from.
+_LIBRARIES = {"triton": TRITON, "triton_utils": TRITON, "torch_npu": NPU}
 _CAPTURES = frozenset({"CUDAGraph", "graph"})
 
 
@@ -18,7 +21,7 @@ def changes_in_place(node: ast.With) -> bool:
         and isinstance(found.func, ast.Attribute)
         and found.func.attr.endswith("_")
         and not found.func.attr.endswith("__")
-        for found in ast.walk(node)
+        for found in walk_tree(node)
     )
 
 
@@ -30,7 +33,7 @@ def reads_groups_only(node: ast.AST) -> bool:
     """Tell whether a function asks the engine's context of a forward pass about groups of devices, and nothing else."""
     held = {
         target.id
-        for found in ast.walk(node)
+        for found in walk_tree(node)
         if isinstance(found, ast.Assign)
         and _is_context(found.value.body if isinstance(found.value, ast.IfExp) else found.value)
         for target in found.targets
@@ -38,7 +41,7 @@ def reads_groups_only(node: ast.AST) -> bool:
     }
     used = [
         found
-        for found in ast.walk(node)
+        for found in walk_tree(node)
         if isinstance(found, ast.Attribute)
         and (_is_context(found.value) or (isinstance(found.value, ast.Name) and found.value.id in held))
     ]
@@ -69,7 +72,7 @@ def returned_names(node: ast.AST) -> set[str]:
     """Return the local names that a function returns as they are."""
     return {
         found.value.id
-        for found in ast.walk(node)
+        for found in walk_tree(node)
         if isinstance(found, ast.Return) and isinstance(found.value, ast.Name)
     }
 
@@ -90,18 +93,32 @@ def inference_kind(tree: ast.Module, line: int) -> str | None:
 
     A function is where it names a library of kernels; a module without layers is where it captures CUDA graphs.
     """
+    libraries = _libraries(tree)
     for function in _around(tree, line):
-        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-        kinds = [kind for name, kind in _NAMES.items() if name in names]
-        if kinds:
-            return kinds[0]
+        names = (node.id for node in walk_tree(function) if isinstance(node, ast.Name))
+        kind = next((libraries[name] for name in names if name in libraries), None)
+        if kind is not None:
+            return kind
     return GRAPHS if _captures(tree) and not _has_layers(tree) else None
+
+
+def _libraries(tree: ast.Module) -> dict[str, str]:
+    """Names that imports bind to libraries of kernels, and of which kind each is."""
+    found: dict[str, str] = {}
+    for node in walk_tree(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                module = alias.name if isinstance(node, ast.Import) else node.module or ""
+                kind = next((kind for part, kind in _LIBRARIES.items() if part in module.split(".")), None)
+                if kind is not None:
+                    found[alias.asname or alias.name.partition(".")[0]] = kind
+    return found
 
 
 def _around(tree: ast.Module, line: int) -> Iterable[ast.AST]:
     return [
         node
-        for node in ast.walk(tree)
+        for node in walk_tree(tree)
         if isinstance(node, ast.FunctionDef)
         and min([node.lineno, *(part.lineno for part in node.decorator_list)]) <= line <= (node.end_lineno or 0)
     ]
@@ -114,10 +131,10 @@ def _captures(tree: ast.Module) -> bool:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in _CAPTURES
         and ast.unparse(node.func.value).endswith("cuda")
-        for node in ast.walk(tree)
+        for node in walk_tree(tree)
     )
 
 
 def _has_layers(tree: ast.Module) -> bool:
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in walk_tree(tree) if isinstance(node, ast.ClassDef)]
     return any(ast.unparse(base).rpartition(".")[2] == "Module" for node in classes for base in node.bases)

@@ -14,6 +14,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from scaffold.errors import ScaffoldError
 from scaffold.port.method import free_names, port_method
 from scaffold.source.modules import ModuleGraph
+from scaffold.source.syntax import walk_tree
 
 SCHEDULER, UPDATE = "sde_scheduler", "own_update"
 
@@ -52,7 +53,7 @@ def port_region(
     """
     text = textwrap.dedent(source).strip("\n") + "\n"
     function = parts["function"]
-    taken = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & {SCHEDULER, UPDATE}
+    taken = {node.id for node in walk_tree(ast.parse(text)) if isinstance(node, ast.Name)} & {SCHEDULER, UPDATE}
     if taken:
         raise ScaffoldError(f"{function} of {module} has a name {taken.pop()!r} of its own")
     edit = _Replacer(parts, f"self.{SCHEDULER}" if owner is not None else SCHEDULER)
@@ -76,7 +77,7 @@ def port_region(
 def _needed_at_run_time(text: str) -> set[str]:
     """Names that a function needs beside those of its annotations."""
     tree = ast.parse(text)
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
             arguments = node.args

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from scaffold.port.own_names import assigned_by, assigned_in, name_of, names_read
 from scaffold.source.modules import ModuleInfo
+from scaffold.source.syntax import walk_tree
 
 CONFIG = "od_config"
 _DEPTH = 6
@@ -117,7 +118,7 @@ class Follower:
 
     def _inside(self, node: ast.AST) -> bool:
         """Tell whether a statement goes through modules inside of the denoiser, which it may change."""
-        return any(isinstance(n, ast.Attribute) and name_of(n.value) == self.made for n in ast.walk(node))
+        return any(isinstance(n, ast.Attribute) and name_of(n.value) == self.made for n in walk_tree(node))
 
     def _call(self, node: ast.Call, part: _Slice) -> None:
         """Follow ``self.method(…)`` where the method makes something wanted.
@@ -174,9 +175,9 @@ def own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
         UnclearError: a function inside of it has a parameter of such a name.
     """
     local = {arg.arg for arg in (*method.args.args, *method.args.kwonlyargs) if arg.arg != "self"} | {
-        node.id for node in ast.walk(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.id for node in walk_tree(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
-    inside = {arg for inner in ast.walk(method) if inner is not method for arg in _parameters(inner)}
+    inside = {arg for inner in walk_tree(method) if inner is not method for arg in _parameters(inner)}
     if inside & local:
         raise UnclearError(", ".join(sorted(inside & local)))
 
@@ -189,13 +190,13 @@ def own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
 
 def _parameters(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.Lambda):
-        for inner in ast.walk(node.args):
+        for inner in walk_tree(node.args):
             if isinstance(inner, ast.arg):
                 yield inner.arg
 
 
 def _imports(method: ast.FunctionDef) -> list[ast.stmt]:
-    return [node for node in ast.walk(method) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in walk_tree(method) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _without_returns(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -211,7 +212,7 @@ def _without_returns(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Return):
             rest = _without_returns(statements[index + 1 :])
             return [*found, ast.If(_negated(node.test), rest or [ast.Pass()], [])]
-        if any(isinstance(inner, ast.Return) for inner in ast.walk(node)):
+        if any(isinstance(inner, ast.Return) for inner in walk_tree(node)):
             raise UnclearError("return")
         found.append(node)
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from scaffold.source.syntax import walk_tree
+
 Row = tuple[str, str, str | int]
 _ORDER: dict[str | int, int] = {"q": 0, "k": 1, "v": 2}
 
@@ -12,7 +14,7 @@ _ORDER: dict[str | int, int] = {"q": 0, "k": 1, "v": 2}
 def rows_of(tree: ast.AST) -> list[Row]:
     """Return every literal ``(parameter, part, shard)`` of a module."""
     found: list[Row] = []
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Tuple) and len(node.elts) == 3:
             values = [entry.value for entry in node.elts if isinstance(entry, ast.Constant)]
             if len(values) == 3 and isinstance(values[0], str) and isinstance(values[1], str):

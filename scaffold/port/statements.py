@@ -16,6 +16,7 @@ from scaffold.port.headers import WITHOUT
 from scaffold.port.names import Defined, External, Scope, dotted
 from scaffold.port.one_device import names
 from scaffold.port.reading import bound_names, changed_tensor, changes_in_place
+from scaffold.source.syntax import walk_tree
 
 
 class Statements(AssignedLayers):
@@ -37,12 +38,12 @@ class Statements(AssignedLayers):
 
     def _body(self, node: cst.FunctionDef, twin: ast.FunctionDef) -> list[cst.BaseStatement]:
         """Return the body; where a value got lost with the code that made it, what reads it raises, too."""
-        bound = bound_names(twin.body) - {found.arg for found in ast.walk(twin.args) if isinstance(found, ast.arg)}
+        bound = bound_names(twin.body) - {found.arg for found in walk_tree(twin.args) if isinstance(found, ast.arg)}
         while True:
             body = self.block(block(node.body), twin.body)
             made = ast.parse(textwrap.dedent(code(indented(body)))).body
             read = {
-                n.id for top in made for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+                n.id for top in made for n in walk_tree(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
             }
             lost = (bound - bound_names(made)) & read - self.expressions.lost
             if not lost:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from scaffold.reading import read_text
+from scaffold.source.syntax import walk_tree
 
 FOLDER = Path(__file__).parent / "support"
 
@@ -25,7 +26,7 @@ def support_text(module: str, names: set[str]) -> str:
         name = pending.pop()
         if name in found and name not in wanted:
             wanted.add(name)
-            pending += [node.id for node in ast.walk(ast.parse(found[name])) if isinstance(node, ast.Name)]
+            pending += [node.id for node in walk_tree(ast.parse(found[name])) if isinstance(node, ast.Name)]
     return "\n\n\n".join(text for name, text in found.items() if name in wanted)
 
 

@@ -53,8 +53,10 @@ class TrainingStep:
         before and after their norm, values, attention's output, and the products that enter the feed-forward block.
         """
         hidden, queries, keys, inner, entries = self._widths
-        norms = 1 if self.sizes["qk_norm"] else 0
-        channels = 3 * hidden + (2 + norms) * queries + (2 + norms) * keys + entries * inner
+        turned = self.sizes["image_position"] != "text_length"
+        # What a norm is given is kept once more, twice as wide where it is turned afterwards in float32.
+        norms = (2 if turned and self.sizes["rotary_float32"] else 1) if self.sizes["qk_norm"] else 0
+        channels = 3 * hidden + (2 + norms) * (queries + keys) + entries * inner
         return BF16 * layers * (channels * sum(self.branches) + 2 * (queries - keys) * self.padded)
 
     def activations(self, checkpointed: int) -> int:
@@ -85,7 +87,9 @@ class TrainingStep:
 
 
 def memory_settings(architecture: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the launch script says about ``enable_gradient_checkpointing``; None where a size is not known.
+    """Return what the launch script says about ``enable_gradient_checkpointing``.
+
+    None where a size is not known, or weights are not in bf16.
 
     Args:
         architecture: the spec's section of that name.
@@ -101,6 +105,8 @@ def memory_settings(architecture: Mapping[str, Any], sections: Mapping[str, Any]
     text = recipe["max_prompt_length"]
     branches = (image + text, image + (text if sections["prompt"]["negative_text"] else 0))
     samples = recipe["micro_batch_size"]
+    if recipe["model_dtype"] != "bfloat16":
+        return None
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "head_dim", "vocab_size")
     if any(not isinstance(architecture[name], int) for name in (*sizes, "num_attention_heads", "num_key_value_heads")):
         return None

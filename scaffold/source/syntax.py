@@ -5,20 +5,28 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator
+from functools import cache
+
+# Fields that hold an operator, a context or no node at all.
+_BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment"})
+
+
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(name for name in kind._fields if name not in _BARE)
 
 
 def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
     """Yield every node as ``ast.walk`` does, in its order, without operators and contexts such as ``Load``."""
-    todo = deque([root])
-    while todo:
-        node = todo.popleft()
+    found = [root]
+    for node in found:
         yield node
-        for name in node._fields:
+        for name in _fields(type(node)):
             child = getattr(node, name, None)
             if type(child) is list:
-                todo.extend(c for c in child if isinstance(c, ast.AST))
-            elif isinstance(child, ast.AST) and child._fields:
-                todo.append(child)
+                found.extend([c for c in child if isinstance(c, ast.AST)])
+            elif isinstance(child, ast.AST):
+                found.append(child)
 
 
 def around(root: ast.AST, line: int) -> Iterator[ast.AST]:

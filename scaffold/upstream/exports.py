@@ -34,7 +34,23 @@ class Exports:
         """Whether ``from module import name`` fails for certain; names that only running would tell are not lacking."""
         if name == "*" or not self.lacks_module(f"{module}.{name}"):
             return self.lacks_module(module)
-        return self.lacks_module(module) or not self._may_have(module, name, 0)
+        return self.lacks_module(module) or not (self._is_written(module, name) or self._may_have(module, name, 0))
+
+    def _is_written(self, module: str, name: str) -> bool:
+        """Whether a line of the module binds the name, which is told without parsing it.
+
+        A text over several lines may hold such a line too; then the name is not found lacking.
+        """
+        file = self._file(module)
+        if file is None or module in self._bound:
+            return False
+        try:
+            text = self.source.read(file)
+        except ScaffoldError:
+            return False
+        return any(f"\n{start} {name}{end}" in text for start in ("class", "def") for end in "(:") or any(
+            f"\n{name}{end}" in text for end in (" =", ": ")
+        )
 
     def _may_have(self, module: str, name: str, hops: int) -> bool:
         if module not in self._bound:

@@ -6,6 +6,8 @@ import ast
 import io
 import zipfile
 from abc import ABC, abstractmethod
+from bisect import bisect_left
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
@@ -129,6 +131,7 @@ class WheelSource(UpstreamSource):
         try:
             self._zip = zipfile.ZipFile(io.BufferedReader(open_file(wheel)))
             self._sizes = {info.filename: info.file_size for info in self._zip.infolist()}
+            self._python = sorted(name for name in self._sizes if name.endswith(".py"))
         except (OSError, zipfile.BadZipFile, ValueError) as error:
             raise ScaffoldError(f"{wheel.name} is not a readable wheel: {error}") from None
 
@@ -137,7 +140,8 @@ class WheelSource(UpstreamSource):
 
     def files(self, prefix: str = "") -> list[str]:
         start = prefix or f"{PACKAGE}/"
-        return sorted(n for n in self._sizes if n.startswith(start) and n.endswith(".py"))
+        first = bisect_left(self._python, start)
+        return list(takewhile(lambda name: name.startswith(start), self._python[first:]))
 
     def _bytes(self, path: str) -> bytes:
         size = self._sizes.get(path)

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import WarmPython
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "rendered_step.py"
 
 
 @pytest.mark.slow
 @pytest.mark.upstream
-def test_rows_of_packages_one_of_which_fails(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_rows_of_packages_one_of_which_fails(
+    scaffold_cli: Callable[..., Any], warm_python: WarmPython, tmp_path: Path
+) -> None:
     command = ("new", "omni_gen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out")
     scaffold_cli(*command, tmp_path / "ported").success()
     rows = tmp_path / "rows.json"
     words = [tmp_path / "absent", tmp_path / "ported", "--device", "cpu", "--size", "tiny", "--batch", "1", "2"]
     words += ["--side", "64", "--text", "16", "--warmup", "0", "--repeats", "1", "--alone", "--json", rows]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True, env=environment, check=False
-    )
+    done = warm_python([SCRIPT, *words], env=environment)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"failed: {tmp_path / 'absent'}"
     found = {(row["batch"], row["calls"]): row for row in map(json.loads, rows.read_text("utf-8").splitlines())}

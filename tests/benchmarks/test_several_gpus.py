@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from warm_python import WarmPython
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "several_gpus.py"
 LAYERS, TARGETS, MATRICES = 4, 7, 2
@@ -26,20 +25,19 @@ sys.exit(several_gpus.main())
 """
 
 
-def ran(script: Path, *arguments: str) -> tuple[list[dict], str, int]:
-    """Rows of the run, everything it wrote to standard output, and torchrun's exit code."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    command += ["--device", "cpu", "--warmup", "0", "--repeats", "1", *arguments]
+def ran(warm_python: WarmPython, script: Path, *arguments: str) -> tuple[list[dict], str, int]:
+    """Rows of the run, everything its first rank wrote to standard output, and its exit code."""
+    command = (script, "--device", "cpu", "--warmup", "0", "--repeats", "1", *arguments)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done, _ = warm_python.ranks(command, command, env=environment)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert rows, done.stderr
     return rows, done.stdout, done.returncode
 
 
 @pytest.mark.slow
-def test_two_processes_compute_what_one_does() -> None:
-    rows, printed, code = ran(SCRIPT)
+def test_two_processes_compute_what_one_does(warm_python: WarmPython) -> None:
+    rows, printed, code = ran(warm_python, SCRIPT)
     found = {(row["row"], row.get("strategy"), row.get("when", row.get("arithmetic"))): row for row in rows}
     assert rows[0]["world"] == 2
     for strategy in ("fsdp", "fsdp2"):
@@ -64,10 +62,12 @@ def test_two_processes_compute_what_one_does() -> None:
 
 
 @pytest.mark.slow
-def test_gradients_that_are_not_reduced_and_weights_that_are_not_loaded_fail(tmp_path: Path) -> None:
+def test_gradients_that_are_not_reduced_and_weights_that_are_not_loaded_fail(
+    warm_python: WarmPython, tmp_path: Path
+) -> None:
     script = tmp_path / "broken.py"
     script.write_text(BROKEN)
-    rows, _, code = ran(script, "--strategy", "fsdp2", "--measure", "equal", "resume")
+    rows, _, code = ran(warm_python, script, "--strategy", "fsdp2", "--measure", "equal", "resume")
     verdicts = {row["row"]: row["ok"] for row in rows}
     assert verdicts["outputs"] is True
     assert verdicts["gradients"] is False
@@ -75,9 +75,9 @@ def test_gradients_that_are_not_reduced_and_weights_that_are_not_loaded_fail(tmp
     assert code == 1
 
 
-def test_without_torchrun_it_says_how_to_run_it() -> None:
+def test_without_torchrun_it_says_how_to_run_it(warm_python: WarmPython) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, env=environment, check=False)
+    done = warm_python([SCRIPT], env=environment)
     assert done.returncode == 2
     assert "torchrun --standalone --nproc-per-node N" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import WarmPython
 
 from scaffold.render import render
 from scaffold.resources import kit_root
@@ -22,7 +22,6 @@ if not (torch.distributed.is_available() and torch.distributed.is_gloo_available
     pytest.skip("torch was built without gloo", allow_module_level=True)
 
 WORLD = 2
-TIME_LIMIT_S = 150
 FLOAT32 = 1e-5
 # Rounding of the update before it is added, and of every product: a few units in the last of eight bits.
 BFLOAT16 = 3e-2
@@ -41,7 +40,7 @@ SIZES = {
 Findings = Callable[[str, str], list[dict[str, Any]]]
 
 
-def launch(folder: Path, group: str) -> list[dict[str, Any]]:
+def launch(warm_python: WarmPython, folder: Path, group: str) -> list[dict[str, Any]]:
     """Run a group of scenarios in as many processes as there are ranks; return each rank's findings."""
     environment = {
         **os.environ,
@@ -52,25 +51,13 @@ def launch(folder: Path, group: str) -> list[dict[str, Any]]:
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     }
     worker = Path(__file__).with_name("sharded_worker.py")
-    ranks, logs = [], []
-    try:
-        for rank in range(WORLD):
-            logs.append(folder / f"{group}-{rank}.log")
-            with logs[-1].open("wb") as log:
-                command = [sys.executable, str(worker), str(rank), str(WORLD), str(folder), group]
-                ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-        codes = [process.wait(timeout=TIME_LIMIT_S) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    said = "\n".join(log.read_text(encoding="utf-8", errors="replace")[-3000:] for log in logs)
-    assert codes == [0] * WORLD, said
+    ended = warm_python.ranks(*[(worker, rank, WORLD, folder, group) for rank in range(WORLD)], env=environment)
+    assert [rank.returncode for rank in ended] == [0] * WORLD, "\n".join(rank.stderr[-3000:] for rank in ended)
     return [json.loads((folder / f"{group}-{rank}.json").read_text(encoding="utf-8")) for rank in range(WORLD)]
 
 
 @pytest.fixture(scope="module")
-def findings(reference_spec, tmp_path_factory) -> Findings:
+def findings(reference_spec, warm_python, tmp_path_factory) -> Findings:
     """Return a function that gives every rank's findings on a scenario; each group runs once."""
     folder = tmp_path_factory.mktemp("sharding")
     names, lora = reference_spec.sections["names"], reference_spec.sections["lora"]
@@ -87,7 +74,7 @@ def findings(reference_spec, tmp_path_factory) -> Findings:
         **{key: list(lora[key]) for key in ("targets", "trainable", "layer_prefixes")},
     }
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    of_group = functools.cache(functools.partial(launch, folder))
+    of_group = functools.cache(functools.partial(launch, warm_python, folder))
 
     def find(group: str, scenario: str) -> list[dict[str, Any]]:
         found = [rank[scenario] for rank in of_group(group)]

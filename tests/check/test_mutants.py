@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,8 @@ from mutants import AnchorError, Mutant, mutants, reference_files
 from scaffold.check.catalogue import all_rules
 from scaffold.check.checklist import entries
 from scaffold.check.example import check_files
-from scaffold.check.model.index import Index
 
 EACH = 3  # mutants of every item of the checklist, and of every pitfall that text shows
-
-
-@pytest.fixture(scope="module", autouse=True)
-def parsed_once() -> object:
-    """Keep the trees of files that no mutant changes: half of the time goes into reading them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ast, "parse", lru_cache(maxsize=64)(ast.parse))
-        patch.setattr("scaffold.check.model.pyfile.Index", lru_cache(maxsize=64)(Index))
-        yield
 
 
 def test_reference_is_clean() -> None:

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaffold.checkpoint import fold
+from scaffold.checkpoint.fold import unfold
+from scaffold.errors import ScaffoldError
 
 
 def rows(names: list[str]) -> list[tuple[str, int]]:
@@ -47,6 +49,18 @@ def test_rows(names: list[str], expected: list[tuple[str, int]]) -> None:
 def test_every_name_is_in_exactly_one_row(names: set[str]) -> None:
     listed = [name for row in fold(names) for name in row.names]
     assert sorted(listed) == sorted(names)
+    assert [name for row in fold(names) for name in unfold(row.pattern)] == listed
+
+
+@pytest.mark.parametrize("name", ["a.{b}.c", "a.{}.c", "a.{1..}.c", "a.{0..1234567890}.c", "{", "a.{1,}.b"])
+def test_what_is_no_row_stands_for_itself(name: str) -> None:
+    assert list(unfold(name)) == [name]
+
+
+@pytest.mark.parametrize("name", ["a.{0..1000000}", "a.{0..999}.b.{0..999}.c.{0..1}", "a.{0..999999999,0..999999999}"])
+def test_a_row_stands_for_no_endless_names(name: str) -> None:
+    with pytest.raises(ScaffoldError, match="stands for more than 1,000,000 names"):
+        unfold(name)
 
 
 def test_many_levels_end() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.checkpoint import TensorHeader, read_checkpoint, read_manifest
+from scaffold.checkpoint import TensorHeader, manifest_text, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.resources import presets_root
 
@@ -123,10 +123,10 @@ def test_progress_is_reported(sharded: Path) -> None:
 def test_packaged_manifest() -> None:
     path = presets_root() / "manifests" / "bagel-7b-mot.ema.json"
     headers = read_manifest(path)
-    assert {name: {"dtype": t.dtype, "shape": list(t.shape)} for name, t in headers.tensors.items()} == json.loads(
-        path.read_text()
-    )
+    assert path.read_text(encoding="utf-8") == manifest_text(headers.entries)
     assert len(headers.tensors) == 1223
+    last = headers.tensors["language_model.model.layers.27.self_attn.q_proj.weight"]
+    assert (last.dtype, last.shape) == ("BF16", (3584, 3584))
     assert headers.total_bytes == 29_214_520_256
     assert headers.files[0].name == "ema.safetensors"
     assert headers.source == "manifest bagel-7b-mot"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from scaffold.checkpoint import read_manifest
 from scaffold.resources import presets_root
 
 # Sizes of the released checkpoint and the small ones that stand for them; no two are equal by accident.
@@ -36,12 +37,11 @@ ROOT_CONFIG: dict[str, Any] = {
 
 def small_shapes() -> dict[str, tuple[int, ...]]:
     """Return the names of the packaged manifest's first layers with small shapes."""
-    manifest = json.loads((presets_root() / "manifests/bagel-7b-mot.ema.json").read_text(encoding="utf-8"))
     shapes = {}
-    for name, entry in manifest.items():
+    for name, tensor in read_manifest(presets_root() / "manifests/bagel-7b-mot.ema.json").tensors.items():
         layer = re.search(r"layers\.(\d+)\.", name)
         if layer is None or int(layer[1]) < LAYERS:
-            shapes[name] = tuple(SMALL[size] for size in entry["shape"])
+            shapes[name] = tuple(SMALL[size] for size in tensor.shape)
     return shapes
 
 

@@ -90,6 +90,23 @@ def test_what_is_no_such_code_is_still_asked_for(port_text: PortText) -> None:
     assert asked[0].message in port.source
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("from vllm.triton_utils import tl", "Triton kernels"),
+        ("import triton.language as tl", "Triton kernels"),
+        ("import torch_npu as tl", "kernels of NPUs"),
+        ("from lengths import tl", None),
+    ],
+)
+def test_a_library_is_known_by_where_it_is_imported_from(line: str, kind: str | None) -> None:
+    import ast
+
+    from scaffold.port.reading import inference_kind
+
+    assert inference_kind(ast.parse(f"{line}\ndef f(x):\n    return other(x, tl)\n"), 3) == kind
+
+
 @pytest.mark.parametrize("name", ["Module", "nn.Module"])
 def test_a_module_with_layers_that_captures_is_asked_for(name: str) -> None:
     import ast

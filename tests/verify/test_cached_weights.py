@@ -72,7 +72,7 @@ class Bench:
 
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_replay_that_reads_the_rollouts_cache_is_seen(reads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.grade.test_recorded_calls import load_calls
+    from tests.grade.rendered_calls import load_calls
 
     source = (CACHED, READ) if reads else ("", "")
     (found,) = cached_weights.measure(Bench(load_calls(monkeypatch, *source)))  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_a_replay_that_reads_the_rollouts_cache_is_seen(reads: bool, monkeypatch
 
 
 def test_without_a_cache_there_is_nothing_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.grade.test_recorded_calls import load_calls
+    from tests.grade.rendered_calls import load_calls
 
     bench = Bench(load_calls(monkeypatch))
     bench.task.facts["ported"]["lora"] = ["out"]

@@ -25,10 +25,10 @@ from scaffold.verify.rollout.pins import Pins, packaged_versions, read_pins
 from scaffold.verify.rollout.resolving import checked_version, resolve, with_module
 from scaffold.verify.rollout.trial import Tried
 
+PIPELINES = ("BagelPipeline",)
 KNOWN = """
 version = "1.0.0"
 probe = ["vllm_omni"]
-trial = ["BagelPipeline"]
 
 [[install]]
 why = "torch first"
@@ -265,7 +265,7 @@ def test_an_index_that_is_down_ends_in_one_line(place: Path, scaffold_cli: Calla
 def test_what_is_found_is_built_tried_and_recorded(index: Path, place: Path, scaffold_cli: Callable[..., Any]) -> None:
     assert "is not built; run: omni-scaffold env rollout --vllm-omni 1.1.0rc1" in str(find_environment("1.1.0rc1"))
     pip = Pip()
-    built, tried = add_release("1.1.0rc1", run=pip, trial=shown)
+    built, tried = add_release("1.1.0rc1", PIPELINES, run=pip, trial=shown)
     assert tried == SHOWN
     assert find_environment("1.1.0rc1") == built
     assert {"transformers==6.0", "grammar==1.1", "torch==2.0"} & set(pip.installed) == {"grammar==1.1", "torch==2.0"}
@@ -294,12 +294,12 @@ def no_space(*_: object) -> Tried:
 def test_a_build_that_ends_early_leaves_nothing(stop_at: str, error: BaseException, place: Path) -> None:
     expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ScaffoldError
     with pytest.raises(expected) as caught:
-        add_release("1.1.0", run=Pip(stop_at, error), trial=shown, resolver=resolved)
+        add_release("1.1.0", PIPELINES, run=Pip(stop_at, error), trial=shown, resolver=resolved)
     assert left(place) == []
     if isinstance(error, OSError):
         assert "cannot write" in str(caught.value)
         assert "No space left on device" in str(caught.value)
-    add_release("1.1.0", run=Pip(), trial=shown, resolver=resolved)
+    add_release("1.1.0", PIPELINES, run=Pip(), trial=shown, resolver=resolved)
     assert isinstance(find_environment("1.1.0"), Environment)
 
 
@@ -314,7 +314,7 @@ def not_running(*_: object) -> Tried:
 @pytest.mark.parametrize("trial", [interrupted, not_running, no_space])
 def test_a_trial_that_ends_early_leaves_nothing(trial: Callable[..., Tried], place: Path) -> None:
     with pytest.raises((KeyboardInterrupt, ScaffoldError)):
-        add_release("1.1.0", run=Pip(), trial=trial, resolver=resolved)
+        add_release("1.1.0", PIPELINES, run=Pip(), trial=trial, resolver=resolved)
     assert left(place) == []
     assert not is_described("1.1.0")
 
@@ -323,17 +323,17 @@ def test_a_record_that_cannot_be_written_leaves_no_environment(place: Path) -> N
     (place / "cache").mkdir()
     (place / "cache" / "environments").write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(ScaffoldError, match="cannot write"):
-        add_release("1.1.0", run=Pip(), trial=shown, resolver=resolved)
+        add_release("1.1.0", PIPELINES, run=Pip(), trial=shown, resolver=resolved)
     assert left(place) == ["cache/environments"]
 
 
 def test_two_at_a_time_are_refused(place: Path) -> None:
     def second(environment: Environment, pipelines: Sequence[str]) -> Tried:
         with pytest.raises(ScaffoldError, match="used or built by another process"):
-            add_release("1.1.0", run=Pip(), trial=shown, resolver=resolved)
+            add_release("1.1.0", PIPELINES, run=Pip(), trial=shown, resolver=resolved)
         return shown(environment, pipelines)
 
-    add_release("1.1.0", run=Pip(), trial=second, resolver=resolved)
+    add_release("1.1.0", PIPELINES, run=Pip(), trial=second, resolver=resolved)
     assert isinstance(find_environment("1.1.0"), Environment)
 
 
@@ -354,7 +354,7 @@ def test_two_at_a_time_are_refused(place: Path) -> None:
 def test_a_damaged_record_is_named_and_the_command_mends_it(
     damage: Callable[[str], str], place: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_release("1.1.0", run=Pip(), trial=shown, resolver=resolved)
+    add_release("1.1.0", PIPELINES, run=Pip(), trial=shown, resolver=resolved)
     whole = record_file("1.1.0").read_text(encoding="utf-8")
     record_file("1.1.0").write_text(damage(whole), encoding="utf-8", errors="surrogateescape")
     said = str(find_environment("1.1.0"))
@@ -382,7 +382,7 @@ def test_a_module_that_a_release_imports_beside_costs_one_more_build(
         return shown(environment, pipelines)
 
     monkeypatch.setattr(new_release, "with_module", more)
-    add_release("1.1.0", run=Pip(), trial=needs_harmony, resolver=resolved)
+    add_release("1.1.0", PIPELINES, run=Pip(), trial=needs_harmony, resolver=resolved)
     assert asked == ["chat_harmony.errors"]
     assert "harmony==0.3" in read_pins("1.1.0").constraints
 
@@ -393,7 +393,7 @@ def test_a_module_that_nothing_holds_is_the_end(place: Path, monkeypatch: pytest
 
     monkeypatch.setattr(new_release, "with_module", lambda pins, module: None)
     with pytest.raises(ScaffoldError, match="vllm-omni 1.1.0 imports nowhere, which nothing that it asks for holds"):
-        add_release("1.1.0", run=Pip(), trial=lacks, resolver=resolved)
+        add_release("1.1.0", PIPELINES, run=Pip(), trial=lacks, resolver=resolved)
     assert left(place) == []
 
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from scaffold.grade.proof import is_proven, proofs
+from scaffold.grade.proof import Figures, figures, is_proven, proofs
 from scaffold.render.names import model_name
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.result import CheckResult
@@ -23,6 +23,7 @@ from scaffold.verify.rollout import check_ids
 from scaffold.verify.rollout.environment import OVERRIDE, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.run import verify
+from tests.recorded_figures import assert_recorded
 
 # Packages that the shared templates render whole, and the test that runs both levels on what `new` renders of them.
 ELSEWHERE = {
@@ -82,7 +83,8 @@ def of(checks: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
 @pytest.mark.parametrize(("version", "pipeline"), PROVEN)
 def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline: str) -> None:
     skip_without_environment(version)
-    found = of(verify(rendered(version, pipeline), level="rollout").checks)
+    checks = verify(rendered(version, pipeline), level="rollout").checks
+    found = of(checks)
     assert set(found) == {*[entry.id for entry in catalogue()], *check_ids()}
     allowed = {name: ("pass", "skip") if name in SKIPPED else ("pass",) for name in found}
     wrong = {n: f"{c.status} {c.value} {c.reason}" for n, c in found.items() if c.status not in allowed[n]}
@@ -96,6 +98,10 @@ def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline:
     assert "modules moved" in found["lora-learns"].reason
     assert found["rollout-control-reversed-prompt"].value is not None
     assert f"vllm-omni {version}" in found["rollout-engine-float32"].reason
+    assert_recorded(version, pipeline, checks)
+    recorded = figures().get(version, {}).get(pipeline, Figures())
+    unfetched = sum(found[name].status == "skip" for name in found if name.startswith("schedule-diffusers-"))
+    assert (recorded.passed or 0) <= sum(check.status == "pass" for check in checks) + unfetched
 
 
 def test_every_proof_names_the_test_that_gives_it() -> None:

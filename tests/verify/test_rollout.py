@@ -15,6 +15,7 @@ from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
+from tests.recorded_figures import assert_recorded
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow]
 VERSION = "0.27.0rc1"
@@ -55,6 +56,7 @@ def test_reference_passes_every_check(package: Path, version: str) -> None:
             assert result.series is not None
             assert len(result.series["rollout log-prob"]) == len(result.series["training log-prob"]) > 1
             assert result.series["rollout log-prob"] == pytest.approx(result.series["training log-prob"], abs=1e-6)
+    assert_recorded(version, "BagelPipeline", results.values())
 
 
 @pytest.mark.parametrize("version", packaged_versions())

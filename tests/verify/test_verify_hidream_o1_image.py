@@ -13,6 +13,7 @@ from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import find_environment
+from tests.recorded_figures import assert_recorded
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
@@ -88,6 +89,7 @@ def test_the_real_pipeline_is_followed(package: Path) -> None:
     assert other.keys() == {"rollout-control-cached-weights", "rollout-warm-up"}, other
     assert {found[name].status for name in other} == {"skip"}
     assert f"vllm-omni {VERSION}" in found["rollout-engine-float32"].reason
+    assert_recorded(VERSION, "HiDreamO1ImagePipeline", found.values())
 
 
 @pytest.mark.rollout

@@ -77,8 +77,7 @@ class Index:
         while at < end:
             inner = self._order[at]
             yield inner
-            nested = isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
-            at = self._ends[at] if nested else at + 1
+            at = self._ends[at] if inner.__class__ in _NESTED else at + 1
 
     def nodes(self, kind: type[Node], within: ast.AST | None = None) -> list[Node]:
         """Return the nodes of exactly that type, in preorder; with ``within``, only those in it."""
@@ -89,6 +88,7 @@ class Index:
         return [self._order[at] for at in places]  # type: ignore[misc]
 
 
+_NESTED = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 # Contexts and operators are objects that all nodes share; they have no place in the text.
 _SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))

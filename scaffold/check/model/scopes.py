@@ -12,6 +12,9 @@ Kind = Literal["parameter", "variable", "import", "function", "class"]
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BINDING = frozenset(
+    (ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.ExceptHandler)
+)
 
 
 class Binding(NamedTuple):
@@ -141,6 +144,9 @@ class Scopes:
                 if extra is not None:
                     yield extra.arg, Binding("parameter", extra)
         for node in self._index.own(scope):
+            # Most nodes bind nothing, and a set tells that sooner than one question for each kind.
+            if node.__class__ not in _BINDING:
+                continue
             if isinstance(node, ast.Name):
                 if isinstance(node.ctx, ast.Store) and not self._in_comprehension(node, scope):
                     yield node.id, Binding("variable", node, value=self._assigned(node))

@@ -15,6 +15,8 @@ _PLAIN = re.compile(r"""[^\s'"\\$`;|&<>()]+""")
 _INSIDE = re.compile(r"""[^"\\$`]+""")
 _NEUTRAL = re.compile(r"[^\\'(){}]+")
 _BLANK = re.compile(r"[ \t\r]+")
+# A word of nothing but such characters, to its end.
+_WHOLE = re.compile(r"""[^\s'"\\$`;|&<>()#][^\s'"\\$`;|&<>()]*(?=[ \t\n])""")
 
 
 class Word(NamedTuple):
@@ -43,7 +45,11 @@ class Lexer:
         self._heredocs: list[tuple[str, bool]] = []
 
     def words(self) -> Iterator[Word]:
+        whole, blank = _WHOLE.match, _BLANK.match
         while self._at < len(self._text):
+            if (plain := whole(self._text, self._at)) is not None:
+                yield self._plain(plain[0])
+                continue
             c = self._text[self._at]
             if c == "\\" and self._text[self._at + 1 : self._at + 3].startswith(("\n", "\r\n")):
                 self._take(3 if self._text[self._at + 1] == "\r" else 2)
@@ -51,8 +57,10 @@ class Lexer:
                 self._take()
                 self._skip_heredocs()
             elif c in " \t\r":
-                blank = _BLANK.match(self._text, self._at)
-                self._take(blank.end() - self._at if blank else 1)
+                run = blank(self._text, self._at)
+                assert run is not None
+                self._at += len(run[0])
+                self._column += len(run[0])
             elif c == "#":
                 end = self._text.find("\n", self._at)
                 end = len(self._text) if end < 0 else end
@@ -65,6 +73,12 @@ class Lexer:
                 self._take()
             else:
                 yield self._word()
+
+    def _plain(self, raw: str) -> Word:
+        start = self._column
+        self._at += len(raw)
+        self._column += len(raw)
+        return Word(raw, ((raw, True),), Span(self._line, start, self._line, self._column), raw)
 
     def _take(self, count: int = 1) -> str:
         taken = self._text[self._at : self._at + count]

@@ -43,8 +43,9 @@ def check(package: Package) -> Hits:
             continue
         lengths = {name for name, value in function.assignments if _is_padded_length(value, set())}
         positions = " ".join(ast.unparse(v) + f" {name}" for name, v in function.assignments if _POSITION.search(name))
+        named = {*re.findall(r"\w+", positions), *re.findall(r"\.\w+", positions)}
         for name, value in function.assignments:
-            at = _filled(value, lengths) if re.search(rf"\b{re.escape(name)}\b", positions) else None
+            at = _filled(value, lengths) if name in named else None
             if at is not None and not _counts(function, name, value):
                 yield Hit(function.file, at, "positions of image tokens come from the padded length of the text")
 

@@ -48,13 +48,18 @@ def _numbered(file: PythonFile) -> Hits:
     """Look for ``.to(0)`` and ``device=0``: numbers of accelerators."""
     for call in file.index.nodes(ast.Call):
         given = [item.value for item in call.keywords if item.arg == "device"]
-        moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-        if call.args and (moves or file.qualified(call.func) == "torch.device"):
-            given.append(call.args[0])
+        given += call.args[:1] if _takes_device(file, call.func) else []
         for value in given:
             number = file.value(value)
             if isinstance(number, int) and not isinstance(number, bool):
                 yield Hit(file, value, f"{ast.unparse(value)} is the number of one accelerator, for every rank")
+
+
+def _takes_device(file: PythonFile, function: ast.expr) -> bool:
+    """Whether the first argument of a call is a device: of ``.to`` and of ``torch.device``, under whatever name."""
+    if isinstance(function, ast.Attribute) and function.attr != "device":
+        return function.attr == "to"
+    return file.qualified(function) == "torch.device"
 
 
 def _allowed(project: Project) -> set[str]:

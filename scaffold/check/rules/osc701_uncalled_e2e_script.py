@@ -53,8 +53,9 @@ def check(project: Project) -> Hits:
         for script in package.e2e_scripts
     }
     for script in scripts:
-        told = script.path not in hooked and re.search(rf"\bbash +(?:\./)?{re.escape(script.path)}\b", by_hand)
-        if script.path not in called and not told:
+        if script.path in called:
+            continue
+        if script.path in hooked or not re.search(rf"\bbash +(?:\./)?{re.escape(script.path)}\b", by_hand):
             file, place = _place(script, runners)
             yield Hit(file, place, f"no runner calls {script.name}")
 

@@ -85,10 +85,12 @@ def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
     import time
     from dataclasses import asdict
 
+    from scaffold.grade.proof import proofs
     from scaffold.progress import step
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
     from scaffold.verify.rollout.new_release import add_release, is_described
 
+    pipelines = tuple(dict.fromkeys(pipeline for known in proofs().values() for pipeline in known))
     found = []
     for version in versions:
         was_there = isinstance(find_environment(version), Environment) and not force
@@ -98,7 +100,7 @@ def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
             if is_described(version):
                 built = build_environment(version, force=force)
             else:
-                built, tried = add_release(version)
+                built, tried = add_release(version, pipelines)
         seconds = None if was_there else round(time.monotonic() - started, 1)
         entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
         found.append({**entry, "tried": None if tried is None else asdict(tried)})

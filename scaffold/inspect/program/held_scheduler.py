@@ -13,6 +13,7 @@ from scaffold.inspect.program.program import Program, once
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Obj, Op, Param, Slot
 from scaffold.source.classes import ClassInfo
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Func, Value
 
 LOADERS = ("from_pretrained", "from_config")
@@ -141,7 +142,7 @@ def _handed_to(cls: ClassInfo) -> KnownScheduler | None:
     if handed is None or ast.unparse(handed.func) != "super().set_timesteps":
         return None
     inside = [s for s in before if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
-    if any(isinstance(node, ast.Return) for statement in inside for node in ast.walk(statement)):
+    if any(isinstance(node, ast.Return) for statement in inside for node in walk_tree(statement)):
         return None
     return found[0] if any(keyword.arg == "sigmas" for keyword in handed.keywords) else None
 

@@ -7,6 +7,7 @@ import ast
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.held_scheduler import held_scheduler
+from scaffold.source.syntax import walk_tree
 
 ORDER = 18
 KEYS = ("detail.scheduler.assigned_to",)
@@ -32,7 +33,7 @@ def _assigned(program: Program, at: Evidence) -> str | None:
     for owner in program.source.tree(at.file).body:
         if not isinstance(owner, ast.ClassDef) or owner.name not in family:
             continue
-        for node in ast.walk(owner):
+        for node in walk_tree(owner):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or len(node.targets) != 1:
                 continue
             target = node.targets[0]

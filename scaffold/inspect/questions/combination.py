@@ -14,6 +14,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.source.syntax import walk_tree
 
 ORDER = 4
 KEYS = ("detail.cfg.combination",)
@@ -40,8 +41,10 @@ def answers(program: Program) -> dict[str, Fact]:
         return {}
     if isinstance(tree, ast.UnaryOp):
         tree = tree.operand  # a sign that the velocity has already
-    used = sorted({int(n.id[1:]) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id[1:].isdigit()})
-    read = {n.slice.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)}
+    used = sorted({int(n.id[1:]) for n in walk_tree(tree) if isinstance(n, ast.Name) and n.id[1:].isdigit()})
+    read = {
+        n.slice.value for n in walk_tree(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)
+    }
     settings = [setting for setting in writer.settings if setting["name"] in read]
     if not 2 <= len(used) <= MOST or not settings or any(s["default"] is None for s in settings):
         return {}

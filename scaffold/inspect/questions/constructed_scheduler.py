@@ -8,6 +8,7 @@ import textwrap
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.questions.inline_update import method_around
+from scaffold.source.syntax import walk_tree
 
 ORDER = 17
 KEYS = ("detail.construction.statement", "detail.construction.method")
@@ -32,15 +33,15 @@ def answers(program: Program) -> dict[str, Fact]:
     if not isinstance(function, ast.FunctionDef):
         return {}
     offset = places[0].line - 1
-    updates = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and _spans(node, at.line - offset)]
-    calls = [call for node in updates for call in ast.walk(node.value) if _is_step(call)]
+    updates = [node for node in walk_tree(function) if isinstance(node, ast.Assign) and _spans(node, at.line - offset)]
+    calls = [call for node in updates for call in walk_tree(node.value) if _is_step(call)]
     if len(updates) != 1 or len(calls) != 1 or len(updates[0].targets) != 1:
         return {}
     call = calls[0]
     receiver = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
     if not isinstance(receiver, ast.Name):
         return {}
-    bound = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and _binds(node, receiver.id)]
+    bound = [node for node in walk_tree(function) if isinstance(node, ast.Assign) and _binds(node, receiver.id)]
     if len(bound) != 1 or not isinstance(bound[0].value, ast.Call):
         return {}
     value = {
@@ -67,4 +68,4 @@ def _is_step(node: ast.AST) -> bool:
 
 
 def _binds(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for target in node.targets for n in ast.walk(target))
+    return any(isinstance(n, ast.Name) and n.id == name for target in node.targets for n in walk_tree(target))

@@ -10,7 +10,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Call, Op
-from scaffold.source.syntax import around
+from scaffold.source.syntax import around, walk_tree
 from scaffold.source.values import Value
 
 ORDER = 16
@@ -33,7 +33,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None or loop.inline is None or loop.step is not None or loop.inline.at is None:
         return {}
     facts: dict[str, Fact] = {}
-    for node in ast.walk(loop.loop.node):
+    for node in walk_tree(loop.loop.node):
         found = euler(node) if getattr(node, "lineno", None) == loop.inline.at.line else None
         if found is not None and isinstance(node, ast.stmt):
             value = {

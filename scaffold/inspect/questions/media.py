@@ -129,7 +129,7 @@ Found = Iterator[tuple[str, Evidence | None, bool]]
 def _declared(program: Program) -> Found:
     """The entry of the engine's table of models, by registry key or class."""
     names = {*program.target.registry_keys, program.cls.name}
-    for node in ast.walk(_metadata(program)):
+    for node in walk_tree(_metadata(program)):
         if not isinstance(node, ast.Dict):
             continue
         for key, value in zip(node.keys, node.values, strict=True):
@@ -187,7 +187,7 @@ def _of_result(program: Program) -> Found:
 
 
 def _holds_actions(value: ast.Dict) -> bool:
-    keys = (key for node in ast.walk(value) if isinstance(node, ast.Dict) for key in node.keys)
+    keys = (key for node in walk_tree(value) if isinstance(node, ast.Dict) for key in node.keys)
     return any(isinstance(key, ast.Constant) and key.value == "actions" for key in keys)
 
 
@@ -203,7 +203,7 @@ def _of_settings(program: Program) -> Found:
 
 def _by_default(program: Program) -> Found:
     """What the engine takes a model for that its table does not name; older tables have no such column."""
-    for node in ast.walk(_metadata(program)):
+    for node in walk_tree(_metadata(program)):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == _FIELD:
             yield "image", Evidence(_METADATA, node.lineno), False
 

@@ -7,6 +7,7 @@ import ast
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.pre_process import registered
 from scaffold.inspect.program import Program
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Func
 from scaffold.upstream.registry import REGISTRY_FILE
 
@@ -38,7 +39,7 @@ def _gives_back(maker: ast.AST) -> bool:
     if len(body) != 2 or not isinstance(body[0], ast.FunctionDef) or not isinstance(body[1], ast.Return):
         return False
     inner, made = body[0], body[1].value
-    bound = {node.id for other in whole for node in ast.walk(other) if isinstance(node, ast.Name) and _is_bound(node)}
+    bound = {node.id for other in whole for node in walk_tree(other) if isinstance(node, ast.Name) and _is_bound(node)}
     if inner.name in bound or inner.decorator_list:
         return False
     says = [node for node in inner.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]

@@ -37,7 +37,7 @@ def _holds_text(target: ast.expr) -> bool:
 
 def _classes(value: ast.expr) -> list[str]:
     """Names of classes that are made or loaded in an expression."""
-    calls = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+    calls = [node.func for node in walk_tree(value) if isinstance(node, ast.Call)]
     bases = [func.value if isinstance(func, ast.Attribute) else func for func in calls]
     return [base.id for base in bases if isinstance(base, ast.Name) and base.id[:1].isupper()]
 

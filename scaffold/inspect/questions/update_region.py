@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.questions.inline_update import method_around
+from scaffold.source.syntax import walk_tree
 
 ORDER = 19
 KEYS = ("detail.region.parts", "detail.region.method")
@@ -94,10 +95,10 @@ def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) 
     if not writes:
         return None
     part = block[begin : writes[-1] + 1]
-    inside = {id(node) for statement in part for node in ast.walk(statement)}
+    inside = {id(node) for statement in part for node in walk_tree(statement)}
     if not _only_computes(part, sample) or _left_behind(function, part, sample, inside):
         return None
-    elsewhere = (node for statement in loop.body for node in ast.walk(statement) if id(node) not in inside)
+    elsewhere = (node for statement in loop.body for node in walk_tree(statement) if id(node) not in inside)
     if any(isinstance(node, ast.Name) and node.id == sample and _writes(node) for node in elsewhere):
         return None  # the loop changes the sample in another place, too
     predicted = _predicted(loop, sample)
@@ -140,7 +141,7 @@ def _block(body: Sequence[ast.stmt], line: int) -> list[ast.stmt] | None:
 
 
 def _stored(nodes: Sequence[ast.AST]) -> set[str]:
-    return {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and _writes(n)}
+    return {n.id for node in nodes for n in walk_tree(node) if isinstance(n, ast.Name) and _writes(n)}
 
 
 def _writes(node: ast.Name) -> bool:
@@ -178,7 +179,7 @@ def _only_computes(part: Sequence[ast.stmt], sample: str) -> bool:
     """Whether the statements assign local names alone, and each of them leads to the sample."""
     kept = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda)
     for statement in part:
-        for node in ast.walk(statement):
+        for node in walk_tree(statement):
             if isinstance(node, kept) or (isinstance(node, ast.stmt) and not isinstance(node, _PLAIN)):
                 return False
             if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -196,7 +197,7 @@ def _only_computes(part: Sequence[ast.stmt], sample: str) -> bool:
 def _left_behind(function: ast.FunctionDef, part: Sequence[ast.stmt], sample: str, inside: set[int]) -> bool:
     """Whether something else than the sample that these statements assign is read outside of them."""
     own = _stored(part) - {sample}
-    return any(isinstance(n, ast.Name) and n.id in own for n in ast.walk(function) if id(n) not in inside)
+    return any(isinstance(n, ast.Name) and n.id in own for n in walk_tree(function) if id(n) not in inside)
 
 
 def _predicted(loop: _Loop, sample: str) -> set[str]:
@@ -208,7 +209,7 @@ def _predicted(loop: _Loop, sample: str) -> set[str]:
         before = len(found) + len(holding)
         for names, value in pairs:
             read = _loaded([value], of_form=False)
-            if read & found or (read & holding and any(isinstance(node, ast.Call) for node in ast.walk(value))):
+            if read & found or (read & holding and any(isinstance(node, ast.Call) for node in walk_tree(value))):
                 found |= names - {sample}
             elif read & holding:
                 holding |= names
@@ -217,7 +218,7 @@ def _predicted(loop: _Loop, sample: str) -> set[str]:
 
 
 def _assignments(loop: _Loop) -> Iterator[tuple[set[str], ast.expr]]:
-    for node in ast.walk(loop):
+    for node in walk_tree(loop):
         if isinstance(node, ast.Assign):
             yield _stored(node.targets), node.value
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:

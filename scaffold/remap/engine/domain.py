@@ -29,6 +29,7 @@ from scaffold.source.classes import ClassInfo
 from scaffold.source.frame import Frame
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.plain import Plain
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import (
     UNKNOWN,
     Bound,
@@ -289,9 +290,9 @@ class Loading(Plain):
         checks = [*node.body, *node.orelse]
         if not all(_only_checks(item) for item in checks):
             return super().open_if(node, frame)
-        if any(isinstance(n, ast.Raise) for item in checks for n in ast.walk(item)):
+        if any(isinstance(n, ast.Raise) for item in checks for n in walk_tree(item)):
             self.assumed.add("checks whose outcome the text does not give pass")
-        for name in {n.id for item in checks for n in ast.walk(item) if _is_stored(n)}:
+        for name in {n.id for item in checks for n in walk_tree(item) if _is_stored(n)}:
             frame.env[name] = UNKNOWN
         return True
 
@@ -379,12 +380,12 @@ def _only_checks(node: ast.stmt) -> bool:
         return all(_only_checks(item) for item in (*node.body, *node.orelse))
     if isinstance(node, ast.Assign):
         return all(not isinstance(n, ast.Attribute | ast.Subscript) or isinstance(n.ctx, ast.Load)
-                   for target in node.targets for n in ast.walk(target))  # fmt: skip
+                   for target in node.targets for n in walk_tree(target))  # fmt: skip
     return False
 
 
 def _catches(handler: ast.ExceptHandler, error: str) -> bool:
     if handler.type is None:
         return True
-    names = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk_tree(handler.type) if isinstance(n, ast.Name)}
     return "Exception" in names or any(name in error for name in names)

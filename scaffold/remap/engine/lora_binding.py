@@ -16,6 +16,7 @@ from scaffold.remap.engine.lora_manager import FILE, WRAPPED, LoraManager, match
 from scaffold.remap.engine.plain import plain
 from scaffold.remap.engine.tree import EngineModule
 from scaffold.source.classes import ClassInfo
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import UNKNOWN, UndecidedError, Unknown
 
 
@@ -193,7 +194,7 @@ def _stored_tables(cls: ClassInfo, attribute: str) -> Any:
     does not give it."""
     for owner in cls.mro:
         for method in owner.methods.values():
-            for node in ast.walk(method):
+            for node in walk_tree(method):
                 if isinstance(node, ast.Assign) and any(_is_own(target, attribute) for target in node.targets):
                     return _literal(node.value, method)
     return None
@@ -212,7 +213,7 @@ def _literal(value: ast.expr, method: ast.AST) -> Any:
     if isinstance(value, ast.Name):
         given = [
             node.value
-            for node in ast.walk(method)
+            for node in walk_tree(method)
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
         ]
         if len(given) != 1:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource
 
@@ -67,7 +68,7 @@ def matches(name: str, targets: Sequence[str]) -> bool:
 
 def _components(walk: ast.FunctionDef) -> tuple[str, ...]:
     """The names in the tuples of text that are looped over, or that are stored for that."""
-    for node in ast.walk(walk):
+    for node in walk_tree(walk):
         value = node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
         if isinstance(value, ast.Tuple) and value.elts:
             names = [e.value for e in value.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
@@ -79,7 +80,7 @@ def _components(walk: ast.FunctionDef) -> tuple[str, ...]:
 def _asked(node: ast.AST, holder: str) -> tuple[str, ...]:
     """Names that ``getattr`` asks of something called ``holder``."""
     found = []
-    for call in ast.walk(node):
+    for call in walk_tree(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "getattr":
             base, name = call.args[0], call.args[1]
             last = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
@@ -90,7 +91,7 @@ def _asked(node: ast.AST, holder: str) -> tuple[str, ...]:
 
 def _slices(node: ast.FunctionDef) -> dict[str, int]:
     found: dict[str, int] = {}
-    for test in ast.walk(node):
+    for test in walk_tree(node):
         if not isinstance(test, ast.If) or not test.body or not isinstance(test.body[0], ast.Return):
             continue
         value = test.body[0].value

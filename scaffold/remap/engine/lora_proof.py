@@ -17,6 +17,7 @@ from scaffold.remap.engine.lora_manager import matches, read_manager
 from scaffold.remap.engine.tokens import Landing
 from scaffold.remap.key_map import KeyMap
 from scaffold.remap.proof import Offender
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import UndecidedError
 from scaffold.upstream import UpstreamSource
 
@@ -113,7 +114,7 @@ def prove_lora(
 
 def _calls_hook(package: Mapping[str, ast.Module]) -> bool:
     """Whether a module of the package calls the hook, as a worker class does."""
-    calls = (node for tree in package.values() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node for tree in package.values() for node in walk_tree(tree) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == HOOK for call in calls)
 
 

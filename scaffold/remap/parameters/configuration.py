@@ -11,6 +11,7 @@ from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap.key_map import KeyMap
+from scaffold.source.syntax import walk_tree
 
 MARK = "_training_config"
 
@@ -106,7 +107,7 @@ def _assigned(tree: ast.Module, module: str) -> set[str]:
                 if isinstance(method, ast.FunctionDef) and method.name == "from_pretrained":
                     return {
                         target.attr
-                        for node in ast.walk(method)
+                        for node in walk_tree(method)
                         if isinstance(node, ast.Assign)
                         for target in node.targets
                         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)

@@ -15,6 +15,7 @@ from scaffold.source.classes import ClassInfo
 from scaffold.source.frame import Frame
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.plain import Plain
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import UNKNOWN, Bound, ClassRef, Evidence, Func, Stream, Super, UndecidedError, Unknown
 
 MAX_STEPS = 800_000
@@ -228,7 +229,7 @@ def _may_be_module(base: str) -> bool:
 
 def _makes_modules(body: list[Any]) -> bool:
     """Whether statements assign attributes or register something, so that skipping them could lose a parameter."""
-    for node in (inner for outer in body for inner in ast.walk(outer)):
+    for node in (inner for outer in body for inner in walk_tree(outer)):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets):

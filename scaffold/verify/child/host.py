@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import select
@@ -51,6 +52,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     # The parent removes this folder, also what a contract that was killed has left in it.
     os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
     origins: dict[str, str] = {}
+    gc.disable()
     try:
         import torch
 
@@ -70,6 +72,9 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         say(event="end")
         return
     say(event="import", error=None, origins=origins, environment=environment())
+    # What was imported is not looked at by the collector any more, so that forks share its memory.
+    gc.freeze()
+    gc.enable()
     _contracts(job, package, say)
     say(event="end")
 

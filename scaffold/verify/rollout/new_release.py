@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -25,7 +25,7 @@ MOST_MODULES = 3
 WIDTH = 120
 _NO_MODULE = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
 
-Trial = Callable[[Environment, tuple[str, ...]], Tried]
+Trial = Callable[[Environment, Sequence[str]], Tried]
 Resolver = Callable[[str], Pins]
 
 
@@ -65,12 +65,18 @@ def copy_record(version: str, folder: Path) -> Path:
 
 
 def add_release(
-    version: str, *, run: Runner | None = None, trial: Trial = try_out, resolver: Resolver = resolve
+    version: str,
+    pipelines: Sequence[str],
+    *,
+    run: Runner | None = None,
+    trial: Trial = try_out,
+    resolver: Resolver = resolve,
 ) -> tuple[Environment, Tried]:
     """Find the requirement set of a release, build its environment, try it out and record what was found.
 
     Args:
         version: a release of vllm-omni on the package index.
+        pipelines: registry keys; the package of the first that can be rendered tries the environment out.
         run: runs one command of the build.
         trial: tries the environment out.
         resolver: finds the requirement set.
@@ -87,19 +93,21 @@ def add_release(
         with _nothing_half_built(folder):
             shutil.rmtree(folder, ignore_errors=True)  # what stands there was built for a set that is gone
             record_file(version).unlink(missing_ok=True)
-            pins, tried = _built_and_tried(folder, pins, run, trial)
+            pins, tried = _built_and_tried(folder, pins, pipelines, run, trial)
             write_record(record_file(version), to_toml(pins, tried, _today()))
             room.finish(folder, pins)
         return Environment(folder, version), tried
 
 
-def _built_and_tried(folder: Path, pins: Pins, run: Runner | None, trial: Trial) -> tuple[Pins, Tried]:
+def _built_and_tried(
+    folder: Path, pins: Pins, pipelines: Sequence[str], run: Runner | None, trial: Trial
+) -> tuple[Pins, Tried]:
     """Build and try; a module that turns out to be missing is looked for in what the release asks for."""
     added: set[str] = set()
     while True:
         try:
             room.install(folder, pins, run)
-            return pins, trial(Environment(folder, pins.version), pins.trial)
+            return pins, trial(Environment(folder, pins.version), pipelines)
         except ScaffoldError as error:
             named = _NO_MODULE.search(error.message)
             if named is None or named[1] in added or len(added) == MOST_MODULES:
@@ -158,9 +166,6 @@ def to_toml(pins: Pins, tried: Tried, day: date) -> str:
         "",
         "# Imported when all is installed; an environment in which one of them fails is not kept.",
         f"probe = [{', '.join(map(_text, pins.probe))}]",
-        "",
-        "# Registry keys of pipelines; the package of the first that can be rendered tries an environment out.",
-        f"trial = [{', '.join(map(_text, pins.trial))}]",
     ]
     for part in pins.steps:
         lines += ["", "[[install]]", f"why = {_text(part.why)}", f"dependencies = {str(part.dependencies).lower()}"]

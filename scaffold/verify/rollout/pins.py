@@ -38,21 +38,17 @@ class Pins:
         steps: what to install, in this order.
         constraints: one exact version for each distribution that any step brings.
         probe: modules that must import when all is installed.
-        trial: registry keys of pipelines; the package of the first that can be rendered tries an environment out. They
-            decide nothing of what is installed.
     """
 
     version: str
     steps: tuple[Step, ...]
     constraints: tuple[str, ...]
     probe: tuple[str, ...]
-    trial: tuple[str, ...]
 
     @property
     def fingerprint(self) -> str:
         """Digest of everything that decides what is installed."""
-        deciding = {name: value for name, value in asdict(self).items() if name != "trial"}
-        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def recorded_folder() -> Path:
@@ -116,11 +112,11 @@ def _of(data: dict[str, Any]) -> Pins:
     for text in (*constraints, *(text for step in steps for text in step.requirements)):
         if Requirement(text).url is not None:
             raise ValueError(f"{text!r} names an address")
-    probe, trial = _texts(data["probe"]), _texts(data["trial"])
-    for name in (*trial, *probe):
+    probe = _texts(data["probe"])
+    for name in probe:
         if not all(part.isidentifier() for part in name.split(".")):
             raise ValueError(f"{name!r} is no name")
-    return Pins(str(data["version"]), steps, constraints, probe, trial)
+    return Pins(str(data["version"]), steps, constraints, probe)
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ def _pins(version: str, nearest: Pins, chosen: Mapping[str, str]) -> Pins:
         return chosen[canonicalize_name(wanted.name)] if "==" in str(wanted.specifier) else text
 
     steps = tuple(replace(part, requirements=tuple(map(exact, part.requirements))) for part in nearest.steps)
-    return Pins(version, steps, tuple(sorted(chosen.values(), key=str.lower)), nearest.probe, nearest.trial)
+    return Pins(version, steps, tuple(sorted(chosen.values(), key=str.lower)), nearest.probe)
 
 
 def _engine(release: Distribution) -> Distribution:

@@ -1,0 +1,87 @@
+"""The released checkpoint of each complete pipeline: tensors, files, configuration, and who says so."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from scaffold.reading import read_text
+from scaffold.resources import presets_root
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders, TensorHeader
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One file of ``scaffold/presets/layouts``, called as the pipeline's registry key.
+
+    Attributes:
+        repository: on the Hub.
+        manifest: file of names, dtypes and shapes in ``scaffold/presets/manifests``.
+        weights: path of the weight files, without what ends it.
+        files: those beside the weights and their index.
+        configs: what the loaders read of configuration files, by path.
+        origin: who says which tensors, dtypes, files and values there are, in words. ``digest`` is that of names and
+            shapes (`digest`), ``bytes`` what the tensors take, ``file_bytes`` the size of the one weight file, each as
+            found elsewhere.
+        parts: how many weight files there are.
+        index: path of the weights' index; by default there is one of several parts only.
+        names: of a manifest that is derived: expressions for the pipeline's names of parameters, and what the
+            checkpoint has in their place, applied one after the other. None where it is not derived here.
+        dtypes: expressions for the checkpoint's names of those that are not bf16, by dtype.
+    """
+
+    repository: str
+    manifest: str
+    weights: str
+    files: tuple[str, ...]
+    configs: Mapping[str, Mapping[str, Any]]
+    origin: Mapping[str, Any]
+    parts: int = 1
+    index: str | None = None
+    names: Mapping[str, str] | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def weight_files(self) -> tuple[str, ...]:
+        """Paths of the weight files."""
+        if self.parts == 1:
+            return (f"{self.weights}.safetensors",)
+        return tuple(f"{self.weights}-{i + 1:05}-of-{self.parts:05}.safetensors" for i in range(self.parts))
+
+    @property
+    def index_file(self) -> str | None:
+        """Path of the weights' index; None where the release has none."""
+        return self.index or (f"{self.weights}.safetensors.index.json" if self.parts > 1 else None)
+
+    def headers(self) -> CheckpointHeaders:
+        """Names, dtypes and shapes of the weights."""
+        from scaffold.checkpoint import read_manifest
+
+        return read_manifest(presets_root() / "manifests" / self.manifest)
+
+
+@cache
+def layouts() -> dict[str, Layout]:
+    """Return what is known of each release, by the pipeline's registry key."""
+    import tomli
+
+    found = {}
+    for path in sorted((presets_root() / "layouts").glob("*.toml")):
+        values = tomli.loads(read_text(path))
+        found[path.stem] = Layout(**{**values, "files": tuple(values["files"])})
+    return found
+
+
+def digest(tensors: Iterable[TensorHeader]) -> str:
+    """Return the MD5 of names and shapes, made as DiffSynth-Studio makes its own of weight files that it knows."""
+    texts = [
+        text
+        for entry in tensors
+        for text in (entry.name, f"{entry.name}:{'_'.join(str(size) for size in entry.shape)}")
+    ]
+    return hashlib.md5(",".join(sorted(texts)).encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,16 @@
+"""Each text is parsed once in a process: tests read the same files again and again, and nobody changes a tree.
+
+Imported before any module of the tool that takes the function for itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaffold import parsing
+
+parsing.parse = lru_cache(maxsize=512)(parsing.parse)
+
+from scaffold.check.model import pyfile  # noqa: E402
+
+pyfile.Index = lru_cache(maxsize=128)(pyfile.Index)  # type: ignore[misc]
