@@ -159,15 +159,20 @@ print(json.dumps([apart, sizes]))
 """
 
 
+@pytest.mark.parametrize("inside", [True, False])
 def test_positions_count_on_behind_each_text(
     lance: Callable[..., Path],
     kit_environment: Callable[..., Any],
     warm_python: Callable[..., Any],
     tmp_path: Path,
+    inside: bool,
 ) -> None:
     """Of texts of 5 and 3 tokens in one batch, with an image of 2 by 3; sizes are those of the checkpoint."""
     pytest.importorskip("torch")
-    done = warm_python(["-c", LAYOUT, write_checkpoint(tmp_path / "Lance_3B")], env=kit_environment(lance()))
+    checkpoint = write_checkpoint(tmp_path / "Lance_3B")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    folder = checkpoint if inside else tmp_path  # the repository is as good as the folder of its weights
+    done = warm_python(["-c", LAYOUT, folder], env=kit_environment(lance()))
     assert done.returncode == 0, done.stderr[-2000:]
     apart, sizes = json.loads(done.stdout.splitlines()[-1])
     assert sizes == [[4, 2, 2], 500000.0, 320, 8]

@@ -71,13 +71,18 @@ def _behind_text(program: Program, given: Iterable[Value]) -> dict[str, Fact]:
 
 def _counts_on(first: Value, lists: list[list[Value]]) -> bool:
     """Whether entries of three axes count on from ``first``, around one entry that is a grid."""
-    text, grid_at = 1000, None
+    text = 1000.0
+    grid_at: int | None = None
     for place, entries in enumerate(zip(*lists, strict=True)):
         indices = [[n for n in walk(e) if isinstance(n, Index)] for e in entries]
-        at = [[number(e, {id(first): text, **{id(n): i for n in found}}) for i in (0, 3)]
-              for e, found in zip(entries, indices, strict=True)]  # fmt: skip
-        base, moves = at[0][0], [None not in pair and pair[1] - pair[0] for pair in at]
-        if base is None or any(pair[0] != base for pair in at):
+        pairs = []
+        for entry, found in zip(entries, indices, strict=True):
+            low, high = (number(entry, {id(first): text, **{id(n): i for n in found}}) for i in (0.0, 3.0))
+            if low is None or high is None:
+                return False
+            pairs.append((low, high - low))
+        base, moves = pairs[0][0], [move for _, move in pairs]
+        if any(start != base for start, _ in pairs):
             return False
         if moves == [0, 3, 3] and grid_at is None and base == text + place:
             rows, columns = indices[1][0], indices[2][0]
