@@ -38,6 +38,8 @@ def _refuse_edit(report: Report, pipeline: str) -> None:
     kind, reached = report.fact("detail.media.kind"), report.fact(CONDITIONS)
     if kind.value != "image":
         raise RefusedError(f"--task edit: {pipeline} makes {kind.value or 'what its source does not say'}, no image")
+    if reached.confidence == "unknown":
+        raise RefusedError(f"--task edit: {pipeline}: what its denoiser is given of an image was not established")
     if not reached.value:
         place = f" ({reached.evidence[0].file}:{reached.evidence[0].line})" if reached.evidence else ""
         what = "nothing that its denoiser is given is made of an image that a request brings"

@@ -29,8 +29,8 @@ def answers(program: Program) -> dict[str, Fact]:
 
     One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
     ``neutral`` the conditional one is left. A setting has a ``name``, a ``default`` and ``others``, names that the
-    pipeline asks next. ``fewest`` is there where requests with reference images are guided in several ways: the
-    unconditional predictions are entries then, however many there are.
+    pipeline asks next. ``fewest`` is there where requests with reference images may be guided with more than one
+    unconditional prediction: they are entries then, however many there are.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
@@ -67,6 +67,7 @@ def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
     """One expression of all ways: how many predictions there are decides first, then the settings."""
     found: dict[int, dict[str, ast.expr | None]] = {}
     neutrals = set()
+    most = max((len(_used(way.tree)) for way in ways), default=0) - 1
     for way in ways:
         used = _used(way.tree)
         if len(used) == 1 and isinstance(way.tree, ast.Name):
@@ -75,7 +76,7 @@ def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
         if not 2 <= len(used) <= MOST or first is None:
             return None
         neutrals.add(first[1])
-        text = ast.unparse(_named(way.tree, first[0], used, entries=True))
+        text = ast.unparse(_named(way.tree, first[0], used, entries=most > 1))
         found.setdefault(len(used) - 1, {}).setdefault(text, way.when)
     if len(neutrals) != 1:
         return None
@@ -98,13 +99,8 @@ def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
     settings.sort(key=lambda setting: setting["default"] == neutral)
     settings = [{**setting, "others": [n for n in setting["others"] if n not in names]} for setting in settings]
     text = ast.unparse(ast.fix_missing_locations(whole))
-    return {
-        "text": text,
-        "unconditional": max(found),
-        "neutral": neutral,
-        "settings": settings,
-        "fewest": min(found),
-    }
+    value = {"text": text, "unconditional": most, "neutral": neutral, "settings": settings}
+    return {**value, "fewest": min(found)} if most > 1 else value
 
 
 def _used(tree: ast.expr) -> list[int]:

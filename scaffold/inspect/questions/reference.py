@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search
 from scaffold.inspect.program.turns import is_sample, is_turn
@@ -21,15 +21,15 @@ def answers(program: Program) -> dict[str, Fact]:
     if not program.with_references:
         return {}
     found = combination_answers(program).get("detail.cfg.combination")
-    guided = {} if found is None else {GUIDED: fact(found.value["text"], found.evidence, found.confidence)}
-    return {CONDITIONS: _conditions(program), **guided}
+    guided = UNKNOWN if found is None else fact(found.value["text"], found.evidence, found.confidence)
+    return {CONDITIONS: _conditions(program), GUIDED: guided}
 
 
 def _conditions(program: Program) -> Fact:
     """Arguments of the denoiser's calls in the loop; of sample and time the size alone may come from an image."""
     denoiser, loop = find_denoiser(program), program.denoising
     if denoiser is None or loop is None:
-        return fact([], [program.place(program.cls)], "likely")
+        return UNKNOWN
     places: dict[str, Evidence | None] = {}
 
     def brought(value: Value) -> bool:
