@@ -65,8 +65,12 @@ def _media(section: Section, facts: Established) -> None:
     if kind == "action" and not lacks:
         lacks = ["observations of the robot"]
     needed = "audio" in inputs or bool(set(required) & set(known))
-    section.put("required", [name for name in required if name in known], place)
-    section.put("sends", [name for name in inputs if name in known] if needed else [], origin)
+    if section.sources.report.task is not None:
+        section.put("required", ["image"], "flag --task")
+        section.put("sends", ["image"], "flag --task")
+    else:
+        section.put("required", [name for name in required if name in known], place)
+        section.put("sends", [name for name in inputs if name in known] if needed else [], origin)
     section.put("lacks", lacks, origin)
     structured = section.fact("structured", "detail.prompt.structured") is True
     told = bool(prompts) or not facts.value("answers.prompt.prompt_keys")

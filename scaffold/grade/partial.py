@@ -209,6 +209,7 @@ def _guidance(facts: Established) -> dict[str, Any]:
     others: list[dict[str, Any]] = []
     scale = next(iter(scales)) if len(scales) == 1 else None
     expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
+    fewest: dict[str, Any] = {}
     unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
     if kind == "packed":
         defaults = facts.value("detail.cfg.parameters") or defaults
@@ -218,6 +219,7 @@ def _guidance(facts: Established) -> dict[str, Any]:
         others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
+        fewest = {key: found[key] for key in ("fewest",) if key in found}
     return {
         "kind": kind,
         "established": kind is not None,
@@ -225,6 +227,7 @@ def _guidance(facts: Established) -> dict[str, Any]:
         "formula": formula,
         "expression": expression if kind in ("written", "pair") else None,
         "unconditional": unconditional,
+        **fewest,
         "neutral": neutral,
         "scale": scale,
         "others": others,

@@ -32,6 +32,10 @@ def ported_facts(package: Package) -> dict[str, Any]:
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
     scale = float(scale) if isinstance(scale, int | float) and scale > neutral else None
     given = sections.get("verify", {})
+    edit = sections.get("upstream", {}).get("task") is not None
+    # Scales that are off by default are on where a request brings images, so that all branches run.
+    numbers = {name: value for name, value in defaults.items() if edit and isinstance(value, int | float)}
+    others = {name: max(float(value), neutral + 1) for name, value in numbers.items() if name != cfg.get("scale")}
     return {
         "pixels_per_token": PIXELS,
         "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),
@@ -44,7 +48,12 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "column": "prompt_token_ids",
             "around": None,
         },
-        "guidance": {"name": None if scale is None else cfg.get("scale"), "scale": scale, "neutral": neutral},
+        "guidance": {
+            "name": None if scale is None else cfg.get("scale"),
+            "scale": scale,
+            "neutral": neutral,
+            "others": others,
+        },
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
             "sync": sections.get("lora", {}).get("sync"),
@@ -60,6 +69,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "renames": sections.get("checkpoint", {}).get("renames") or [],
             "frames": FRAMES if sections.get("recipe", {}).get("framed") else None,
             "media": media.get("inputs") or [],
+            "references": edit,
             "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request")},
         },
     }

@@ -82,7 +82,7 @@ class PortedSubject(Subject):
         changes.setdefault("steps", self.recording["steps"])
         changes.setdefault("noise_level", self.recording["noise_level"])
         size = {name: value for name, value in self.recording["size"].items() if value is not None}
-        return super().settings(asked=asked, **{**size, **changes})
+        return super().settings(asked=asked, **{**size, **self.recording["guidance"], **changes})
 
     @cached_property
     def geometry(self) -> Geometry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import re
 import shutil
@@ -190,6 +191,10 @@ class Components:
         return made
 
     def _encoder(self, cls: Any, given: dict[str, Any], folder: Path) -> Any:
+        # A processor may be loaded later, and has the same tokens: those of images, which the encoder looks for.
+        beside = cls.__module__.replace(".modeling_", ".processing_")
+        if beside != cls.__module__ and importlib.util.find_spec(beside) is not None:
+            self.sources.append(inspect.getsource(importlib.import_module(beside)))
         tokenizer = self._tokenizer()
         plain = cls.config_class().to_dict()
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):

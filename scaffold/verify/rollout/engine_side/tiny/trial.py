@@ -25,7 +25,8 @@ def first_request(
         engine: its ``media`` are set where a request needs them.
         checkpoint: changed where an error says what the pipeline wants.
         recipe: what is asked for.
-        facts: ``frames``, ``media`` and the request that ``scaffold.toml`` gives, see ``ported_facts``.
+        facts: ``frames``, ``media``, ``references`` (no request goes without media) and the request that
+            ``scaffold.toml`` gives, see ``ported_facts``.
         prompts: make the ids of a text.
 
     Returns:
@@ -40,7 +41,7 @@ def first_request(
     for _ in range(TRIALS):
         errors: list[Exception] = []
         sampling = {**recipe.sampling(7), "num_inference_steps": 2}
-        for brought in dict.fromkeys([(), tuple(kinds)]):
+        for brought in dict.fromkeys([tuple(kinds)] if facts.get("references") else [(), tuple(kinds)]):
             engine.media = brought
             try:
                 engine.generate(ids, sampling, ids)
