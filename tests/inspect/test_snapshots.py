@@ -18,7 +18,7 @@ import pytest
 from scaffold.inspect.table import inspect_all, registered_classes
 from scaffold.upstream import locate
 
-pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.shared]
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 HERE = Path(__file__).parent / "snapshots"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipelines.md"
 VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
