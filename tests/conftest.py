@@ -6,7 +6,6 @@ import contextlib
 import gc
 import importlib.util
 import io
-import json
 import os
 import shutil
 import signal
@@ -127,78 +126,22 @@ def python_file() -> Callable[[Path, str], types.ModuleType]:
     return load_file
 
 
-# One process imports torch; each job runs in a fork of it, by the code of the real host.
-WARM_HOST = """
-import gc, json, os, sys
-sys.path.insert(0, sys.argv[1])
-os.environ["OMP_NUM_THREADS"] = "1"
-import torch, diffusers, peft, tensordict, safetensors.torch
-from diffusers import FlowMatchEulerDiscreteScheduler
-import torch.distributed.fsdp
-from scaffold.verify.child.host import run_job
-torch.set_num_threads(1)
-gc.collect()
-gc.freeze()
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    if os.fork() == 0:
-        os.setsid()
-        output = os.open(order["log"], os.O_WRONLY | os.O_CREAT)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.chdir(os.path.dirname(order["log"]))
-        try:
-            run_job(order["job"], os.open(order["pipe"], os.O_WRONLY))
-        finally:
-            os._exit(0)
-    print("started", flush=True)
-    os.wait()
-"""
-
-
 @pytest.fixture(scope="session")
-def warm_host() -> Iterator[subprocess.Popen[str]]:
-    """Start the process that has torch."""
+def warm_host() -> Iterator[Any]:
+    """Start the host of `verify` that has torch."""
     pytest.importorskip("torch")
     pytest.importorskip("peft")
-    process = subprocess.Popen(
-        [sys.executable, "-c", WARM_HOST, str(REPOSITORY)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    yield process
-    with contextlib.suppress(OSError):
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    from warm_host import WarmHost
+
+    host = WarmHost()
+    yield host
+    host.end()
 
 
 @pytest.fixture
-def warm(warm_host: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `verify` use the warm host, unless the job needs another diffusers."""
-    from scaffold.verify import contract_level
-
-    cold = contract_level.start_host
-
-    def start(job: dict[str, Any], log: Path) -> Any:
-        if job["diffusers_path"] is not None:
-            return cold(job, log)
-        pipe = log.parent / "events"
-        os.mkfifo(pipe)
-        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        assert warm_host.stdin is not None
-        assert warm_host.stdout is not None
-        warm_host.stdin.write(json.dumps({"job": job, "pipe": str(pipe), "log": str(log)}) + "\n")
-        warm_host.stdin.flush()
-        assert warm_host.stdout.readline() == "started\n"
-        os.set_blocking(reader, True)
-        return contract_level.HostProcess(reader, lambda: None)
-
-    monkeypatch.setattr(contract_level, "start_host", start)
+def warm(warm_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` use the warm host."""
+    monkeypatch.setattr("scaffold.verify.contract_level.start_host", warm_host.start)
 
 
 @pytest.fixture
