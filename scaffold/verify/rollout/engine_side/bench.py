@@ -51,7 +51,8 @@ class Bench:
 
         dtype = getattr(torch, task.dtype)
         unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
-        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"])
+        filled = task.facts["guidance"].get("filled") or {}  # what VeRL-Omni's configuration would fill in otherwise
+        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"], guidance=filled)
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
@@ -149,7 +150,7 @@ class Bench:
         name = self.task.facts["guidance"]["name"]
         if name is None:
             raise NotApplicable("the pipeline has no guidance scale")
-        return replace(self.recipe, guidance={name: scale})
+        return replace(self.recipe, guidance={**self.recipe.guidance, name: scale})
 
     def equal(self, checks: tuple[Check, Check], found: Comparison) -> tuple[Measurement, Measurement]:
         """The two measurements of a comparison in float32."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from scaffold.verify.rollout.engine_side.engine import Engine
@@ -35,7 +35,13 @@ def first_request(
         NotGrownError: none goes through; the text has the last reason.
     """
     given = facts["given"]["request"]
-    recipe = replace(recipe, **{"num_frames": facts["frames"], **given})
+    known = {entry.name for entry in fields(recipe)}
+    values = {name: value for name, value in given.items() if name not in known}
+    recipe = replace(
+        recipe,
+        brought=values,
+        **{"num_frames": facts["frames"], **{name: given[name] for name in given.keys() & known}},
+    )
     ids, kinds = prompts.chat(TEXTS[0]), facts["media"]
     for _ in range(TRIALS):
         errors: list[Exception] = []
