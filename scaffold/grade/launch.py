@@ -59,8 +59,9 @@ def _media(section: Section, facts: Established) -> None:
     # What another stage brings is that stage's, not the data set's.
     required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
     known = _carried(section)
-    found, asked_at = section.known("detail.media.blocks")
-    blocks = [entry for entry in found or [] if kind != "action" and _is_block(entry)]
+    beside = kind != "action" and any(name not in (*known, *_SENT) for name in required)
+    found, asked_at = section.known("detail.media.blocks") if beside else (None, "")
+    blocks = [entry for entry in found or [] if _is_block(entry)]
     valued = {" or ".join(entry["names"]) for entry in blocks}
     lacks = [name for name in inputs if name not in (*known, *_SENT)]
     lacks += [name for name in required if name not in (*known, *lacks, *valued)]

@@ -49,7 +49,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "batches": "none",
     },
     "cfg": {"declared": []},
-    "media": {"blocks": []},
     "prompt": {"prefix": None, "suffix": None, "negative_text": None, "behind": "", "template_holder": None},
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},

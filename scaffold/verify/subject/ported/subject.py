@@ -121,6 +121,16 @@ class PortedSubject(Subject):
         found: dict[str, Any] = samples[known.get(tuple(prompt), sum(prompt) % len(samples))]
         return found
 
+    def moving(self, prompts: Sequence[Any]) -> Tensor | None:
+        """As the recorded latents show it: a part that is given, a first frame say, is the same at every step."""
+        return self.moved([self.sample_of(prompt) for prompt in prompts])
+
+    @staticmethod
+    def moved(samples: Sequence[dict[str, Any]]) -> Tensor | None:
+        """The same of recorded samples."""
+        found = torch.stack([(s["latents"][1:] != s["latents"][:-1]).any(dim=0) for s in samples])
+        return None if bool(found.all()) else found
+
     def micro_batch(self, prompts: Any) -> Any:
         """The engine's batch with the columns that the rollout returned."""
         return self.batch_of([self.sample_of(prompt) for prompt in prompts])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -89,21 +87,9 @@ class Growing:
 
 def subfolders(source: str) -> set[str]:
     """Folders of components that a class names, as an argument, or to a method of its own that takes one."""
-    tree = ast.parse(textwrap.dedent(source))
-    places: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            names = [argument.arg for argument in node.args.args if argument.arg not in ("self", "cls")]
-            if "subfolder" in names:
-                places[node.name] = names.index("subfolder")
-    found = set(_SUBFOLDER.findall(source))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in places:
-            named = node.args[places[node.func.attr] :][:1]
-            found |= {
-                value.value for value in named if isinstance(value, ast.Constant) and isinstance(value.value, str)
-            }
-    return found
+    methods = re.findall(r"def (\w+)\([^)]*\bsubfolder\b", source)
+    named = (re.findall(rf"""\.{name}\([^()"']*["'](\w+)["']""", source) for name in methods)
+    return {*_SUBFOLDER.findall(source), *(name for names in named for name in names)}
 
 
 @contextlib.contextmanager
