@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from scaffold.verify.package import Package, declared_lists
@@ -10,6 +11,13 @@ from scaffold.verify.rollout.facts import NotEstablishedError
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
 PIXELS = 16
 FRAMES = 5
+
+
+def filled_guidance(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Scales that VeRL-Omni sends with every request, as the package's launch script sets them."""
+    cfg = sections.get("guidance", {})
+    defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
+    return {entry["name"]: defaults[entry["scale"]] for entry in cfg.get("filled") or [] if entry["scale"] in defaults}
 
 
 def ported_facts(package: Package) -> dict[str, Any]:
@@ -53,6 +61,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "scale": scale,
             "neutral": neutral,
             "others": others,
+            "filled": filled_guidance(sections),
         },
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
@@ -64,6 +73,8 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "class": port.get("class"),
             "method": port.get("method") or "forward",
             "fused": port.get("fused") or [],
+            "reads": bool(port.get("reads") and not port.get("handed")),
+            "file": bool(port.get("file")),
             "lora": declared_lists(package).get("target_modules") or [],
             "pipeline": sections.get("upstream", {}).get("registry_key"),
             "renames": sections.get("checkpoint", {}).get("renames") or [],

@@ -42,6 +42,8 @@ def run(subject: Any) -> Measured:
             velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
             levels = (sigmas[step], sigmas[step + 1], sigmas[1])
             mean, _ = transition("sde", trajectory[0][:, step], velocity, levels, settings.algo.noise_level)
+            moving = subject.moved([sample])
+            mean = mean if moving is None else torch.where(moving, mean, trajectory[0][:, step].double())
             difference = relative(result[1], mean)
             if difference > worst or difference != difference:
                 worst, where = difference, f" with a scale of {scale:g} at step {step}"

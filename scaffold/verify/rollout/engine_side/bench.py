@@ -51,8 +51,9 @@ class Bench:
 
         dtype = getattr(torch, task.dtype)
         unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
-        others = task.facts["guidance"].get("others") or {}
-        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"], guidance=others)
+        # What VeRL-Omni's configuration would fill in otherwise, and scales that only a request with images has.
+        guidance = {**(task.facts["guidance"].get("filled") or {}), **(task.facts["guidance"].get("others") or {})}
+        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"], guidance=guidance)
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
