@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Obj, Op, Param, Seq, Slice
-from scaffold.source.syntax import around
-from scaffold.source.values import Func, Value
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice
+from scaffold.source.values import Value
 
 ORDER = 10
 KEYS = (
@@ -218,30 +216,3 @@ def _layout(found: Unpatchify) -> str | None:
 def _patch(found: Unpatchify) -> Value | None:
     letters = grid_letters(found)
     return found.sizes[letters[2]] if letters is not None else None
-
-
-def grid_stride(program: Program, found: Unpatchify) -> Value | None:
-    """Pixels of the image that one token spans: the D of ``h = H // D``."""
-    letters = grid_letters(found)
-    row = found.sizes[letters[0]] if letters is not None else None
-    for option in options(row) if row is not None else []:
-        if isinstance(option, Op) and option.op == "//":
-            return option.args[1]
-        if isinstance(option, Const) and option.at is not None:
-            return _written_divisor(program, option.at)
-    return None
-
-
-def _written_divisor(program: Program, at: Evidence) -> Value | None:
-    """What a line divides by where both numbers are constants of the source: ``H // made.stride`` of an argument."""
-    nodes = list(around(program.source.tree(at.file), at.line))
-    divisors = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
-    if len({ast.dump(d) for d in divisors}) != 1 or not isinstance(divisors[0], ast.Attribute):
-        return None
-    for record in program.trace.calls:
-        followed = isinstance(record.func, Func) and any(n is record.func.node for n in nodes)
-        holder = divisors[0].value
-        if followed and isinstance(holder, ast.Name) and isinstance(held := record.bound.get(holder.id), Obj):
-            divisor: Value = program.execution.get_attr(held, divisors[0].attr, at)
-            return divisor
-    return None

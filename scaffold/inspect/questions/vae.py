@@ -5,22 +5,22 @@ from __future__ import annotations
 import ast
 import re
 
-from scaffold.inspect.facts import UNKNOWN, Confidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, is_none, options, walk
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Map, Obj, Param, Seq, Slot
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Map, Obj, Op, Param, Seq, Slot
 from scaffold.inspect.questions.latents import (
+    Unpatchify,
     decode_record,
     grid_letters,
-    grid_stride,
     initial_noise,
     sample_rank,
     unpatchify,
 )
 from scaffold.source.syntax import around
-from scaffold.source.values import ClassRef, External, Value
+from scaffold.source.values import ClassRef, External, Func, Value
 
 ORDER = 9
 KEYS = ("answers.vae.class", "answers.vae.downsample", "answers.vae.channels")
@@ -58,7 +58,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if found is not None and letters is not None:
         channels = found.sizes[letters[4]]
         facts.update(_size("answers.vae.channels", channels, 1))
-        stride = grid_stride(program, found)
+        stride = _stride_of_token(program, found)
         patch = default_of(found.sizes[letters[2]])
         if stride is not None and isinstance(patch, int) and patch > 0:
             facts.update(_size("answers.vae.downsample", stride, patch))
@@ -141,6 +141,33 @@ def _stride(side: Value, name: str) -> int | None:
     strides = {pixels / length for pixels, length in zip(_PIXELS, sides, strict=True) if length}
     stride = strides.pop() if len(strides) == 1 and all(sides) else 0.0
     return int(stride) if stride >= 1 and stride == int(stride) else None
+
+
+def _stride_of_token(program: Program, found: Unpatchify) -> Value | None:
+    """Pixels of the image that one token spans: the D of ``h = H // D``."""
+    letters = grid_letters(found)
+    row = found.sizes[letters[0]] if letters is not None else None
+    for option in options(row) if row is not None else []:
+        if isinstance(option, Op) and option.op == "//":
+            return option.args[1]
+        if isinstance(option, Const) and option.at is not None:
+            return _written_divisor(program, option.at)
+    return None
+
+
+def _written_divisor(program: Program, at: Evidence) -> Value | None:
+    """What a line divides by where both numbers are constants of the source: ``H // made.stride`` of an argument."""
+    nodes = list(around(program.source.tree(at.file), at.line))
+    divisors = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
+    if len({ast.dump(d) for d in divisors}) != 1 or not isinstance(divisors[0], ast.Attribute):
+        return None
+    for record in program.trace.calls:
+        followed = isinstance(record.func, Func) and any(n is record.func.node for n in nodes)
+        holder = divisors[0].value
+        if followed and isinstance(holder, ast.Name) and isinstance(held := record.bound.get(holder.id), Obj):
+            divisor: Value = program.execution.get_attr(held, divisors[0].attr, at)
+            return divisor
+    return None
 
 
 def _size(key: str, value: Value, divisor: int) -> dict[str, Fact]:
