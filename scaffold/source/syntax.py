@@ -5,23 +5,27 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator
-from functools import cache
 
 # Fields that hold an operator, a context or no node at all.
 _BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment"})
 
 
-@cache
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+
+
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in _BARE)
+    found = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _BARE)
+    return found
 
 
 def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
     """Yield every node as ``ast.walk`` does, in its order, without operators and contexts such as ``Load``."""
     found = [root]
+    known = _FIELDS
     for node in found:
         yield node
-        for name in _fields(type(node)):
+        kind = type(node)
+        for name in known[kind] if kind in known else _fields(kind):
             child = getattr(node, name, None)
             if type(child) is list:
                 found.extend([c for c in child if isinstance(c, ast.AST)])
