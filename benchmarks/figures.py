@@ -35,12 +35,13 @@ HEAD = """\
 """
 
 
-def measured(pipeline: str, version: str) -> dict[str, Any]:
+def measured(proven: str, version: str) -> dict[str, Any]:
     """Render a package and return the report of a run of both levels."""
-    name = model_name(pipeline)
+    pipeline, _, task = proven.partition(" ")
+    name, more = model_name(pipeline), ["--task", task] if task else []
     with tempfile.TemporaryDirectory() as folder:
         scaffold = [sys.executable, "-m", "scaffold"]
-        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, "--out", folder]
+        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, *more, "--out", folder]
         subprocess.run([*scaffold, *new], check=True, stdout=subprocess.DEVNULL)
         package = f"{folder}/verl_omni/pipelines/{name}_flow_grpo"
         verify = ["verify", package, "--level", "rollout", "--format", "json"]
@@ -55,7 +56,7 @@ def record(pipeline: str, version: str, report: dict[str, Any], file: Path) -> N
     """
     failed = [check["id"] for check in report["checks"] if check["status"] == "fail"]
     said = str(report["environment"].get("vllm-omni", ""))
-    package = f"{model_name(pipeline)}_flow_grpo"
+    package = f"{model_name(pipeline.partition(' ')[0])}_flow_grpo"
     if failed or report["package"] != package or version not in said:
         raise SystemExit(f"not recorded: {report['package']} with vllm-omni {said}; failed: {', '.join(failed) or '-'}")
     table = tomli.loads(file.read_text(encoding="utf-8"))

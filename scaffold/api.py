@@ -33,13 +33,16 @@ __all__ = [
 ]
 
 
-def inspect_pipeline(pipeline: str, *, vllm_omni: str | None = None, checkpoint: str | Path | None = None) -> Report:
+def inspect_pipeline(
+    pipeline: str, *, vllm_omni: str | None = None, checkpoint: str | Path | None = None, task: str | None = None
+) -> Report:
     """Answer what an integration must know about a pipeline.
 
     Args:
         pipeline: a registry key, a model folder or ``module:Class``.
         vllm_omni: a version, a wheel or a folder; by default the installed one, else the tool's default version.
         checkpoint: folder, file or Hub repository whose headers are read.
+        task: ``edit`` for a request that brings reference images; None for one of words alone.
 
     Raises:
         ScaffoldError: no such version, pipeline or checkpoint.
@@ -49,7 +52,7 @@ def inspect_pipeline(pipeline: str, *, vllm_omni: str | None = None, checkpoint:
     from scaffold.upstream import locate
 
     headers = read_checkpoint(checkpoint) if checkpoint is not None else None
-    return answer(locate(vllm_omni), pipeline, headers)
+    return answer(locate(vllm_omni), pipeline, headers, task)
 
 
 def prove_key_map(target: str | Path, *, checkpoint: str | Path | None = None, vllm_omni: str | None = None) -> Proof:

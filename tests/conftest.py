@@ -126,6 +126,24 @@ def python_file() -> Callable[[Path, str], types.ModuleType]:
     return load_file
 
 
+@pytest.fixture(scope="session")
+def warm_host() -> Iterator[Any]:
+    """Start the host of `verify` that has torch."""
+    pytest.importorskip("torch")
+    pytest.importorskip("peft")
+    from warm_host import WarmHost
+
+    host = WarmHost()
+    yield host
+    host.end()
+
+
+@pytest.fixture
+def warm(warm_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` use the warm host."""
+    monkeypatch.setattr("scaffold.verify.contract_level.start_host", warm_host.start)
+
+
 @pytest.fixture
 def training_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[IntegrationSpec], types.ModuleType]:
     """Return a function that renders a spec and imports its training module, on the kit's base class."""

@@ -2,7 +2,7 @@
 
 The first test that asks has the tool make the answer, in whichever worker it runs; the others get a copy of their own.
 Only whole wheels are known, by their content: a folder, which is what an altered source is, is read each time. So is
-everything for a test that has patched more than the environment and `verify`, and for the rooms that are about reading.
+everything for a test that has patched more than the environment and `verify`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import scaffold.inspect
 import scaffold.port
 from scaffold.upstream.source import WheelSource
 
-READING = ("inspect", "port")
 FOLDER = "OMNI_SCAFFOLD_SHARED_ANSWERS"
 """Environment variable with the folder; workers inherit it."""
 
@@ -42,9 +41,8 @@ class SharedAnswers:
 
     @contextmanager
     def during(self, item: pytest.Item) -> Iterator[None]:
-        """Share answers for one test where it may have them."""
-        reads = item.path.parent.name in READING and item.get_closest_marker("shared") is None
-        self._item = None if reads else item
+        """Share answers for one test."""
+        self._item = item
         try:
             yield
         finally:

@@ -18,6 +18,22 @@ class Format(str, Enum):
     json = "json"
 
 
+class Task(str, Enum):
+    """What a request wants of a pipeline."""
+
+    generate = "generate"
+    edit = "edit"
+
+    @property
+    def asked(self) -> str | None:
+        """The task as other rooms know it; None for the usual one."""
+        return None if self is Task.generate else self.value
+
+
+TaskOption = Annotated[
+    Task,
+    typer.Option("--task", help="Images of words alone, or also of reference images that a request brings."),
+]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")]
 

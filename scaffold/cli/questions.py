@@ -53,7 +53,7 @@ def ask(request: NewRequest) -> NewRequest:
         source = locate(request.vllm_omni, checkout_pin=checkout.vllm_omni_pin if checkout is not None else None)
         typer.echo(f"vllm-omni {printable(source.label)}")
         pipeline = request.pipeline or _pipeline(list(read_registry(source)))
-        report = inspect_pipeline(source, pipeline)
+        report = inspect_pipeline(source, pipeline, task=request.task)
         refuse(report)
         for name in ("scheduler.steps", "scheduler.shift", "cfg.scales", "prompt.kind"):
             fact = report.fact(f"answers.{name}")
@@ -119,6 +119,7 @@ def _words(request: NewRequest) -> list[str]:
         "--out": request.out,
         "--profile": request.profile,
         "--date": request.date,
+        "--task": request.task,
         "--preset": request.preset,
         **request.recipe.given,
     }

@@ -44,6 +44,9 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
     except PresetError:
         raise
     except RefusedError as error:
+        if request.report.task is not None and request.preset.manifest is not None:
+            pipeline = request.report.upstream.pipeline
+            raise RefusedError(f"--task {request.report.task}: {pipeline} is composed, and {error.message}") from None
         reason = error.message
     except ScaffoldError as error:
         preset = request.preset
@@ -58,13 +61,16 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
 
     Raises:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
-        RefusedError: something that no template can leave open is unknown.
+        RefusedError: something that no template can leave open is unknown, or the task is one that only ported
+            denoisers have.
     """
     from scaffold.grade import COMPLETE, UNPROVEN
     from scaffold.grade.proof import is_proven, not_run
     from scaffold.spec import build_spec
     from scaffold.spec.derived import digests
 
+    if request.report.task is not None:
+        raise RefusedError("the shared blocks of a training module have no place for reference images")
     spec = build_spec(request)
     proven = is_proven(request, source)
     grade = {"value": COMPLETE} if proven else {"value": UNPROVEN, "reason": not_run(request)}

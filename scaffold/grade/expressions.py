@@ -40,7 +40,7 @@ def _holds_only(text: object, allowed: Callable[[ast.AST], bool]) -> bool:
 
 def _combines(node: ast.AST, settings: set[object]) -> bool:
     if isinstance(node, ast.Name):
-        return node.id in PREDICTED | {"guidance", "torch", "abs", "tuple", "range"}
+        return node.id in PREDICTED | {"guidance", "torch", "abs", "tuple", "range", "len"}
     if isinstance(node, ast.Attribute):
         return node.attr in {"lerp", "linalg", "vector_norm", "ndim"}
     if isinstance(node, ast.Subscript):

@@ -48,7 +48,8 @@ def _media(section: Section, facts: Established) -> None:
     """``ocr``: whether prompts alone make it and a reader of pictures can score it.
 
     ``required``: without what a request is refused; ``sends``: media that the package's own agent loop puts into it;
-    ``lacks``: what a person's has to.
+    ``blocks``: tables of values that it puts there, with the names of which a table has to hold one; ``lacks``: what a
+    person's has to.
     """
     kind = section.fact("kind", "detail.media.kind")
     prompts, origin = section.known("answers.prompt.kind")
@@ -58,20 +59,35 @@ def _media(section: Section, facts: Established) -> None:
     # What another stage brings is that stage's, not the data set's.
     required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
     known = _carried(section)
+    beside = kind != "action" and any(name not in (*known, *_SENT) for name in required)
+    found, asked_at = section.known("detail.media.blocks") if beside else (None, "")
+    blocks = [entry for entry in found or [] if _is_block(entry)]
+    valued = {" or ".join(entry["names"]) for entry in blocks}
     lacks = [name for name in inputs if name not in (*known, *_SENT)]
-    lacks += [name for name in required if name not in (*known, *lacks)]
+    lacks += [name for name in required if name not in (*known, *lacks, *valued)]
     keys = [key for key in facts.value("answers.prompt.extra_args") or [] if _PLAIN.fullmatch(key)]
     lacks += [key for key in keys if any(other.startswith(f"{key}.") for other in keys)]
     if kind == "action" and not lacks:
         lacks = ["observations of the robot"]
-    needed = "audio" in inputs or bool(set(required) & set(known))
-    section.put("required", [name for name in required if name in known], place)
-    section.put("sends", [name for name in inputs if name in known] if needed else [], origin)
+    needed = "audio" in inputs or bool(blocks) or bool(set(required) & set(known))
+    if section.sources.report.task is not None:
+        section.put("required", ["image"], "flag --task")
+        section.put("sends", ["image"], "flag --task")
+    else:
+        section.put("required", [name for name in required if name in known], place)
+        section.put("sends", [name for name in inputs if name in known] if needed else [], origin)
     section.put("lacks", lacks, origin)
+    if blocks:
+        section.put("blocks", blocks, asked_at)
     structured = section.fact("structured", "detail.prompt.structured") is True
     told = bool(prompts) or not facts.value("answers.prompt.prompt_keys")
-    alone = not lacks and not section.values["sends"] and not structured
+    alone = not lacks and not section.values["sends"] and not blocks and not structured
     section.put("ocr", kind in VISUAL and alone and told, origin)
+
+
+def _is_block(entry: dict[str, Any]) -> bool:
+    """Whether the names of a table of values may stand in a package."""
+    return all(re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII) for name in (entry["key"], *entry["names"]))
 
 
 def _carried(section: Section) -> tuple[str, ...]:

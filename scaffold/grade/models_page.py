@@ -113,15 +113,17 @@ def models_page(source: UpstreamSource) -> str:
 
 def _complete(entries: list[Row]) -> Iterator[str]:
     """The complete pipelines with their figures."""
-    from scaffold.grade.proof import Figures, figures
+    from scaffold.grade.proof import Figures, figures, proofs
 
     yield "| pipeline | rollout | training | checks | reason | place |"
     yield "|---|---|---|---|---|---|"
-    for entry in entries:
-        found = figures().get(VERSION, {}).get(entry.key, Figures())
+    proven = proofs().get(VERSION, {})
+    # A pipeline comes once more for each task beside the usual one.
+    for entry, key in [(e, k) for e in entries for k in (e.key, *(k for k in proven if k.startswith(f"{e.key} ")))]:
+        found = figures().get(VERSION, {}).get(key, Figures())
         steps = f" in {found.train_steps} steps" if found.train_steps else ""
         cells = [_figure(found.log_prob), f"{_figure(found.train_log_prob)}{steps}", str(found.passed or "")]
-        yield f"| `{entry.key}` | {' | '.join(cells)} | {_cell(entry.reason)} | {_short(entry.place)} |"
+        yield f"| `{key}` | {' | '.join(cells)} | {_cell(entry.reason)} | {_short(entry.place)} |"
     yield ""
     yield _FIGURES
 

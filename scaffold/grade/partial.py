@@ -73,7 +73,7 @@ def build_partial(
     if sections["grade"]["value"] == COMPLETE:
         ported |= batches_of(request)
     sections["port"] = ported
-    sections["guidance"] = _guidance(facts)
+    sections["guidance"] = _guidance(facts, request.profile.sent)
     sections["prediction"] = {"sign": facts.sign}
     sections["levels"] = noise_levels(facts)
     established = sections["levels"]["kind"] is not None
@@ -86,6 +86,7 @@ def build_partial(
         sections[section.name] = section.values
         provenance |= section.provenance
         fingerprints |= section.fingerprints
+    sections["verify"] = dict(sources.preset.sections.get("verify", {}))
     sections = {name: values for name, values in sections.items() if values}
     provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
     record = sources.preset.record
@@ -201,14 +202,18 @@ def _listed(lines: list[str]) -> str:
     return ", ".join(dict.fromkeys(lines))
 
 
-def _guidance(facts: Established) -> dict[str, Any]:
-    """Formula, names and defaults; what is unknown is None."""
+def _guidance(facts: Established, sent: Mapping[str, float]) -> dict[str, Any]:
+    """Formula, names and defaults; what is unknown is None.
+
+    ``filled`` are scales that a request has even where nobody asks for one: the launch script gives them, too.
+    """
     formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
     defaults = [{"name": name, "default": default} for name, default in scales.items()]
     others: list[dict[str, Any]] = []
     scale = next(iter(scales)) if len(scales) == 1 else None
     expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
+    fewest: dict[str, Any] = {}
     unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
     if kind == "packed":
         defaults = facts.value("detail.cfg.parameters") or defaults
@@ -218,6 +223,15 @@ def _guidance(facts: Established) -> dict[str, Any]:
         others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
+        fewest = {key: found[key] for key in ("fewest",) if key in found}
+    defaults = [entry for entry in defaults if entry["default"] is not None]
+    aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}
+    filled = [
+        {"name": name, "scale": entry["name"]}
+        for entry in defaults
+        for name in aliases.get(entry["name"], [entry["name"]])
+        if name in sent
+    ]
     return {
         "kind": kind,
         "established": kind is not None,
@@ -225,10 +239,12 @@ def _guidance(facts: Established) -> dict[str, Any]:
         "formula": formula,
         "expression": expression if kind in ("written", "pair") else None,
         "unconditional": unconditional,
+        **fewest,
         "neutral": neutral,
         "scale": scale,
         "others": others,
-        "defaults": [entry for entry in defaults if entry["default"] is not None],
+        "defaults": defaults,
+        **({"filled": filled} if filled else {}),
     }
 
 

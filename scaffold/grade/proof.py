@@ -27,12 +27,17 @@ def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str
     """
     from scaffold.target import default_profile
 
-    key = request.report.value("detail.pipeline.registry_key")
-    recorded = proofs().get(request.report.upstream.version or "", {}).get(str(key))
+    recorded = proofs().get(request.report.upstream.version or "", {}).get(_key(request))
     if recorded is None or request.profile.name != default_profile().name:
         return False
     modules = [request.report.upstream.module, *(request.report.value("detail.pipeline.bases") or ())]
     return recorded == digest_of_code(source, modules, ported)
+
+
+def _key(request: SpecRequest) -> str:
+    """The name under which a pipeline is recorded: its registry key, and the task where it is not the usual one."""
+    key = str(request.report.value("detail.pipeline.registry_key"))
+    return key if request.report.task is None else f"{key} {request.report.task}"
 
 
 def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Iterable[str] = ()) -> str:
@@ -60,8 +65,7 @@ def not_run(request: SpecRequest) -> str:
 
 def batches_of(request: SpecRequest) -> dict[str, str]:
     """Return ``port.batches`` of a proven pipeline whose denoiser was shown to take several samples in one call."""
-    key = str(request.report.value("detail.pipeline.registry_key"))
-    found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(key)
+    found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(_key(request))
     return {} if found is None else {"batches": found}
 
 

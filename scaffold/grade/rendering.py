@@ -27,6 +27,7 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     """
     from scaffold.grade.expressions import is_guidance
     from scaffold.grade.launch_values import RULES
+    from scaffold.inspect import EDIT
     from scaffold.spec.validate import is_date
 
     def require(key: str, fits: bool, wanted: str) -> None:
@@ -60,6 +61,10 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     )
     names = {entry.get("name") for entry in spec.value("guidance.defaults") or [] if isinstance(entry, dict)}
     combines = expression is None or is_guidance(expression, names)
+    fewest, most = spec.value("guidance.fewest"), spec.value("guidance.unconditional")
+    counts = isinstance(fewest, int) and isinstance(most, int) and 1 <= fewest <= most
+    require("guidance.fewest", fewest is None or counts, "a number from 1 to guidance.unconditional, or absent")
+    require("upstream.task", spec.value("upstream.task") in (None, EDIT), f"{EDIT!r} or absent")
     require("guidance.expression", combines, "arithmetic over conditional, unconditional and guidance's entries")
     for entry in spec.value("guidance.others") or []:
         words = [entry.get("name"), *(entry.get("others") or [])] if isinstance(entry, dict) else [None]
@@ -130,7 +135,8 @@ def _ported_again(spec: IntegrationSpec) -> Port:
     from scaffold.inspect import inspect_pipeline
 
     source = origin_of(spec)
-    report = inspect_pipeline(source, f"{spec.value('upstream.module')}:{spec.value('upstream.class')}")
+    pipeline = f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"
+    report = inspect_pipeline(source, pipeline, task=spec.value("upstream.task"))
     port, _ = port_of(source, report)
     if port is None:
         raise ScaffoldError(f"vllm-omni {source.label} has no denoiser that the spec names")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaffold import own_process
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
-from scaffold.inspect.report import Report
+from scaffold.inspect.report import EDIT, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from scaffold.inspect.program import Program
     from scaffold.upstream import PipelineTarget, UpstreamSource
 
-__all__ = ["UNKNOWN", "Confidence", "Evidence", "Fact", "Report", "inspect_pipeline"]
+__all__ = ["EDIT", "UNKNOWN", "Confidence", "Evidence", "Fact", "Report", "inspect_pipeline"]
 
 
-def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None = None) -> Report:
+def inspect_pipeline(
+    source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None = None, task: str | None = None
+) -> Report:
     """Answer every question about one pipeline.
 
     Args:
         source: the version of vllm-omni to read; nothing of it is imported.
         pipeline: a registry key, a model folder (its first registered pipeline) or ``module:Class``.
         headers: the checkpoint's headers, where there is one.
+        task: ``edit`` for a request that brings images; None for one of words alone.
 
     Raises:
         ScaffoldError: no such pipeline, or its module cannot be read.
@@ -33,31 +36,31 @@ def inspect_pipeline(source: UpstreamSource, pipeline: str, headers: CheckpointH
     if headers is None and source.digest and own_process.OWN:
         from scaffold.inspect.kept import SECONDS, Entry
 
-        entry = Entry(source, pipeline)
+        entry = Entry(source, pipeline, task)
         report = entry.read()
         if report is None:
             begin = time.process_time()
-            report = _collected(source, pipeline, headers)
+            report = _collected(source, pipeline, headers, task)
             if time.process_time() - begin < SECONDS:
                 entry.write(report)
         return report
-    return _collected(source, pipeline, headers)
+    return _collected(source, pipeline, headers, task)
 
 
-def _collected(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None) -> Report:
+def _collected(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None, task: str | None) -> Report:
     import gc
 
     # The symbolic values of one inspection form one graph that is dropped as a whole.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _inspect(source, pipeline, headers)
+        return _inspect(source, pipeline, headers, task)
     finally:
         if collecting:
             gc.enable()
 
 
-def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None) -> Report:
+def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None, task: str | None) -> Report:
     from scaffold.inspect.engine import answer_all
     from scaffold.upstream import resolve_pipeline
 
@@ -66,6 +69,8 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     best: Program | None = None
     reads: dict[tuple[str, str], Evidence | None] = {}
     key = pipeline if pipeline in target.registry_keys else next(iter(target.registry_keys), None)
+    if task == EDIT:
+        return answer_all(_with_references(source, target, headers, key))
     for program in _executions(source, target, headers, key):
         if program.alone:
             if best is not None:
@@ -81,6 +86,19 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
             best = best or program
     assert first is not None
     return answer_all(best or first)
+
+
+def _with_references(
+    source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None, key: str | None
+) -> Program:
+    """The pipeline executed on a request that brings images, with what the engine makes of them before."""
+    from scaffold.inspect.pre_process import pre_process
+    from scaffold.inspect.program import Program
+
+    program = Program(source, target, headers, with_references=True, key=key)
+    program.give(name for root, name in pre_process(program).put if root == "prompt")
+    program.run()
+    return program
 
 
 def _executions(

@@ -10,7 +10,7 @@ from types import ModuleType
 from scaffold.inspect import questions as asked
 from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.report import ANSWERS, Report, Upstream
+from scaffold.inspect.report import ANSWERS, EDIT, Report, Upstream
 from scaffold.patience import Patience
 from scaffold.source.builtin_calls import WRONG
 
@@ -47,7 +47,8 @@ def answer_all(program: Program) -> Report:
     upstream = Upstream(
         program.source.version, program.source.label, program.cls.name, target.module, target.registry_keys
     )
-    return Report(upstream, facts, program.headers, failures)
+    task = EDIT if program.with_references else None
+    return Report(upstream, facts, program.headers, failures, task)
 
 
 def _likely(fact: Fact) -> Fact:

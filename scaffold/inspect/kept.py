@@ -44,10 +44,11 @@ class Entry:
     Args:
         source: the release.
         pipeline: as it was asked for.
+        task: that of the request.
     """
 
-    def __init__(self, source: UpstreamSource, pipeline: str) -> None:
-        asked = json.dumps([source.digest, source.version, source.label, pipeline])
+    def __init__(self, source: UpstreamSource, pipeline: str, task: str | None = None) -> None:
+        asked = json.dumps([source.digest, source.version, source.label, pipeline, task])
         self.place = cache_root() / "reports" / f"{_sha256(asked.encode())[:32]}.json"
         self._identity = _sha256(f"{asked}\n{_tool()}".encode())
 
@@ -106,7 +107,7 @@ def _plain_report(report: Report) -> dict[str, Any] | None:
     facts = {key: [fact.value, fact.evidence, fact.confidence] for key, fact in report.facts.items()}
     if report.headers is not None or report.failures or not all(_is_plain(value) for value, _, _ in facts.values()):
         return None
-    return {"upstream": asdict(report.upstream), "facts": facts}
+    return {"upstream": asdict(report.upstream), "facts": facts, "task": report.task}
 
 
 def _is_plain(value: object) -> bool:
@@ -125,4 +126,4 @@ def _report(plain: dict[str, Any]) -> Report:
         key: Fact(value, tuple(Evidence(file, line) for file, line in places), confidence)
         for key, (value, places, confidence) in plain["facts"].items()
     }
-    return Report(Upstream(**upstream), facts)
+    return Report(Upstream(**upstream), facts, task=plain["task"])

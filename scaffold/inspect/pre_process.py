@@ -20,12 +20,14 @@ class PreProcess:
     Attributes:
         reads: what the function reads, with the places.
         own: what it puts into every request by itself.
+        put: what it puts into some, such as those that bring media.
         followed: whether it was executed to its end; it may read more where not.
         demands: what it refuses a request without.
     """
 
     reads: dict[Key, Evidence | None] = field(default_factory=dict)
     own: frozenset[Key] = frozenset()
+    put: frozenset[Key] = frozenset()
     followed: bool = True
     demands: dict[tuple[Key, ...], Evidence | None] = field(default_factory=dict)
 
@@ -40,7 +42,7 @@ def pre_process(program: Program) -> PreProcess:
     if done is None:
         return PreProcess(followed=False)
     trace, ended = done
-    return PreProcess(dict(trace.reads), frozenset(trace.own), ended, dict(trace.demands))
+    return PreProcess(dict(trace.reads), frozenset(trace.own), frozenset(trace.put), ended, dict(trace.demands))
 
 
 def registered(program: Program, table: str) -> tuple[str, int] | None:

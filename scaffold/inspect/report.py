@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 ANSWERS = "answers."
+EDIT = "edit"
+"""The task of a request that brings images to make another one of; without a task it brings words alone."""
+# Of a request that brings images: arguments of the denoiser that they reach, and how predictions are combined.
+CONDITIONS, GUIDED = "answers.edit.conditions", "answers.edit.guidance"
 # Of a refusal: whether nobody could train the pipeline. What a later release of diffusers has than the pinned one.
 IMPOSSIBLE, LATER = "detail.verdict.impossible", "detail.verdict.later"
 
@@ -35,12 +39,14 @@ class Report:
 
     ``facts`` is keyed ``"answers.scheduler.steps"``, ``"verdict.path"``, ``"detail.…"``; details are for the tool's
     other parts, and few of them are in the JSON. ``failures`` are the questions that ended with an error, and which.
+    ``task`` is that of the request on which the pipeline was followed.
     """
 
     upstream: Upstream
     facts: Mapping[str, Fact]
     headers: CheckpointHeaders | None = field(default=None, compare=False)
     failures: Mapping[str, str] = field(default_factory=dict, compare=False)
+    task: str | None = None
 
     @property
     def verdict(self) -> dict[str, Any]:

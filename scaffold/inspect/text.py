@@ -26,6 +26,7 @@ GAP = 2
 ANSWER_ROOM = 36
 _QUESTIONS = {
     "prompt": "What does it read of a request?",
+    "edit": "What does it do with the images that a request brings?",
     "denoiser": "What predicts, and from what?",
     "cfg": "How is guidance applied?",
     "scheduler": "Which schedule, and how is a step taken?",
@@ -211,7 +212,8 @@ def _summary(report: Report) -> RenderableType:
 def _next(report: Report) -> str:
     pipeline, path = report.upstream.pipeline, report.verdict["path"]
     if path == "non_diffusers":
-        return f"`omni-scaffold new MODEL --pipeline {pipeline} --verl-omni CHECKOUT --dry-run`"
+        task = f" --task {report.task}" if report.task is not None else ""
+        return f"`omni-scaffold new MODEL --pipeline {pipeline}{task} --verl-omni CHECKOUT --dry-run`"
     if path == "diffusers":
         return "follow verl-omni's guide for diffusers models, docs/contributing/integrating_a_diffusion_model.md"
     return "nothing here; the verdict says why `new` does not render this pipeline"

@@ -180,7 +180,7 @@ def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:
     from scaffold.inspect import inspect_pipeline
 
     with step(f"reading vllm-omni {source.label}"):
-        return inspect_pipeline(source, pipeline_of(spec))
+        return inspect_pipeline(source, pipeline_of(spec), task=spec.value("upstream.task"))
 
 
 def pipeline_of(spec: IntegrationSpec) -> str:

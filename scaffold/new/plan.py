@@ -178,7 +178,7 @@ def _specify(
 
     headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
     with step(f"reading vllm-omni {source.label}"):
-        report = inspect_pipeline(source, request.pipeline or request.model, headers)
+        report = inspect_pipeline(source, request.pipeline or request.model, headers, request.task)
     refuse(report)
     return report, specify(SpecRequest(report, names, profile, headers, request.date, team), source)
 

@@ -27,3 +27,20 @@ def refuse(report: Report) -> None:
     if verdict["path"] == "refused":
         what = "cannot be trained" if report.fact(IMPOSSIBLE).value else "is not supported here"
         raise RefusedError(f"{pipeline} {what}: {reason}")
+    if report.task is not None:
+        _refuse_edit(report, pipeline)
+
+
+def _refuse_edit(report: Report, pipeline: str) -> None:
+    """Raise `RefusedError` where no image is made, or none that a request brings has a part in it."""
+    from scaffold.inspect.report import CONDITIONS
+
+    kind, reached = report.fact("detail.media.kind"), report.fact(CONDITIONS)
+    if kind.value != "image":
+        raise RefusedError(f"--task edit: {pipeline} makes {kind.value or 'what its source does not say'}, no image")
+    if reached.confidence == "unknown":
+        raise RefusedError(f"--task edit: {pipeline}: what its denoiser is given of an image was not established")
+    if not reached.value:
+        place = f" ({reached.evidence[0].file}:{reached.evidence[0].line})" if reached.evidence else ""
+        what = "nothing that its denoiser is given is made of an image that a request brings"
+        raise RefusedError(f"--task edit: {pipeline} takes no reference images: {what}{place}")

@@ -31,6 +31,7 @@ class NewRequest:
     recipe: RecipeOptions = NO_OPTIONS
     preset: Path | None = None
     packaged: bool = False
+    task: str | None = None
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
@@ -67,6 +68,7 @@ def refuse_flags(request: NewRequest) -> None:
         "--profile": request.profile,
         "--date": request.date,
         "--preset": request.preset,
+        "--task": request.task,
         **request.recipe.given,
     }
     for flag, value in given.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.port.building import Building, building_of
+from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.constant_tables import constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine
@@ -74,7 +75,7 @@ def port_denoiser(
     engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
     checkpointed = checkpoint_layers(module_text(engine, _header(engine, origin, files)))
-    text = finish(checkpointed.text)
+    text = finish(checkpointed.text if building is None else without_file_checks(checkpointed.text))
     tree = ast.parse(text)
     entry = engine.order[origin]
     classes = tuple(

@@ -13,6 +13,8 @@ from scaffold.source.syntax import walk_tree
 ANY = "*"  # stands for an index or a key that only the configuration knows
 _LISTS = ("ModuleList", "Sequential", "ModuleDict")
 _DEPTH = 12
+# Torch's own layers that LoRA takes beside linear ones: their updates are no products of two matrices.
+_TAKEN = frozenset({"Conv1d", "Conv2d", "Conv3d", "Embedding"})
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Layout:
 
     Attributes:
         lists: dotted names of the lists that hold layers, in the order of the text.
-        targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists.
+        targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists, and no other
+            layer that LoRA takes.
         unnamed: names of the linear layers in the lists that no target names: each end fits one outside, too.
         linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
         outside: names of those that are in no list.
@@ -49,7 +52,11 @@ def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layo
     inside: dict[tuple[str, ...], tuple[str, ...]] = {}
     whole: dict[tuple[str, ...], None] = {}
     outside: set[tuple[str, ...]] = set()
+    others: set[tuple[str, ...]] = set()
     for path, linear, holder in reader.walk(entry, frozenset(layer_classes)):
+        if linear is None:
+            others.add(path)
+            continue
         if holder is not None:
             lists[".".join(path[:holder])] = None
         if linear:
@@ -58,7 +65,7 @@ def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layo
             else:
                 inside.setdefault(path[holder + 1 :], path)
                 whole[path] = None
-    targets = {whole: _shortest(path, outside) for path, whole in inside.items()}
+    targets = {whole: _shortest(path, outside | others) for path, whole in inside.items()}
     named = tuple(dict.fromkeys(target for target in targets.values() if target is not None))
     unnamed = tuple(path for path, target in targets.items() if target is None)
     return Layout(tuple(lists), named, unnamed, tuple(whole), tuple(sorted(outside)), tuple(sorted(reader.unread)))
@@ -103,8 +110,11 @@ class _Reader:
 
     def walk(
         self, name: str, layers: frozenset[str], path: tuple[str, ...] = (), holder: int | None = None, depth: int = 0
-    ) -> Iterator[tuple[tuple[str, ...], bool, int | None]]:
-        """Yield path, whether it is a linear layer, and the length of the path of the list of layers around it."""
+    ) -> Iterator[tuple[tuple[str, ...], bool | None, int | None]]:
+        """Yield path, whether it is a linear layer, and the length of the path of the list of layers around it.
+
+        None in place of the second is another layer that LoRA takes.
+        """
         if depth > _DEPTH:
             return
         for child in self.children(name):
@@ -115,6 +125,8 @@ class _Reader:
                 yield below, False, inner
             if child.name == "Linear":
                 yield below, True, inner
+            elif child.name in _TAKEN and child.name not in self.classes:
+                yield below, None, inner
             elif "." in child.name:
                 if inner is not None:
                     self.unread.add(child.name)
@@ -159,7 +171,7 @@ class _Reader:
         name = _last(value.func)
         if name == "Linear" or self._is_linear(name):
             yield _Child(path, "Linear", listed)
-        elif name in self.classes:
+        elif name in self.classes or name in _TAKEN:
             yield _Child(path, name, listed)
         elif (origin := self._origin(value.func, name)) is not None:
             known = linears_of(origin, value)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator
-from functools import cache
 
 # Fields that hold an operator, a context or no node at all.
 _BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment"})
 
 
-@cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in _BARE)
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each kind of node that may hold nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        self[kind] = found = tuple(name for name in kind._fields if name not in _BARE)
+        return found
+
+
+_FIELDS = _Fields()
 
 
 def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
@@ -21,7 +26,7 @@ def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
     found = [root]
     for node in found:
         yield node
-        for name in _fields(type(node)):
+        for name in _FIELDS[type(node)]:
             child = getattr(node, name, None)
             if type(child) is list:
                 found.extend([c for c in child if isinstance(c, ast.AST)])

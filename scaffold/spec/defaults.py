@@ -18,6 +18,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "input_module": None,
         "checkout_pin": None,
         "post_process": None,
+        "task": None,
     },
     "architecture": {
         "rotary": "plain",

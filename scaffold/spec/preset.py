@@ -83,6 +83,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     },
     "docs": {"memory": "text", "step": "text"},
     "train": {"gain": "a number"},
+    "verify": {"denoiser": "a table", "components": "a table", "request": "a table"},
 }
 
 

@@ -34,6 +34,7 @@ class ContractProfile:
         request_audio: whether the rollout server takes sound for a request.
         worker_extension: dotted name of the class that rollout workers are extended with, or None; a package may name
             a subclass of it to the engine.
+        sent: scales of guidance that every request has, with the values unless a launch script gives others.
         request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
         example_readme: path of an example's README; ``{model}`` stands for the model's name.
         docs_link: path of the link to it below ``docs/``, or None where the release has none.
@@ -59,6 +60,7 @@ class ContractProfile:
     lora_hook: bool
     request_audio: bool
     worker_extension: str | None
+    sent: Mapping[str, float] = field(compare=False)
     request_batch_default: bool
     example_readme: str
     docs_link: str | None
@@ -128,6 +130,7 @@ def _read(path: Path) -> ContractProfile:
         lora_hook=contract["lora_hook"],
         request_audio=contract["request_audio"],
         worker_extension=contract.get("worker_extension"),
+        sent=dict(contract["sent"]),
         request_batch_default=contract["request_batch_default"],
         example_readme=layout["example_readme"],
         docs_link=layout.get("docs_link"),

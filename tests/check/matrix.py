@@ -6,16 +6,11 @@ Prints one line a row and ends with 1 where a contract that a row names passes. 
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from mutants import PACKAGE, Mutant, mutants, reference_files
 
@@ -45,40 +40,18 @@ def failing(mutant: Mutant, select: tuple[str, ...] = ()) -> dict[str, str]:
 @contextmanager
 def one_host() -> Iterator[None]:
     """Import torch once: hosts of `verify` are forks of one process, as its own tests do it."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from warm_host import WarmHost
+
     from scaffold.verify import contract_level
 
-    spec = importlib.util.spec_from_file_location("verify_conftest", ROOT / "tests/verify/conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    conftest: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conftest)
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", conftest.WARM_HOST, str(ROOT)]
-    cold: Callable[..., Any] = contract_level.start_host
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as host:
-        assert host.stdin is not None
-        assert host.stdout is not None
-        assert host.stdout.readline() == "ready\n"
-
-        def start(job: dict[str, Any], log: Path) -> contract_level.HostProcess:
-            if job["diffusers_path"] is not None:
-                return cold(job, log)  # type: ignore[no-any-return]
-            os.mkfifo(log.parent / "events")
-            reader = os.open(log.parent / "events", os.O_RDONLY | os.O_NONBLOCK)
-            assert host.stdin is not None
-            assert host.stdout is not None
-            host.stdin.write(json.dumps({"job": job, "pipe": str(log.parent / "events"), "log": str(log)}) + "\n")
-            host.stdin.flush()
-            assert host.stdout.readline() == "started\n"
-            os.set_blocking(reader, True)
-            return contract_level.HostProcess(reader, lambda: None)
-
-        contract_level.start_host = start
-        try:
-            yield
-        finally:
-            contract_level.start_host = cold
-            host.kill()
+    host, cold = WarmHost(), contract_level.start_host
+    contract_level.start_host = host.start
+    try:
+        yield
+    finally:
+        contract_level.start_host = cold
+        host.end()
 
 
 def main(arguments: list[str]) -> int:

@@ -45,7 +45,7 @@ def fuzz(place: Path, seconds: float, seed: int, out: Path) -> tuple[dict[str, i
 @pytest.mark.upstream
 @pytest.mark.slow
 def test_mutated_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = float(os.environ.get("OMNI_SCAFFOLD_FUZZ_SECONDS", "10"))
+    seconds = float(os.environ.get("OMNI_SCAFFOLD_FUZZ_SECONDS", "4"))
     seed = int(os.environ.get("OMNI_SCAFFOLD_FUZZ_SEED", "17"))
     out = Path(os.environ.get("OMNI_SCAFFOLD_FUZZ_OUT", REPOSITORY / "build/fuzz"))
     limit = resource.getrlimit(resource.RLIMIT_AS)

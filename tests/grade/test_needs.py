@@ -39,7 +39,7 @@ NEEDS = {
         ("request", "robot_obs", "vllm_omni/diffusion/models/pi0/pipeline_pi0.py"),
         ("output", "images in place of actions", "vllm_omni/diffusion/models/pi0_pipeline_config.py"),
     ],
-    "SanaWmPipeline": [("request", "camera or action", "vllm_omni/diffusion/models/sana_wm/request.py")],
+    "SanaWmPipeline": [],
     "LancePipeline": [("part", "Qwen2MoTForCausalLM", "vllm_omni/diffusion/models/lance/pipeline_lance.py")],
     "HunyuanImage3ForCausalMM": [
         (
@@ -102,11 +102,19 @@ def test_a_release_of_verl_omni_whose_place_is_not_known_names_none() -> None:
 def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
-        "AnimaPipeline": UNPROVEN,
+        "AnimaPipeline": COMPLETE,
+        "SanaWmPipeline": UNPROVEN,
         "WanS2VPipeline": COMPLETE,
     }
-    found = row("AnimaPipeline", inspect_pipeline(locate(VERSION), "AnimaPipeline"), locate(VERSION))
+    found = row("SanaWmPipeline", inspect_pipeline(locate(VERSION), "SanaWmPipeline"), locate(VERSION))
     assert (found.grade, found.missing) == (UNPROVEN, ())
+
+
+def test_a_table_of_values_is_carried_where_the_pipeline_looks_for_it_among_the_extra_arguments() -> None:
+    assert spec_of("SanaWmPipeline").value("media.blocks") == [{"key": "sana_wm", "names": ["camera", "action"]}]
+    assert spec_of("SanaWmPipeline").value("media.required") == ["image"]
+    for key in ("Pi0Pipeline", "WanS2VPipeline"):
+        assert spec_of(key).value("media.blocks") is None
 
 
 def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:
@@ -115,13 +123,13 @@ def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:
     assert "request" in [entry["key"] for entry in spec.value("grade.missing")]
 
 
-def readme(key: str) -> str:
-    files, spec = render_package(spec_of(key), [], None)
+def readme(key: str, profile: str = "main") -> str:
+    files, spec = render_package(spec_of(key, profile), [], None)
     return " ".join(files[str(spec.value("target.example_readme"))].content.split())
 
 
 def test_the_readme_says_what_is_unknown_and_unproven() -> None:
-    text = readme("AnimaPipeline")
+    text = readme("AnimaPipeline", "v0.2.0")
     assert "**This integration is unproven.**" in text
     assert "partial" not in text
     text = readme("HunyuanImage3ForCausalMM")

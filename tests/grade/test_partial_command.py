@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,26 +17,14 @@ from scaffold.resources import kit_root
 pytestmark = pytest.mark.upstream
 
 
-def scaffold(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "scaffold", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd or Path(__file__).parents[2],
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("partial") / "tree"
-    done = scaffold(
-        "new", "long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", str(out)
-    )
-    assert done.returncode == 0, done.stderr
-    assert "grade    partial" in done.stdout
-    assert "still to write" in done.stdout
-    assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in done.stdout
+    arguments = ("long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", out)
+    printed = scaffold_cli("new", *arguments).success()
+    assert "grade    partial" in printed
+    assert "still to write" in printed
+    assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in printed
     return out
 
 
@@ -60,10 +46,10 @@ def test_grade_is_saved(tree: Path) -> None:
         assert f"`{entry['at']}`" in readme
 
 
-def test_check_reports_what_is_missing(tree: Path) -> None:
-    done = scaffold("check", str(tree), "--format", "json")
-    assert done.returncode == 1, done.stderr
-    findings = [finding for finding in json.loads(done.stdout)["findings"] if finding["rule"] == "OSC140"]
+def test_check_reports_what_is_missing(scaffold_cli: Callable[..., Any], tree: Path) -> None:
+    done = scaffold_cli("check", tree, "--format", "json")
+    assert done.code == 1, done.err
+    findings = [finding for finding in json.loads(done.out)["findings"] if finding["rule"] == "OSC140"]
     grade = toml(tree)["grade"]
     assert isinstance(grade, dict)
     raised = {entry["message"] for entry in grade["missing"]} - {
@@ -73,26 +59,28 @@ def test_check_reports_what_is_missing(tree: Path) -> None:
     assert {finding["severity"] for finding in findings} == {"warning"}
 
 
-def test_rendering_the_saved_spec_gives_the_same_files(tree: Path, tmp_path: Path) -> None:
+def test_rendering_the_saved_spec_gives_the_same_files(
+    scaffold_cli: Callable[..., Any], tree: Path, tmp_path: Path
+) -> None:
     spec = tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml"
-    done = scaffold("new", "long_cat", "--spec", str(spec), "--out", str(tmp_path / "again"))
-    assert done.returncode == 0, done.stderr
+    scaffold_cli("new", "long_cat", "--spec", spec, "--out", tmp_path / "again").success()
     for path in sorted(tree.rglob("*.py")):
         assert (tmp_path / "again" / path.relative_to(tree)).read_text(encoding="utf-8") == path.read_text(
             encoding="utf-8"
         )
 
 
-def test_a_spec_that_says_something_else_is_refused(tree: Path, tmp_path: Path) -> None:
+def test_a_spec_that_says_something_else_is_refused(
+    scaffold_cli: Callable[..., Any], tree: Path, tmp_path: Path
+) -> None:
     package = tree / "verl_omni/pipelines/long_cat_flow_grpo"
     spec = (package / "scaffold.toml").read_text(encoding="utf-8")
     shutil.copy(package / "scaffold.lock", tmp_path)
     assert spec.count("\nsign = -1\n") == 1
     edited = tmp_path / "edited.toml"
     edited.write_text(spec.replace("\nsign = -1\n", "\nsign = 2\n"), encoding="utf-8")
-    done = scaffold("new", "long_cat", "--spec", str(edited), "--out", str(tmp_path / "again"))
-    assert done.returncode == 2
-    assert "prediction.sign is 2; it must be 1, -1 or absent" in done.stderr
+    refused = scaffold_cli("new", "long_cat", "--spec", edited, "--out", tmp_path / "again").refusal()
+    assert "prediction.sign is 2; it must be 1, -1 or absent" in refused
 
 
 def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path, warm_python: Callable[..., Any]) -> None:

@@ -27,18 +27,10 @@ REFUSED = {
     "0.27.0rc1": ["MagiHumanPipeline"],
     "0.30.0": ["QwenImagePipeline", "Magi2Pipeline", "BooguImageTurboPipeline", "SanaVideoPipeline"],
 }
+# All of the default version for grades; of the older ones what that has no longer, and one of its ported ones.
 NON_DIFFUSERS = {
-    "0.22.0": [
-        "WanS2VPipeline", "BagelPipeline", "LancePipeline", "MingImagePipeline", "InternVLAA1Pipeline",
-        "HunyuanImage3ForCausalMM", "OmniGen2Pipeline", "SenseNovaU1Pipeline", "Cosmos3OmniDiffusersPipeline",
-        "AudioXPipeline",
-    ],
-    "0.27.0rc1": [
-        "WanS2VPipeline", "LongCatVideoAvatarPipeline", "BagelPipeline", "BooguImagePipeline", "LancePipeline",
-        "MingImagePipeline", "InternVLAA1Pipeline", "Gr00tN1d7Pipeline", "HunyuanImage3ForCausalMM",
-        "OmniGen2Pipeline", "SenseNovaU1Pipeline", "LingBotVideoPipeline", "Cosmos3OmniDiffusersPipeline",
-        "Krea2Pipeline", "AudioXPipeline", "SoulXSingerPipeline", "SoulXSingerSVCPipeline",
-    ],
+    "0.22.0": ["Cosmos3OmniDiffusersPipeline", "AudioXPipeline", "OmniGen2Pipeline"],
+    "0.27.0rc1": ["Krea2Pipeline", "SoulXSingerPipeline", "SoulXSingerSVCPipeline", "WanS2VPipeline"],
     "0.30.0": [
         "MammothModa2DiTPipeline", "AuKPipeline", "WanS2VPipeline", "LongCatVideoAvatarPipeline", "BagelPipeline",
         "BooguImagePipeline", "LancePipeline", "MingImagePipeline", "MingImageDiffusionPipeline", "SanaWmPipeline",

@@ -47,7 +47,7 @@ class Loop:
         self.server_manager = server
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None)
+        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None, sampling_params=sampling_params)
 
 
 @pytest.mark.parametrize("key", ["WanS2VPipeline", "OmniGen2Pipeline", "LingBotVideoPipeline", "AnimaPipeline"])
@@ -118,6 +118,64 @@ def test_the_agent_loop_puts_them_into_the_request(tmp_path: Path, monkeypatch: 
     for lacking in ({}, {"image": inputs["image"]}, {**inputs, "audio": str(tmp_path / "gone.wav")}):
         with pytest.raises(ValueError, match="audio"):
             asyncio.run(loop.run({}, extra_info={"inputs": json.dumps(lacking)}))
+
+
+VALUES = {"action": "w-8", "intrinsics": {"fx": 1.0, "fy": 1.0, "cx": 0.5, "cy": 0.5}}
+
+
+def test_required_values_are_in_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = module("SanaWmPipeline", "_prompts.py", tmp_path, monkeypatch)
+    (tmp_path / "room.png").touch()
+    record = {"prompt": "a room", "image": "room.png", "sana_wm": VALUES}
+    row = script.build_row(record, "train", 0, "x", str(tmp_path))
+    assert json.loads(row["extra_info"]["inputs"]) == {"image": str(tmp_path / "room.png"), "sana_wm": VALUES}
+    for lacking in ({}, {"sana_wm": "w-8"}, {"sana_wm": {"action": None, "intrinsics": {}}}):
+        with pytest.raises(ValueError, match="no sana_wm with camera or action, which the pipeline needs"):
+            script.build_row({"prompt": "a room", "image": "room.png", **lacking}, "train", 0, "x", str(tmp_path))
+    assert "`sana_wm` of each object is a table of values with `camera` or `action`" in readme("SanaWmPipeline")
+
+
+def test_the_agent_loop_puts_values_among_the_extra_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    image = pytest.importorskip("PIL.Image")
+    found = module("SanaWmPipeline", "/agent_loop.py", tmp_path, monkeypatch)
+    image.new("RGB", (4, 6)).save(tmp_path / "room.png")
+    inputs = {"image": str(tmp_path / "room.png"), "sana_wm": VALUES}
+
+    class Server:
+        async def generate(self, **kwargs: Any) -> dict[str, Any]:
+            return kwargs
+
+    given = {"height": 64}
+    loop = found.SanaWmAgentLoop(Server())
+    sent = asyncio.run(loop.run(given, extra_info={"inputs": json.dumps(inputs)}))
+    assert sent["sampling_params"] == {"height": 64, "sana_wm": VALUES}
+    assert sent["image_data"].size == (4, 6)
+    assert given == {"height": 64}  # the next row's request has its own
+    with pytest.raises(ValueError, match="no sana_wm with camera or action"):
+        asyncio.run(loop.run({}, extra_info={"inputs": json.dumps({"image": inputs["image"]})}))
+
+
+def test_scales_that_a_request_always_has_are_set_by_the_scripts() -> None:
+    """Where nobody sets it, verl-omni's configuration sends a scale of 1, which is no guidance."""
+    for path, text in files("AnimaPipeline").items():
+        if path.endswith(".sh"):
+            assert "actor_rollout_ref.rollout.pipeline.true_cfg_scale=4.0\n" in text
+    assert not any("pipeline.guidance_scale=" in text for text in files("OmniGen2Pipeline").values())
+
+
+def test_the_schedule_of_a_checkpoint_that_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = [text for path, text in files("AnimaPipeline").items() if path.endswith("/common.py")]
+    names: dict[str, Any] = {}
+    start = text.index("def scheduler_config")
+    exec("import json, os\nfrom typing import Any\n" + text[start : text.index("\ndef ", start + 1)], names)
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / "scheduler" / "scheduler_config.json").write_text('{"shift": 5.0}')
+    (tmp_path / "anima.safetensors").touch()
+    for place in (tmp_path, tmp_path / "anima.safetensors"):
+        assert names["scheduler_config"](str(place)) == {"shift": 5.0}
+    assert names["scheduler_config"](str(tmp_path / "scheduler")) == {"shift": 3.0}
 
 
 def test_the_scripts_name_the_loop_and_send_the_text_alone() -> None:

@@ -102,6 +102,7 @@ def look(
     bases: str = "nn.Module",
     modules: dict[str, str] | None = None,
     pipeline: str | None = None,
+    task: str | None = None,
 ) -> Report:
     """Inspect a pipeline whose ``forward`` runs ``loop``; ``before`` stands above its class, ``modules`` beside it."""
     text = pipeline
@@ -128,4 +129,4 @@ def look(
         path.parent.mkdir(parents=True, exist_ok=True)
         compile(code, name, "exec")
         path.write_text(code, encoding="utf-8")
-    return inspect_pipeline(locate(str(root)), "MadeUpPipeline")
+    return inspect_pipeline(locate(str(root)), "MadeUpPipeline", task=task)

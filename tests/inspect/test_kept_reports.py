@@ -128,7 +128,7 @@ def damages() -> dict[str, Callable[[Path], object]]:
         "one letter": lambda path: path.write_text(path.read_text().replace(PIPELINE, "OtherPipeline", 1)),
         "empty": lambda path: path.write_text(""),
         "no text": lambda path: path.write_bytes(b"\xff\xfe\x00"),
-        "of another tool": lambda path: path.write_text("0" + path.read_text()[1:]),
+        "of another tool": lambda path: path.write_text("x" + path.read_text()[1:]),
         "no JSON": lambda path: whole(path, "{"),
         "no report": lambda path: whole(path, '{"facts": []}'),
         "too deep": lambda path: whole(path, "[" * 100_000),

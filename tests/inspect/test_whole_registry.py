@@ -11,7 +11,7 @@ from scaffold.inspect.engine import questions
 from scaffold.inspect.table import registered_classes
 from scaffold.upstream import UpstreamSource, locate, read_registry
 
-pytestmark = [pytest.mark.upstream, pytest.mark.shared]
+pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
 OTHERS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0")
 SHAPE = {

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from scaffold.grade.models_page import model_name
+from scaffold.new import NewRequest, plan_new
 from scaffold.resources import kit_root
 from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, cases
@@ -54,9 +53,7 @@ def task(path: Path, folder: Path, contract: Path) -> dict[str, Any]:
     case = next(entry for entry in cases() if entry.name == values["CASE"])
     model = model_name(values["PIPELINE"])
     out = folder / path.stem
-    arguments = ["new", model, "--pipeline", values["PIPELINE"], "--vllm-omni", VERSION, "--out", str(out)]
-    done = subprocess.run([sys.executable, "-m", "scaffold", *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    plan_new(NewRequest(model, pipeline=values["PIPELINE"], vllm_omni=VERSION, out=str(out))).plan.commit()
     package = out / "verl_omni" / "pipelines" / f"{model}_flow_grpo"
     held = re.search(
         r'^\[loading\]\nattribute = "(\w+)"', (package / "scaffold.toml").read_text(encoding="utf-8"), re.M

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,43 +14,17 @@ from scaffold.resources import kit_root
 from tests.port.case import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.upstream]
-ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_adapter_checkpointing_and_sharding_go_together(tmp_path: Path) -> None:
-    arguments = [
-        "new",
-        "ling_bot_video",
-        "--pipeline",
-        "LingBotVideoPipeline",
-        "--vllm-omni",
-        "0.30.0",
-        "--out",
-        "tree",
-    ]
-    made = subprocess.run(
-        [sys.executable, "-m", "scaffold", *arguments, "--out", "tree"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
+def test_adapter_checkpointing_and_sharding_go_together(
+    scaffold_cli: Callable[..., Any], warm_python: Callable[..., Any], tmp_path: Path
+) -> None:
+    arguments = ("ling_bot_video", "--pipeline", "LingBotVideoPipeline", "--vllm-omni", "0.30.0")
+    scaffold_cli("new", *arguments, "--out", tmp_path / "tree").success()
     package = tmp_path / "tree/verl_omni/pipelines/ling_bot_video_flow_grpo"
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("trained_worker.py")),
-            str(package),
-            str(CASES / "lingbot_video.py"),
-        ],
-        env={**os.environ, "PYTHONPATH": str(kit_root())},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    worker = Path(__file__).with_name("trained_worker.py")
+    environment = {**os.environ, "PYTHONPATH": str(kit_root())}
+    done = warm_python([worker, package, CASES / "lingbot_video.py"], env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["targets"] == len(found["trained"]) == 7

@@ -259,6 +259,8 @@ def test_only_files_below_the_checkpoint_get_a_place(tmp_path: Path) -> None:
         ("The size of tensor a (64) must match the size of tensor b (32) at non-singleton dimension 2", 64),
         ("Given normalized_shape=[64], expected input with shape [*, 64], but got input of size[1, 40, 32]", 64),
         ("mat1 and mat2 shapes cannot be multiplied (32x40 and 2304x96)", None),
+        ("the encoder's hidden size differs: expected 2304, got 32.", 2304),
+        ("a video of the wrong length: expected 9, but got 5", None),
     ],
 )
 def test_encoders_of_another_width_are_written_anew(tmp_path: Path, text: str, width: int | None) -> None:

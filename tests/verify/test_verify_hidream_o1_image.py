@@ -85,8 +85,9 @@ def test_the_real_pipeline_is_followed(package: Path) -> None:
     found = verified(package)
     assert set(found) == set(check_ids())
     other = {name: f"{r.value} {r.reason}" for name, r in found.items() if r.status != "pass"}
-    # One is for packages that record calls; this engine starts the pipeline without a warm-up.
-    assert other.keys() == {"rollout-control-cached-weights", "rollout-warm-up"}, other
+    # Of packages that record calls and of those for edits; this engine starts the pipeline without a warm-up.
+    references = {f"rollout-without-references-{kind}" for kind in ("log-prob", "velocity")}
+    assert other.keys() == {"rollout-control-cached-weights", "rollout-warm-up", *references}, other
     assert {found[name].status for name in other} == {"skip"}
     assert f"vllm-omni {VERSION}" in found["rollout-engine-float32"].reason
     assert_recorded(VERSION, "HiDreamO1ImagePipeline", found.values())

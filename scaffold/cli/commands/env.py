@@ -90,7 +90,8 @@ def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
     from scaffold.verify.rollout.new_release import add_release, is_described
 
-    pipelines = tuple(dict.fromkeys(pipeline for known in proofs().values() for pipeline in known))
+    # A task may stand behind the registry key.
+    pipelines = tuple(dict.fromkeys(name.partition(" ")[0] for known in proofs().values() for name in known))
     found = []
     for version in versions:
         was_there = isinstance(find_environment(version), Environment) and not force

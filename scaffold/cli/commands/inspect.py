@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli.answer import show_json
-from scaffold.cli.options import Checkpoint, ExportSvg, Format, VllmOmni
+from scaffold.cli.options import Checkpoint, ExportSvg, Format, Task, TaskOption, VllmOmni
 from scaffold.errors import ScaffoldError
 from scaffold.printable import printable
 
@@ -22,6 +22,7 @@ def inspect(
     everything: Annotated[bool, typer.Option("--all", help="The same as `omni-scaffold list`.")] = False,
     checkpoint: Checkpoint = None,
     vllm_omni: VllmOmni = None,
+    task: TaskOption = Task.generate,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.text,
     export_svg: ExportSvg = None,
     fact: Annotated[
@@ -60,7 +61,7 @@ def inspect(
 
         headers = read_checkpoint(checkpoint)
     source = locate(vllm_omni)
-    report = inspect_pipeline(source, pipeline, headers)
+    report = inspect_pipeline(source, pipeline, headers, task.asked)
     if fact is not None or extract is not None:
         from scaffold.inspect.sources import lines_of, plan_extract, print_lines
 

@@ -19,6 +19,8 @@ from scaffold.cli.options import (
     Format,
     Packaged,
     Preset,
+    Task,
+    TaskOption,
     VllmOmni,
     one_output,
 )
@@ -79,6 +81,7 @@ def new(
         list[str] | None,
         typer.Option("--guidance", metavar="NAME=VALUE", help="Guidance while training; may be repeated."),
     ] = None,
+    task: TaskOption = Task.generate,
     preset: Preset = None,
     packaged: Packaged = False,
     dry_run: DryRun = False,
@@ -118,6 +121,7 @@ def new(
         recipe,
         preset,
         packaged,
+        task.asked,
     )
     from scaffold.cli.questions import ask, ask_recipe, can_ask
 

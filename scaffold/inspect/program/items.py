@@ -119,10 +119,14 @@ class Items:
             return self.run.symbol_item(base, Const(key), at)
         self.run.trace.reads.setdefault((root, name), at)
         default = self.run.put_in.get((root, name), default)
-        given = root == "prompt" and any(name == key or name.startswith(f"{key}.") for key in self.run.demanded)
+        given = root == "prompt" and self.is_given(name)
         if given or (self.run.with_everything and (default is None or is_none(default))):
             return Param(root, name, at=at)
         return Param(root, name, default if default is not None else NONE, at=at)
+
+    def is_given(self, name: str) -> bool:
+        """Whether the request brings a key of its prompt, or what holds it."""
+        return any(name == key or name.startswith(f"{key}.") for key in self.run.demanded)
 
     def conf_item(self, base: Conf, key: str, default: Value | None, at: Evidence | None) -> Value:
         """A value of a JSON file; the pipeline's own name is what its class is registered under."""
@@ -143,6 +147,7 @@ class Items:
         if root not in ("extra_args", "prompt") or not (isinstance(key, Const) and isinstance(key.value, str)):
             return
         name = f"{base.key}.{key.value}" if base.key and base.root == root else key.value
+        self.run.trace.put.add((root, name))
         if not self.path.depth and (root, name) not in self.run.trace.reads:
             self.run.trace.own.add((root, name))
         if root == "extra_args":

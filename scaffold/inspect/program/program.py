@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -53,7 +53,7 @@ def once(
 
 
 class Program:
-    """One pipeline class of one version, executed on the default text-to-image request.
+    """One pipeline class of one version, executed on the default text-to-image request unless told otherwise.
 
     Attributes:
         pipeline: the pipeline object.
@@ -61,6 +61,7 @@ class Program:
         result: what it returns.
         execution: the values and the interpreter.
         alone: whether a function was executed by itself, because no request was followed to it.
+        with_references: whether the request brings images to make another one of.
     """
 
     def __init__(
@@ -71,12 +72,13 @@ class Program:
         *,
         with_media: bool = False,
         with_everything: bool = False,
+        with_references: bool = False,
         key: str | None = None,
     ) -> None:
         self.source = source
         self.execution = Execution(
             source,
-            with_media=with_media or with_everything,
+            with_media=with_media or with_everything or with_references,
             with_everything=with_everything,
             # A class with one name needs no file that tells it which it is.
             model_name=key if len(target.registry_keys) > 1 else None,
@@ -90,6 +92,7 @@ class Program:
         self.result: Value | None = None
         self.known: dict[tuple[object, ...], Any] = {}
         self.alone = False
+        self.with_references = with_references
         self.patience = Patience(EXECUTIONS, EXECUTIONS)
 
     @property
@@ -115,6 +118,10 @@ class Program:
             self._find_entry()
             if self.entry is not None:
                 self._run_entry(*self.entry)
+
+    def give(self, keys: Iterable[str]) -> None:
+        """Have the request bring these keys of its prompt, beside the words."""
+        self.execution.demanded |= set(keys)
 
     def run_alone(self, function: Method, owner: ast.ClassDef | None, file: str) -> None:
         """Execute ``__init__``, then one function of a file with unknown arguments."""

@@ -92,6 +92,8 @@ class Trace:
     reads: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
     own: set[tuple[str, str]] = field(default_factory=set)
     """Roots and keys of the request that are put in whatever it says, and were not read before."""
+    put: set[tuple[str, str]] = field(default_factory=set)
+    """Roots and keys of the request that are put in on some way."""
     demands: dict[tuple[tuple[str, str], ...], Evidence | None] = field(default_factory=dict)
     """Roots and keys of which a request has to bring one, else it is refused."""
     edits: list[StringEdit] = field(default_factory=list)

@@ -10,6 +10,7 @@ from typing import Any
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance_conditions import UnclearError
 from scaffold.inspect.guidance_expression import CONDITIONAL, UNCONDITIONAL, Writer
+from scaffold.inspect.guidance_ways import Way, find_ways
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
@@ -29,32 +30,91 @@ def answers(program: Program) -> dict[str, Fact]:
 
     One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
     ``neutral`` the conditional one is left. A setting has a ``name``, a ``default`` and ``others``, names that the
-    pipeline asks next.
+    pipeline asks next. ``fewest`` is there where requests with reference images may be guided with more than one
+    unconditional prediction: they are entries then, however many there are.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
         return {}
-    writer = Writer(loop, _calls(program, loop))
+    calls = _calls(program, loop)
     try:
-        tree = writer.tensor(loop.model_output, {})
+        if program.with_references:
+            ways, writer = find_ways(loop, calls)
+            value = _of_ways(ways, writer)
+        else:
+            writer = Writer(loop, calls)
+            value = _of_one(writer.tensor(loop.model_output, {}), writer)
     except UnclearError:
         return {}
+    return {} if value is None else {KEYS[0]: fact(value, writer.places)}
+
+
+def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
     if isinstance(tree, ast.UnaryOp):
         tree = tree.operand  # a sign that the velocity has already
-    used = sorted({int(n.id[1:]) for n in walk_tree(tree) if isinstance(n, ast.Name) and n.id[1:].isdigit()})
+    used = _used(tree)
+    settings = _settings(tree, writer)
+    if not 2 <= len(used) <= MOST or not settings:
+        return None
+    first = _conditional(tree, used)
+    if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
+        return None
+    index, neutral = first
+    text = ast.unparse(_named(tree, index, used))
+    return {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
+
+
+def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
+    """One expression of all ways: how many predictions there are decides first, then the settings."""
+    found: dict[int, dict[str, ast.expr | None]] = {}
+    neutrals = set()
+    most = max((len(_used(way.tree)) for way in ways), default=0) - 1
+    for way in ways:
+        used = _used(way.tree)
+        if len(used) == 1 and isinstance(way.tree, ast.Name):
+            continue
+        first = _conditional(way.tree, used)
+        if not 2 <= len(used) <= MOST or first is None:
+            return None
+        neutrals.add(first[1])
+        text = ast.unparse(_named(way.tree, first[0], used, entries=most > 1))
+        found.setdefault(len(used) - 1, {}).setdefault(text, way.when)
+    if len(neutrals) != 1:
+        return None
+    whole: ast.expr | None = None
+    for count in sorted(found):
+        made: ast.expr | None = None
+        for text, when in reversed(found[count].items()):
+            expression = ast.parse(text, mode="eval").body
+            if made is not None and when is None:
+                return None
+            made = expression if made is None or when is None else ast.IfExp(when, expression, made)
+        counted = ast.parse(f"len({UNCONDITIONAL}) == {count}", mode="eval").body
+        assert made is not None
+        whole = made if whole is None else ast.IfExp(counted, made, whole)
+    settings = _settings(whole, writer) if whole is not None else []
+    if whole is None or not settings:
+        return None
+    neutral, names = neutrals.pop(), {setting["name"] for setting in settings}
+    # What is on by default comes first; no scale stands in for another one.
+    settings.sort(key=lambda setting: setting["default"] == neutral)
+    settings = [{**setting, "others": [n for n in setting["others"] if n not in names]} for setting in settings]
+    text = ast.unparse(ast.fix_missing_locations(whole))
+    value = {"text": text, "unconditional": most, "neutral": neutral, "settings": settings}
+    return {**value, "fewest": min(found)} if most > 1 else value
+
+
+def _used(tree: ast.expr) -> list[int]:
+    return sorted({int(n.id[1:]) for n in walk_tree(tree) if isinstance(n, ast.Name) and n.id[1:].isdigit()})
+
+
+def _settings(tree: ast.expr, writer: Writer) -> list[dict[str, Any]]:
+    """The settings that an expression reads; none where the default of one is not known."""
     read = {
         n.slice.value for n in walk_tree(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)
     }
     settings = [setting for setting in writer.settings if setting["name"] in read]
-    if not 2 <= len(used) <= MOST or not settings or any(s["default"] is None for s in settings):
-        return {}
-    first = _conditional(tree, used)
-    if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
-        return {}
-    index, neutral = first
-    text = ast.unparse(_named(tree, index, used))
-    value = {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
-    return {KEYS[0]: fact(value, writer.places)}
+    return [] if any(setting["default"] is None for setting in settings) else settings
 
 
 def _calls(program: Program, loop: Denoising) -> list[CallRecord]:
@@ -113,12 +173,12 @@ def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -
 
 
 class _Names(ast.NodeTransformer):
-    def __init__(self, first: int, used: list[int]) -> None:
+    def __init__(self, first: int, used: list[int], entries: bool) -> None:
         rest = [index for index in used if index != first]
         self.names: dict[str, ast.expr] = {f"p{first}": ast.Name(CONDITIONAL, ast.Load())}
         for place, index in enumerate(rest):
             entry: ast.expr = ast.Name(UNCONDITIONAL, ast.Load())
-            if len(rest) > 1:
+            if entries:
                 entry = ast.Subscript(entry, ast.Constant(place), ast.Load())
             self.names[f"p{index}"] = entry
 
@@ -126,8 +186,8 @@ class _Names(ast.NodeTransformer):
         return self.names.get(node.id, node)
 
 
-def _named(tree: ast.expr, first: int, used: list[int]) -> ast.expr:
+def _named(tree: ast.expr, first: int, used: list[int], entries: bool = False) -> ast.expr:
     """The expression with the predictions under the names that they have in a package."""
-    named = _Names(first, used).visit(tree)
+    named = _Names(first, used, entries or len(used) > 2).visit(tree)
     assert isinstance(named, ast.expr)
     return ast.fix_missing_locations(named)

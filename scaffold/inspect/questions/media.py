@@ -18,7 +18,13 @@ from scaffold.source.classes import ClassInfo
 from scaffold.source.syntax import walk_tree
 
 ORDER = 17
-KEYS = ("detail.media.kind", "detail.media.inputs", "detail.media.required", "detail.media.prepared")
+KEYS = (
+    "detail.media.kind",
+    "detail.media.inputs",
+    "detail.media.required",
+    "detail.media.prepared",
+    "detail.media.blocks",
+)
 _METADATA = "vllm_omni/diffusion/model_metadata.py"
 _MEDIA = "multi_modal_data"
 _INPUTS = ("image", "video", "audio")
@@ -30,7 +36,12 @@ _OF_IMAGES = frozenset({"AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderDC"})
 
 def answers(program: Program) -> dict[str, Fact]:
     """``kind``: the first that says so of the engine's table, the class, a topology, the result, what is decoded."""
-    facts = {KEYS[1]: _inputs(program), KEYS[2]: _required(program), KEYS[3]: _prepared(program)}
+    facts = {
+        KEYS[1]: _inputs(program),
+        KEYS[2]: _required(program),
+        KEYS[3]: _prepared(program),
+        KEYS[4]: _blocks(program),
+    }
     kinds = (entry for found in _SOURCES for entry in found(program) if entry[0] in _KINDS)
     kind, place, sure = next(kinds, (None, None, False))
     if kind is not None:
@@ -69,6 +80,27 @@ def _required(program: Program) -> Fact:
             media = [name for name in names if name in _INPUTS]
             found.setdefault(" or ".join(media or names), at)
     return fact(list(found), list(found.values()) or [program.place(program.cls)], "likely")
+
+
+def _blocks(program: Program) -> Fact:
+    """Tables among the extra arguments that hold what a request is refused without, each with the names of that.
+
+    What is asked for under ``block.name`` of a prompt, where a ``block`` of the extra arguments is read before, is a
+    part of that block: prompts that hold ids have no place for it.
+    """
+    before = pre_process(program)
+    blocks = {key: at for (root, key), at in before.reads.items() if root == "extra_args" and "." not in key}
+    found: list[dict[str, object]] = []
+    places: list[Evidence | None] = []
+    for demands in (before.demands, program.trace.demands):
+        for group, at in demands.items():
+            named = [key.rpartition(".") for root, key in group if root in ("prompt", "extra_args")]
+            for block in dict.fromkeys(owner for owner, _, _ in named if owner in blocks):
+                entry: dict[str, object] = {"key": block, "names": [n for owner, _, n in named if owner == block]}
+                if entry not in found:
+                    found.append(entry)
+                    places.append(at)
+    return fact(found, places or [program.place(program.cls)], "likely")
 
 
 def _prepared(program: Program) -> Fact:

@@ -55,15 +55,16 @@ def compare(request: DriftRequest) -> Drift:
         recover_around(named, dry=True)
     package = ScaffoldedPackage.open(named) if named is not None else None
     pipeline = request.target if package is None or named != request.target else pipeline_of(package.spec)
+    task = package.spec.value("upstream.task") if package is not None else None
     old_source, new_source = locate(_older(request, package)), locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
-        before = inspect_pipeline(old_source, pipeline)
+        before = inspect_pipeline(old_source, pipeline, task=task)
     if package is not None:
         _refuse_other(package, before, pipeline)
         _refuse_other_version(package, old_source)
     with step(f"reading vllm-omni {new_source.label}"):
         try:
-            after = inspect_pipeline(new_source, pipeline)
+            after = inspect_pipeline(new_source, pipeline, task=task)
         except ScaffoldError as error:
             return _gone(pipeline, package, old_source, new_source, error)
     changes = changed_facts(before, after)

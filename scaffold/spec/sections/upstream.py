@@ -18,6 +18,8 @@ def fill(section: Section) -> None:
     """
     report = section.sources.report
     section.put("version", report.upstream.version or f"from {report.upstream.label}", "version read")
+    if report.task is not None:
+        section.put("task", report.task, "flag --task")
     for key, fact in (
         ("registry_key", "detail.pipeline.registry_key"),
         ("module", "detail.pipeline.module"),

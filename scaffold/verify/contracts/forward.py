@@ -24,6 +24,7 @@ def run(subject: Any) -> Measured:
     except NotDrivableError as reason:
         return Measured("", [str(reason)])
     problems = []
+    several = "fewest" in subject.spec.get("guidance", {})  # unconditional branches come first, however many there are
     for branch, inputs in zip(("conditional", "unconditional"), pair, strict=True):
         if inputs is None:
             continue
@@ -32,7 +33,7 @@ def run(subject: Any) -> Measured:
         if not isinstance(output, tuple) or len(output) != 1:
             problems.append(f"{branch}: forward returns {_kind(output)}, the engine takes the first of a 1-tuple")
         velocity = output if isinstance(output, torch.Tensor) else output[0]
-        if velocity.shape[1:] != shape:
+        if velocity.shape[2 if several and branch == "unconditional" else 1 :] != shape:
             problems.append(f"{branch}: the velocity has shape {tuple(velocity.shape)} for latents (B, {shape})")
         if not velocity.isfinite().all():
             problems.append(f"{branch}: the velocity holds numbers that are not finite")

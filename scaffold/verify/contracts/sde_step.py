@@ -25,6 +25,7 @@ def run(subject: Any) -> Measured:
     worst, where, problems = 0.0, "", []
     conventions = set()
     attempts = Attempts()
+    moving = subject.moving(PROMPTS)
     for kind in KINDS:
         for noise_level in (0.7, 1.0):
             settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
@@ -48,7 +49,11 @@ def run(subject: Any) -> Measured:
                     (sigmas[step], sigmas[step + 1], sigmas[1]),
                     noise_level,
                 )
-                scored = {norm: log_prob(kind, latents[:, step + 1], mean, scale, norm) for norm in (False, True)}
+                following, expected = latents[:, step + 1], mean
+                if moving is not None:  # the rest is given, and has no part in the log-prob
+                    following, expected = (tensor[moving].view(len(PROMPTS), -1) for tensor in (following, mean))
+                    mean = torch.where(moving, mean, latents[:, step].double())
+                scored = {norm: log_prob(kind, following, expected, scale, norm) for norm in (False, True)}
                 errors = {norm: relative(found[0], value) for norm, value in scored.items()}
                 norm = min(errors, key=lambda name: errors[name])
                 if kind != "cps" and errors[norm] <= LIMIT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from scaffold.verify.package import Package, declared_lists
@@ -10,6 +11,13 @@ from scaffold.verify.rollout.facts import NotEstablishedError
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
 PIXELS = 16
 FRAMES = 5
+
+
+def filled_guidance(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Scales that VeRL-Omni sends with every request, as the package's launch script sets them."""
+    cfg = sections.get("guidance", {})
+    defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
+    return {entry["name"]: defaults[entry["scale"]] for entry in cfg.get("filled") or [] if entry["scale"] in defaults}
 
 
 def ported_facts(package: Package) -> dict[str, Any]:
@@ -32,6 +40,10 @@ def ported_facts(package: Package) -> dict[str, Any]:
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
     scale = float(scale) if isinstance(scale, int | float) and scale > neutral else None
     given = sections.get("verify", {})
+    edit = sections.get("upstream", {}).get("task") is not None
+    # Scales that are off by default are on where a request brings images, so that all branches run.
+    numbers = {name: value for name, value in defaults.items() if edit and isinstance(value, int | float)}
+    others = {name: max(float(value), neutral + 1) for name, value in numbers.items() if name != cfg.get("scale")}
     return {
         "pixels_per_token": PIXELS,
         "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),
@@ -44,7 +56,13 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "column": "prompt_token_ids",
             "around": None,
         },
-        "guidance": {"name": None if scale is None else cfg.get("scale"), "scale": scale, "neutral": neutral},
+        "guidance": {
+            "name": None if scale is None else cfg.get("scale"),
+            "scale": scale,
+            "neutral": neutral,
+            "others": others,
+            "filled": filled_guidance(sections),
+        },
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
             "sync": sections.get("lora", {}).get("sync"),
@@ -55,11 +73,14 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "class": port.get("class"),
             "method": port.get("method") or "forward",
             "fused": port.get("fused") or [],
+            "reads": bool(port.get("reads") and not port.get("handed")),
+            "file": bool(port.get("file")),
             "lora": declared_lists(package).get("target_modules") or [],
             "pipeline": sections.get("upstream", {}).get("registry_key"),
             "renames": sections.get("checkpoint", {}).get("renames") or [],
             "frames": FRAMES if sections.get("recipe", {}).get("framed") else None,
             "media": media.get("inputs") or [],
+            "references": edit,
             "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request")},
         },
     }

@@ -41,7 +41,9 @@ class KnownVelocity(nn.Module):
             # The calls of a ported denoiser hold the latents of the step, one for each sample.
             found = getattr(value, "_samples", None)
             if found and all(isinstance(row, Tensor) and row.shape[1:] == self._shape for row in found):
-                return torch.cat(found)
+                # Of several branches a sample stands there once for each, and they come first.
+                branches, rows = getattr(value, "_branches", None), torch.cat(found)
+                return rows if branches is None else rows.view(-1, branches, *self._shape).transpose(0, 1)
         raise LookupError(f"no argument of forward has the latents' shape (B, {self._shape})")
 
     def forward(self, **arguments: Any) -> tuple[Tensor]:
@@ -69,8 +71,11 @@ class TwoBranches(KnownVelocity):
         sample = self.latents(arguments)
         negative = self._negative
         if negative is not None and all(_same(arguments.get(name), value) for name, value in negative.items()):
-            self.unconditional.append(velocity_of(sample) + self.without)
-            return (self.unconditional[-1],)
+            found = velocity_of(sample) + self.without
+            if sample.ndim > 1 + len(self._shape):  # of several branches each is another
+                found = torch.stack([row + 0.05 * i * row.cos() for i, row in enumerate(found)])
+            self.unconditional.append(found)
+            return (found,)
         # A small scale makes the guided velocity shorter than this one, a large one longer: a renorm must tell them.
         self.conditional.append(0.5 * velocity_of(sample) + 0.1 * sample.cos() + self.anchor)
         return (self.conditional[-1],)

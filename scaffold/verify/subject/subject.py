@@ -299,6 +299,10 @@ class Subject:
         timesteps = self.scheduler(settings).timesteps.clone()
         return self.latents(batch, len(timesteps) + 1, seed), timesteps.repeat(batch, 1)
 
+    def moving(self, prompts: Sequence[Any]) -> Tensor | None:
+        """True for the elements of the latents ``(B, …)`` that a step changes; None where it changes all."""
+        return None
+
     def unlike(self, batch: int, settings: Settings, seed: int = 1, *, levels: bool = True) -> tuple[Tensor, Tensor]:
         """A trajectory as ``trajectory`` gives it, of samples that have little in common.
 

@@ -106,14 +106,16 @@ def test_reward_that_does_not_rise_is_seen(reference: Path, change: dict[str, ob
 
 
 @pytest.mark.train_table
-@pytest.mark.parametrize("pipeline", NEWER_PIPELINES)
+@pytest.mark.parametrize("proven", NEWER_PIPELINES)
 def test_every_complete_package_of_a_newer_vllm_omni_trains(
-    tmp_path: Path, scaffold_cli: Callable[..., Any], pipeline: str
+    tmp_path: Path, scaffold_cli: Callable[..., Any], proven: str
 ) -> None:
     if isinstance(found := find_environment(NEWER), str):
         pytest.skip(found)
-    name = model_name(pipeline)
-    scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", NEWER, "--out", tmp_path / "tree").success()
+    pipeline, _, task = proven.partition(" ")
+    name, more = model_name(pipeline), ("--task", task) if task else ()
+    command = ("new", name, "--pipeline", pipeline, "--vllm-omni", NEWER, *more)
+    scaffold_cli(*command, "--out", tmp_path / "tree").success()
     results = train(tmp_path / "tree" / "verl_omni" / "pipelines" / f"{name}_flow_grpo", request())
     assert failed(results) == set()
     assert results["train-log-prob"].status == results["train-push"].status == "pass"

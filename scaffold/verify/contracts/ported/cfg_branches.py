@@ -14,7 +14,10 @@ from scaffold.verify.subject.subject import PROMPTS
 
 
 def run(subject: Any) -> Measured:
-    """The unconditional velocity must not follow the prompt; both branches must get a gradient."""
+    """The unconditional velocity must not follow the prompt; both branches must get a gradient.
+
+    Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow.
+    """
     module = subject.new_module()
     settings = subject.settings()
     trajectory = subject.trajectory(len(PROMPTS), settings)
@@ -25,9 +28,12 @@ def run(subject: Any) -> Measured:
     with torch.no_grad():
         conditional, unconditional = subject.velocity(module, inputs), subject.velocity(module, negative)
         elsewhere = subject.velocity(module, subject.inputs(module, others, trajectory=trajectory)[1])
-    value = relative(elsewhere, unconditional)
+    pairs = [(elsewhere, unconditional)]
+    if unconditional.ndim > conditional.ndim:
+        pairs = list(zip(elsewhere, unconditional, strict=True))
+    value = min(relative(*pair) for pair in pairs)
     problems = []
-    if not relative(conditional, unconditional) > 1e-5:
+    if not all(relative(conditional, one) > 1e-5 for _, one in pairs):
         problems.append("both branches predict the same velocity: guidance does nothing")
     problems += _idle(subject)
     floor = noise_floor(subject, module)

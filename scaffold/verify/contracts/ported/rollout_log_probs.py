@@ -9,15 +9,18 @@ from scaffold.verify.measured import Measured
 
 
 def run(subject: Any) -> Measured:
-    """Recompute a rollout of each SDE type with the weights that it was made with."""
+    """Recompute a rollout of each SDE type, and one of an edit without images, with the weights that made it."""
     module = subject.new_module()
     worst, where = 0.0, ""
     series: dict[str, list[float]] = {}
-    for kind, sample in subject.recording["kinds"].items():
+    recording = subject.recording
+    samples = [*recording["kinds"].items(), *(("sde", sample) for sample in recording["plain"])]
+    for number, (kind, sample) in enumerate(samples):
         settings = subject.settings(sde_type=kind, noise_level=subject.recording["noise_level"])
         again = subject.recomputed(module, [sample], settings)[0]
         difference = float((again - sample["log_probs"]).abs().max())
-        series |= {f"{kind}, rollout": sample["log_probs"].tolist(), f"{kind}, training": again.tolist()}
+        name = kind if number < len(recording["kinds"]) else f"{kind} without images"
+        series |= {f"{name}, rollout": sample["log_probs"].tolist(), f"{name}, training": again.tolist()}
         if difference > worst or difference != difference:
-            worst, where = difference, f" ({kind})"
+            worst, where = difference, f" ({name})"
     return Measured(f"{worst:.1e} apart{where}", (), worst, LIMIT, "absolute", 6e-8, series)

@@ -51,7 +51,9 @@ class Bench:
 
         dtype = getattr(torch, task.dtype)
         unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
-        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"])
+        # What VeRL-Omni's configuration would fill in otherwise, and scales that only a request with images has.
+        guidance = {**(task.facts["guidance"].get("filled") or {}), **(task.facts["guidance"].get("others") or {})}
+        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"], guidance=guidance)
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
@@ -149,7 +151,17 @@ class Bench:
         name = self.task.facts["guidance"]["name"]
         if name is None:
             raise NotApplicable("the pipeline has no guidance scale")
-        return replace(self.recipe, guidance={name: scale})
+        return replace(self.recipe, guidance={**self.recipe.guidance, name: scale})
+
+    @property
+    def unguided(self) -> Recipe:
+        """The recipe with every scale at what is no guidance.
+
+        Raises:
+            NotApplicable: the pipeline has no guidance.
+        """
+        recipe = self.guided(self.neutral)
+        return replace(recipe, guidance=dict.fromkeys(recipe.guidance, self.neutral))
 
     def equal(self, checks: tuple[Check, Check], found: Comparison) -> tuple[Measurement, Measurement]:
         """The two measurements of a comparison in float32."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -93,6 +93,15 @@ class Engine:
     def pipeline(self) -> Any:
         """The rollout adapter."""
         return self.worker.model_runner.pipeline
+
+    @contextlib.contextmanager
+    def without_media(self) -> Iterator[None]:
+        """Inside of it requests bring words alone."""
+        brought, self.media = self.media, ()
+        try:
+            yield
+        finally:
+            self.media = brought
 
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False

@@ -13,7 +13,8 @@ OUTPUT_TYPE = "image"  # what verl-omni's configuration says unless it is told o
 class Recipe:
     """Size in pixels, steps, noise, window, guidance that differs from the package's own, and the training step.
 
-    ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too.
+    ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too;
+    what verl-omni sends anyway stands in it. ``brought`` are values that a request brings beside its prompt.
     """
 
     height: int
@@ -26,6 +27,7 @@ class Recipe:
     guidance: dict[str, Any] = field(default_factory=dict)
     num_frames: int | None = None
     global_steps: int = 1
+    brought: dict[str, Any] = field(default_factory=dict)
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
         """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
@@ -66,8 +68,9 @@ class Recipe:
         Training requests have the trainer's step. Validation, at noise level 0, has none in verl-omni's first loop
         and asks for no log-probs.
         """
+        several = {"guidance": self.guidance, "brought": self.brought}
         plain = {
-            entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name != "guidance"
+            entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name not in several
         }
         if self.num_frames is None:
             del plain["num_frames"]
@@ -76,7 +79,14 @@ class Recipe:
         training = self.noise_level > 0.0
         if not training:
             del plain["global_steps"]
-        return {**plain, **self.guidance, "output_type": OUTPUT_TYPE, "logprobs": training, "seed": seed}
+        return {
+            **plain,
+            **self.brought,
+            **self.guidance,
+            "output_type": OUTPUT_TYPE,
+            "logprobs": training,
+            "seed": seed,
+        }
 
 
 def _declared(cls: Any, **values: Any) -> Any:

@@ -26,7 +26,8 @@ def record(bench: Bench, folder: Path) -> None:
 
     ``samples`` under the default settings, with the velocity of each step, ``guided`` one by scale, ``schedules`` noise
     levels by the number of steps asked for, ``windows`` first noise levels by training step, one a rank, ``size`` what
-    a request asks for. In half precision there are only samples, of different lengths.
+    a request asks for, ``guidance`` scales that are not the package's own, ``plain`` a sample without the images that
+    other requests of an edit bring. In half precision there are only samples, of different lengths.
     """
     import torch
 
@@ -37,10 +38,13 @@ def record(bench: Bench, folder: Path) -> None:
         "size": {"height": recipe.height, "width": recipe.width, "num_frames": recipe.num_frames},
         "steps": recipe.num_inference_steps,
         "noise_level": recipe.noise_level,
+        "guidance": recipe.guidance,
     }
     if full:
         kinds = {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")}
         content |= {"kinds": kinds, "guided": dict(_guided(bench))}
+        with bench.engine.without_media():
+            content["plain"] = [_plain(_one(bench, recipe))] if bench.task.facts["ported"]["references"] else []
         content |= {"schedules": dict(_schedules(bench)), "windows": dict(_windows(bench))}
     torch.save(content, folder / FILE)
 

@@ -17,5 +17,5 @@ CHECKS = equality("guidance-off", "Guidance switched off on both sides", (29,))
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """The scale that is no guidance."""
-    recipe = bench.guided(bench.neutral)
+    recipe = bench.unguided
     yield from bench.equal(CHECKS, bench.compare(bench.roll_out(recipe), recipe))

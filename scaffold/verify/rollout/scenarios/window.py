@@ -69,8 +69,11 @@ def _plain(samples: Sequence[Trajectory]) -> Measurement:
         velocity = before.velocities[0]
         if velocity is None or not (before.aligned and after.aligned):
             continue
-        begin, step = before.latents[0].double(), float(after.timesteps[0] - before.timesteps[0])
-        apart.append(relative(after.latents[0], begin + step * velocity[0].double()))
+        begin, end = before.latents[0], after.latents[0]
+        if velocity[0].shape != begin.shape:  # of the part that no step leaves as it is
+            begin, end = begin[begin != end], end[begin != end]
+        step = float(after.timesteps[0] - before.timesteps[0])
+        apart.append(relative(end, begin.double() + step * velocity[0].double()))
     if not apart:
         return Measurement(PLAIN.id, None, "no two windows are recorded whole, with their velocities", skipped=True)
     return Measurement(PLAIN.id, max(apart), f"{len(apart)} steps before a window", floor=2**-23)

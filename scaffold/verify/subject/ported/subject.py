@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from scaffold.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE
+from scaffold.verify.rollout.ported_facts import filled_guidance
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
 from scaffold.verify.subject.settings import Settings
@@ -81,8 +82,9 @@ class PortedSubject(Subject):
         changes.setdefault("local_path", str(self.checkpoint))
         changes.setdefault("steps", self.recording["steps"])
         changes.setdefault("noise_level", self.recording["noise_level"])
+        changes = {**filled_guidance(self.spec), **changes}
         size = {name: value for name, value in self.recording["size"].items() if value is not None}
-        return super().settings(asked=asked, **{**size, **changes})
+        return super().settings(asked=asked, **{**size, **self.recording["guidance"], **changes})
 
     @cached_property
     def geometry(self) -> Geometry:
@@ -118,6 +120,16 @@ class PortedSubject(Subject):
         known = {tuple(ids): i for i, ids in enumerate((*PROMPTS, *batch_equals_singles.PROMPTS))}
         found: dict[str, Any] = samples[known.get(tuple(prompt), sum(prompt) % len(samples))]
         return found
+
+    def moving(self, prompts: Sequence[Any]) -> Tensor | None:
+        """As the recorded latents show it: a part that is given, a first frame say, is the same at every step."""
+        return self.moved([self.sample_of(prompt) for prompt in prompts])
+
+    @staticmethod
+    def moved(samples: Sequence[dict[str, Any]]) -> Tensor | None:
+        """The same of recorded samples."""
+        found = torch.stack([(s["latents"][1:] != s["latents"][:-1]).any(dim=0) for s in samples])
+        return None if bool(found.all()) else found
 
     def micro_batch(self, prompts: Any) -> Any:
         """The engine's batch with the columns that the rollout returned."""
@@ -224,7 +236,8 @@ class PortedSubject(Subject):
 
     def checkpoint_writer(self) -> CheckpointWriter:
         """Writes checkpoints like the tiny one."""
-        return _writer(self.checkpoint, self.new_module().state_dict())
+        module = self.new_module()
+        return _writer(self.checkpoint, module.state_dict(), {name for name, _ in module.named_parameters()})
 
 
 @dataclass(frozen=True)
@@ -233,18 +246,20 @@ class _CopyingWriter(CheckpointWriter):
 
     Attributes:
         source: the tiny checkpoint.
+        rest: tensors of other components that the file has, by key.
     """
 
     source: Path = Path()
+    rest: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
         tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
         copy_tree(self.source, folder, skip=("*.safetensors",))
-        write_tensors(folder / self.file, {**tensors, **changes})
+        write_tensors(folder / self.file, {**self.rest, **tensors, **changes})
 
 
-def _writer(checkpoint: Path, state: dict[str, Tensor]) -> _CopyingWriter:
-    """Find the file of the denoiser's weights, and the key of each by its value.
+def _writer(checkpoint: Path, state: dict[str, Tensor], parameters: set[str]) -> _CopyingWriter:
+    """Find the file that has all of the denoiser's parameters, and the key of each by its value.
 
     Raises:
         NotDrivableError: a parameter is in no file, or in several.
@@ -258,6 +273,7 @@ def _writer(checkpoint: Path, state: dict[str, Tensor]) -> _CopyingWriter:
             key = name if name in near else next((key for key in near if key not in names.values()), None)
             if key is not None:
                 names[name] = key
-        if len(names) == len(keys):
-            return _CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, source=checkpoint)
+        if parameters <= names.keys():
+            rest = {key: tensor for key, tensor in keys.items() if key not in names.values()}
+            return _CopyingWriter(file.relative_to(checkpoint).as_posix(), names, {}, source=checkpoint, rest=rest)
     raise NotDrivableError("which tensors of the tiny checkpoint are the denoiser's was not found out")

@@ -18,14 +18,23 @@ Repair = Callable[[Exception], bool]
 
 
 class Asked(dict[str, Any]):
-    """A configuration that notes which of its settings are asked for, and with which default."""
+    """A configuration that notes which of its settings are asked for, and with which default.
 
-    def __init__(self, content: dict[str, Any], defaults: dict[str, Any]) -> None:
+    Args:
+        content: what it holds.
+        defaults: of settings; filled here.
+        sections: names of settings that are tables, empty by default; filled here.
+    """
+
+    def __init__(self, content: dict[str, Any], defaults: dict[str, Any], sections: set[str] | None) -> None:
         super().__init__(content)
-        self.defaults = defaults
+        self.defaults, self.sections = defaults, sections
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.defaults.setdefault(key, default)
+        if default == {} and self.sections is not None:
+            self.sections.add(key)
+        else:
+            self.defaults.setdefault(key, default)
         return super().get(key, default)
 
     def pop(self, key: str, *default: Any) -> Any:
@@ -60,7 +69,39 @@ def seen_by(entry: type) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def asked_by(build: Callable[[Any], Any], config: Callable[[], Any], entry: type, repair: Repair) -> dict[str, Any]:
+@contextlib.contextmanager
+def noting(
+    names: dict[str, Any], defaults: dict[str, Any], sections: set[str] | None
+) -> Iterator[Callable[[Any], Any]]:
+    """Inside the block, JSON that a module reads notes what it is asked for.
+
+    Args:
+        names: the module's globals.
+        defaults: of settings that are asked for; filled here.
+        sections: names of those that are tables; filled here.
+
+    Yields:
+        What makes such a configuration of a table.
+    """
+
+    def noted(value: Any) -> Any:
+        return Asked(value, defaults, sections) if isinstance(value, dict) else value
+
+    def reading(read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: noted(read(*args, **kwargs))
+
+    stand_in = types.SimpleNamespace(**{**vars(json), "load": reading(json.load), "loads": reading(json.loads)})
+    with mock.patch.dict(names, {"json": stand_in} if "json" in names else {}):
+        yield noted
+
+
+def asked_by(
+    build: Callable[[Any], Any],
+    config: Callable[[], Any],
+    entry: type,
+    repair: Repair,
+    sections: set[str] | None = None,
+) -> dict[str, Any]:
     """Build a denoiser with parameters that have no memory, of an empty configuration.
 
     Args:
@@ -68,18 +109,15 @@ def asked_by(build: Callable[[Any], Any], config: Callable[[], Any], entry: type
         config: makes what it takes.
         entry: the denoiser's class.
         repair: changes the checkpoint for an error and says whether it did; then the builder runs again.
+        sections: names of tables that were asked for; filled here.
 
     Returns:
-        The settings that were asked for, with their defaults, and the fields of dataclasses that the class took.
+        The settings that were asked for, with their defaults, and the fields of dataclasses that the class took; what
+        the class itself took where ``sections`` has any.
     """
     defaults: dict[str, Any] = {}
-
-    def noted(value: Any) -> Any:
-        return Asked(value, defaults) if isinstance(value, dict) else value
-
-    stand_in = types.SimpleNamespace(**{**vars(json), "load": lambda *a, **k: noted(json.load(*a, **k))})
     with (
-        mock.patch.dict(build.__globals__, {"json": stand_in} if "json" in build.__globals__ else {}),
+        noting(build.__globals__, defaults, sections) as noted,
         seen_by(entry) as seen,
         torch.device("meta"),
     ):
@@ -94,4 +132,4 @@ def asked_by(build: Callable[[Any], Any], config: Callable[[], Any], entry: type
                     break  # building in earnest says what is wrong
     taken = [value for value in seen.values() if dataclasses.is_dataclass(value)]
     fields = {field.name: getattr(value, field.name) for value in taken for field in dataclasses.fields(value)}
-    return {**defaults, **fields}
+    return {**defaults, **(seen if sections else {}), **fields}

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
-from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
+from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
+from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
+from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
+from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, TEXT, shrunk
 
 _CHANNELS = ("out_channels", "in_channels", "out_dim", "in_dim", "latent_channels", "latent_dim")
 _SUBFOLDER = re.compile(r"""subfolder=["'](\w+)["']""")
@@ -31,6 +36,8 @@ class Growing:
         components: everything else.
         given: settings of the denoiser from ``scaffold.toml``.
         dtype: of all weights: a library may load them as they were saved.
+        asked: tables of the pipeline's own configuration that it asked for.
+        filled: those that parts beside the denoiser got.
     """
 
     folder: Path
@@ -38,6 +45,8 @@ class Growing:
     components: Components
     given: dict[str, Any]
     dtype: torch.dtype
+    asked: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)
 
     def write_denoiser(self) -> None:
         """Write the denoiser's configuration and weights; its channels are those of the latents."""
@@ -47,12 +56,40 @@ class Growing:
 
     def fit(self, error: Exception) -> bool:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
-        if hold_places(self.folder, error) or self.components.fit(error):
+        if hold_places(self.folder, error) or self._fit_part(error) or self.components.fit(error):
             return True
         if self.module.fit(error, self.components.channels):
             self.write_denoiser()
             return True
         return False
+
+    def _fit_part(self, error: Exception) -> bool:
+        """Make the part small that the pipeline reads from the denoiser's file, then put its weights there."""
+        part, layout = refused_part(error), self.module.layout
+        if part is None or layout is None:
+            return False
+        unset = self.asked - self.module.sections - self.filled
+        if len(unset) == 1:
+            values = shrunk(taken_by(type(part)), replace(ENCODER, widest=TEXT))
+            words = self.components.vocabulary()
+            values |= {name: words for name in values if name.endswith("vocab_size")}
+            for path in self.module.configurations:
+                path.write_text(json.dumps({**json.loads(read_text(path)), **dict.fromkeys(unset, values)}))
+            self.filled |= unset
+            return True
+        if layout.parts:
+            return False
+        tensors = randomised(part, seed=1).state_dict()
+        layout.parts = {name: tensor.to(self.dtype, copy=True).contiguous() for name, tensor in tensors.items()}
+        self.write_denoiser()
+        return True
+
+
+def subfolders(source: str) -> set[str]:
+    """Folders of components that a class names, as an argument, or to a method of its own that takes one."""
+    methods = re.findall(r"def (\w+)\([^)]*\bsubfolder\b", source)
+    named = (re.findall(rf"""\.{name}\([^()"']*["'](\w+)["']""", source) for name in methods)
+    return {*_SUBFOLDER.findall(source), *(name for names in named for name in names)}
 
 
 @contextlib.contextmanager
@@ -71,11 +108,12 @@ def growing(
     pipeline: Any = adapters.upstream
     source = inspect.getsource(importlib.import_module(pipeline.__module__))
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _SUBFOLDER.findall(inspect.getsource(pipeline)):
+    for name in subfolders(inspect.getsource(pipeline)):
         (folder / name).mkdir(exist_ok=True)  # a pipeline may tell a layout by the folders that are there
     given = facts["given"]
     components = Components(folder, [source], given["components"], dtype)
     made = Growing(folder, PortedModule(package, facts), components, given["denoiser"], dtype)
     made.write_denoiser()
-    with components.answering():
+    names = vars(importlib.import_module(pipeline.__module__))
+    with components.answering(), noting(names, {}, made.asked):
         yield made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import re
 import shutil
@@ -30,9 +31,11 @@ EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 TOKENIZER = "tokenizer.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
+_AUTO_MODEL = "_BaseAutoModelClass"
 # Class that has the loading method, and the file that shows that a component is there.
 _OWNERS = (
     ("transformers", "PreTrainedModel", "config.json"),
+    ("transformers.models.auto.modeling_auto", _AUTO_MODEL, "config.json"),
     ("transformers", "PreTrainedTokenizerBase", TOKENIZER),
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
@@ -104,11 +107,13 @@ class Components:
         with contextlib.ExitStack() as stack:
             for library, name, file in _OWNERS:
                 owner = getattr(importlib.import_module(library), name)
-                original = inspect.getattr_static(owner, "from_pretrained").__func__
-                if name == "PreTrainedTokenizerBase":
-                    self._load_tokenizer = original
-                replaced = classmethod(self._answering(original, file))
-                stack.enter_context(mock.patch.object(owner, "from_pretrained", replaced))
+                # Each of transformers' automatic classes has a copy of the method.
+                for holder in owner.__subclasses__() if name == _AUTO_MODEL else [owner]:
+                    original = inspect.getattr_static(holder, "from_pretrained").__func__
+                    if name == "PreTrainedTokenizerBase":
+                        self._load_tokenizer = original
+                    replaced = classmethod(self._answering(original, file))
+                    stack.enter_context(mock.patch.object(holder, "from_pretrained", replaced))
             yield
 
     def _answering(self, original: Callable[..., Any], file: str) -> Callable[..., Any]:
@@ -156,6 +161,8 @@ class Components:
                 self._tokenizer().save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
+            elif _AUTO_MODEL in kinds:
+                self._encoder(_named_model(cls, given, folder), given, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
                 self._encoder(cls, given, folder).to(self.dtype).save_pretrained(folder)
             elif "SchedulerMixin" in kinds:
@@ -168,7 +175,12 @@ class Components:
             where = folder.relative_to(self.folder)
             line = " ".join(str(error).split())[:300]
             raise NotGrownError(f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line}") from error
-        self.written[folder] = "encoder" if "PreTrainedModel" in kinds else cls.__name__
+        encodes = kinds & {"PreTrainedModel", _AUTO_MODEL}
+        self.written[folder] = "encoder" if encodes else cls.__name__
+
+    def vocabulary(self) -> int:
+        """How many ids a tokenizer of the checkpoint has."""
+        return len(self._tokenizer())
 
     def _tokenizer(self) -> Any:
         return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources))
@@ -190,6 +202,10 @@ class Components:
         return made
 
     def _encoder(self, cls: Any, given: dict[str, Any], folder: Path) -> Any:
+        # A processor may be loaded later, and has the same tokens: those of images, which the encoder looks for.
+        beside = cls.__module__.replace(".modeling_", ".processing_")
+        if beside != cls.__module__ and importlib.util.find_spec(beside) is not None:
+            self.sources.append(inspect.getsource(importlib.import_module(beside)))
         tokenizer = self._tokenizer()
         plain = cls.config_class().to_dict()
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
@@ -208,9 +224,35 @@ class Components:
         if len(values.get("block_out_channels") or ()) == 1:
             small |= {"block_out_channels": (8,) * LEVELS, "norm_num_groups": 4, "layers_per_block": 1}
             small |= {name: values[name] * LEVELS for name in ("down_block_types", "up_block_types")}
+        for name in (name for name in values if name.endswith("block_out_channels") and name not in small):
+            if _whole(values[name]) and len(values[name]) > 1:
+                small[name] = tuple(value * 8 // min(values[name]) for value in values[name])
+        for name in (name for name in values if name.endswith("layers_per_block") and name not in small):
+            if _whole(values[name]):
+                small[name] = (1,) * len(values[name])
         if self.channels and "latent_channels" in values:
             small["latent_channels"] = self.channels
         return randomised(cls(**{name: value for name, value in {**small, **given}.items() if name in values}))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(item) is int for item in value)
+
+
+def _named_model(auto: Any, given: dict[str, Any], folder: Path) -> Any:
+    """The class of a model that an ``Auto`` class loads: of the type that ``scaffold.toml`` gives, else of the longest
+    type that is in the name of the folder, as in the names of released checkpoints.
+
+    Raises:
+        NotGrownError: neither says.
+    """
+    known: Any = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    name = re.sub(r"[^a-z0-9]", "", folder.name.lower())
+    fitting = [kind for kind in known if re.sub(r"[^a-z0-9]", "", kind) in name and known[kind] in auto._model_mapping]
+    kind = given.get("model_type") or max(fitting, key=len, default=None)
+    if kind is None or kind not in known:
+        raise NotGrownError("the type of the model is not known: set model_type of the component")
+    return auto._model_mapping[known[kind]]
 
 
 def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
@@ -301,9 +343,9 @@ def _tokens(values: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     return found
 
 
-def randomised(module: Any) -> Any:
+def randomised(module: Any, seed: int = 0) -> Any:
     """Give every parameter a seeded value that matters; vectors of ones stay near one."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
             noise = torch.randn(parameter.shape, generator=generator)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import json
 import re
 import textwrap
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ import torch
 
 from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
-from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, hold_places, randomised
+from scaffold.verify.rollout.engine_side.tiny.components import EMPTY, NotGrownError, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
+from scaffold.verify.rollout.engine_side.tiny.read_files import Layout, find_layout, handing, noting_missing
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, shrunk
 
 LARGEST = 30_000_000  # parameters of a tiny denoiser
 WEIGHTS = "diffusion_pytorch_model.safetensors"
+FILE = "model.safetensors"  # of a pipeline that asks for one file of weights
 
 
 class PortedModule:
@@ -29,7 +33,8 @@ class PortedModule:
 
     Args:
         package: its dotted name; it is imported.
-        facts: ``model`` is the model's name, ``entry`` the denoiser's class, ``renames`` the loader's table.
+        facts: ``model`` is the model's name, ``entry`` the denoiser's class, ``renames`` the loader's table; ``reads``
+            says that the pipeline reads files by itself, ``file`` that its checkpoint is one.
     """
 
     def __init__(self, package: str, facts: dict[str, Any]) -> None:
@@ -40,6 +45,10 @@ class PortedModule:
         self.build: Any = denoiser.build_denoiser
         self.fitted: dict[str, Any] = {}
         self.class_name: str = self.entry.__name__
+        self.reads, self.file = bool(facts.get("reads")), bool(facts.get("file"))
+        self.layout: Layout | None = None
+        self.sections: set[str] = set()  # tables of the configuration that the builder asks for
+        self.configurations: set[Path] = set()  # that the builder looks for, and may do without
 
     def fit(self, error: Exception, channels: int | None) -> bool:
         """Give the class's name that a pipeline wants, or switch a part of the denoiser on or off.
@@ -77,13 +86,35 @@ class PortedModule:
             given: values from ``scaffold.toml``, which stand as they are.
             dtype: of the weights.
         """
-        config = partial(self.weights.EngineConfig, str(folder), dtype)
-        asked = asked_by(self.build, config, self.entry, partial(hold_places, folder))
+        asked = self._asked(folder, dtype)
         found = {**taken_by(self.entry), **asked}
         # What is nothing by default is no setting of a configuration: the engine's own arguments are of that kind.
         stated = {name: value for name, value in found.items() if value not in (None, "") and _plain(value)}
         stated = {name: value for name, value in stated.items() if name not in given}
         return {**shrunk(stated, DENOISER), **given}
+
+    def _config(self, folder: Path, dtype: torch.dtype) -> Any:
+        """What the builder takes."""
+        return self.weights.EngineConfig(str(folder / FILE if self.file else folder), dtype)
+
+    def _asked(self, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+        ask = partial(
+            asked_by, self.build, partial(self._config, folder, dtype), self.entry, partial(hold_places, folder)
+        )
+        if not self.reads:
+            return ask()
+        with self._files(folder), noting_missing(folder, self.build.__globals__) as missing:
+            ask()
+            for path in missing:
+                path.write_text(EMPTY, encoding="utf-8")
+            self.configurations |= missing
+            return ask(sections=self.sections)
+
+    @contextlib.contextmanager
+    def _files(self, folder: Path) -> Iterator[None]:
+        """Inside the block, files that the builder reads have what makes a denoiser of any size."""
+        with handing(self.weights, self.layout.marks, folder) if self.layout else contextlib.nullcontext():
+            yield
 
     def write(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         """Write configuration and weights where the package's loader looks for them; returns what it is built of."""
@@ -93,9 +124,11 @@ class PortedModule:
         place = folder / "transformer"
         place.mkdir(parents=True, exist_ok=True)
         try:
+            self._find_layout(folder, dtype)
             settings = self._small_settings(folder, given, dtype)
-            with seen_by(self.entry) as seen:
-                module, sources = self.build(self.weights.EngineConfig(str(folder), dtype))
+            self._find_layout(folder, dtype)
+            with seen_by(self.entry) as seen, self._files(folder):
+                module, sources = self.build(self._config(folder, dtype))
         except NotGrownError:
             raise
         except Exception as error:
@@ -106,13 +139,30 @@ class PortedModule:
                 " set values in [verify.denoiser] of scaffold.toml"
             ) from error
         randomised(module)
-        keys = self._keys(module, sources)
-        subfolder = sources[0][0]
-        save_file(
-            {keys[name]: value.detach().to(dtype, copy=True).contiguous() for name, value in module.named_parameters()},
-            (folder / subfolder if subfolder else folder) / WEIGHTS,
-        )
+        tensors = {n: value.detach().to(dtype, copy=True).contiguous() for n, value in module.named_parameters()}
+        if self.layout is not None:
+            files = self.layout.files(tensors)
+        else:
+            keys = self._keys(module, sources)
+            files = {f"{sources[0][0] or '.'}/{WEIGHTS}": {keys[name]: tensor for name, tensor in tensors.items()}}
+        for path, state in files.items():
+            save_file(state, folder / path)
         return {**settings, **seen}
+
+    def _find_layout(self, folder: Path, dtype: torch.dtype) -> None:
+        """Find out what the files are like that the builder reads by itself.
+
+        Raises:
+            NotGrownError: it takes nothing that it was handed.
+        """
+        if not self.reads:
+            return
+        build = lambda: self.build(self._config(folder, dtype))  # noqa: E731
+        parts = self.layout.parts if self.layout else {}
+        self.layout = find_layout(self.weights, build, self.facts["renames"], folder)
+        if self.layout is None:
+            raise NotGrownError(f"under which keys the pipeline finds {self.entry.__name__} in a file is not known")
+        self.layout.parts = parts
 
     def _small_settings(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         """Write the configuration; parts whose size no setting says are switched off, where a flag does that.
@@ -124,8 +174,11 @@ class PortedModule:
             settings = self.settings(folder, {**self.fitted, **given}, dtype)
             named = {"_class_name": self.class_name, **settings}
             (folder / "transformer" / "config.json").write_text(json.dumps(named), encoding="utf-8")
-            with self.weights.parameters_on_meta():
-                module, _ = self.build(self.weights.EngineConfig(str(folder), dtype))
+            for path in self.configurations:
+                small = dict.fromkeys(self.sections, settings) if self.sections else settings
+                path.write_text(json.dumps({**json.loads(read_text(path)), **small}), encoding="utf-8")
+            with self.weights.parameters_on_meta(), self._files(folder):
+                module, _ = self.build(self._config(folder, dtype))
             total = _count(module)
             if total <= LARGEST:
                 return settings

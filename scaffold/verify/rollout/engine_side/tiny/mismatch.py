@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-# How torch says that a size is another than a layer has: an operation, a linear layer, a norm.
+# How torch says that a size is another than a layer has: an operation, a linear layer, a norm; and how a pipeline does
+# that looks at a size itself.
 _MISMATCHES = (
     r"tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
     r"shapes cannot be multiplied \(\d+x(?P<a>\d+) and (?P<b>\d+)x",
     r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
+    r"expected (?P<b>\d+),? (?:but )?got (?P<a>\d+)",
 )
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 TEXT = 32  # width of what a text encoder hands on
 EXPERTS, INTERMEDIATE = 4, 64
-_LARGEST = 64  # a width whose name says nothing more stays below
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Width of a model and of its attention heads, and its layers."""
+    """Width of a model and of its attention heads, its layers, and the most a width has whose name says no more."""
 
     hidden: int
     heads: int
     head: int
     layers: int = 2
+    widest: int = 64
 
 
 DENOISER = Scale(hidden=96, heads=4, head=24)
@@ -77,8 +77,8 @@ def _small(name: str, value: Any, settings: Mapping[str, Any], scale: Scale) -> 
         return min(value, 1) if value < 2 else int(getattr(scale, rule))
     if rule is not None:
         return min(rule, value) if rule < EXPERTS else rule
-    if value > _LARGEST and re.search(r"(_|^)(dim|size|channels|rank|features)$", name):
-        return _LARGEST
+    if value > scale.widest and re.search(r"(_|^)(dim|size|channels|rank|features)$", name):
+        return scale.widest
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from scaffold.verify.rollout.engine_side.engine import Engine
@@ -14,6 +14,8 @@ from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
 
 TRIALS = 8
 LARGEST = 256  # pixels a side
+# What a rollout adapter says of a pipeline that leaves its latents as they are in the first step.
+_BEHIND = "begin sde_window_range behind it"
 
 
 def first_request(
@@ -25,7 +27,8 @@ def first_request(
         engine: its ``media`` are set where a request needs them.
         checkpoint: changed where an error says what the pipeline wants.
         recipe: what is asked for.
-        facts: ``frames``, ``media`` and the request that ``scaffold.toml`` gives, see ``ported_facts``.
+        facts: ``frames``, ``media``, ``references`` (no request goes without media) and the request that
+            ``scaffold.toml`` gives, see ``ported_facts``.
         prompts: make the ids of a text.
 
     Returns:
@@ -35,12 +38,20 @@ def first_request(
         NotGrownError: none goes through; the text has the last reason.
     """
     given = facts["given"]["request"]
-    recipe = replace(recipe, **{"num_frames": facts["frames"], **given})
+    known = {entry.name for entry in fields(recipe)}
+    values = {name: value for name, value in given.items() if name not in known}
+    recipe = replace(
+        recipe,
+        brought=values,
+        **{"num_frames": facts["frames"], **{name: given[name] for name in given.keys() & known}},
+    )
     ids, kinds = prompts.chat(TEXTS[0]), facts["media"]
     for _ in range(TRIALS):
         errors: list[Exception] = []
         sampling = {**recipe.sampling(7), "num_inference_steps": 2}
-        for brought in dict.fromkeys([(), tuple(kinds)]):
+        if recipe.sde_window_range is not None:
+            sampling |= {"sde_window_size": 1, "sde_window_range": [1, 2]}
+        for brought in dict.fromkeys([tuple(kinds)] if facts.get("references") else [(), tuple(kinds)]):
             engine.media = brought
             try:
                 engine.generate(ids, sampling, ids)
@@ -49,6 +60,9 @@ def first_request(
                 errors.append(error)
         if checkpoint.fit(errors[-1]):
             engine.load()
+        elif _BEHIND in str(errors[-1]) and recipe.sde_window_range is None:
+            steps = recipe.num_inference_steps
+            recipe = replace(recipe, sde_window_size=steps - 1, sde_window_range=(1, steps))
         elif not given.keys() & {"height", "width"} and recipe.height < LARGEST:
             recipe = replace(recipe, height=2 * recipe.height, width=2 * recipe.width)
         else:

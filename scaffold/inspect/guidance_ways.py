@@ -1,0 +1,111 @@
+"""Every way in which a request with reference images is guided: which scales are on decides what is predicted."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffold.inspect.guidance import truth
+from scaffold.inspect.guidance_conditions import COMPARED, Facts, UnclearError
+from scaffold.inspect.guidance_expression import Writer
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.denoising import Denoising
+from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.values import Choice, Op, Param
+from scaffold.source.values import Value
+
+MOST = 64
+"""Ways that are followed."""
+_REQUEST = frozenset({"sampling_params", "extra_args", "prompt", "media", "request"})
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way: the expression over ``p0``, ``p1``…, and the settings for which it is taken, where they alone say so."""
+
+    tree: ast.expr
+    when: ast.expr | None
+
+
+def find_ways(loop: Denoising, calls: list[CallRecord]) -> tuple[list[Way], Writer]:
+    """Return the ways in the order in which the source asks for them, and who wrote them.
+
+    Raises:
+        UnclearError: one of them was not understood, or there are too many.
+    """
+    assert loop.model_output is not None
+    writer = _Following(loop, calls)
+    return list(writer.ways(loop.model_output)), writer
+
+
+class _Following(Writer):
+    """Writes a combination as often as a condition of the request goes either way."""
+
+    def __init__(self, loop: Denoising, calls: list[CallRecord]) -> None:
+        super().__init__(loop, calls)
+        self._script: list[bool] = []
+        self._taken: dict[int, tuple[Value, bool]] = {}
+
+    def ways(self, output: Value) -> Iterator[Way]:
+        """Yield each way once: the conditions hold first, the last of them first does not."""
+        for _ in range(MOST):
+            self._taken = {}
+            tree = self.tensor(output, {})
+            holding = [cond for cond, holds in self._taken.values() if holds]
+            yield Way(tree.operand if isinstance(tree, ast.UnaryOp) else tree, self._when(holding))
+            script = [holds for _, holds in self._taken.values()]
+            while script and not script[-1]:
+                script.pop()
+            if not script:
+                return
+            self._script = [*script[:-1], False]
+        raise UnclearError
+
+    def _choice(self, node: Choice, facts: Facts) -> ast.expr:
+        cond = node.cond
+        if cond is None or len(node.options) != 2 or not self._is_of_request(cond):
+            return super()._choice(node, facts)
+        holds = self._taken[id(cond)][1] if id(cond) in self._taken else truth(cond, facts)
+        if holds is None:
+            place = len(self._taken)
+            holds = self._script[place] if place < len(self._script) else True
+            self._taken[id(cond)] = cond, holds
+        return self.tensor(node.options[0 if holds else 1], self._with(facts, cond, holds))
+
+    @staticmethod
+    def _is_of_request(cond: Value) -> bool:
+        pending, seen = [cond], set[int]()
+        while pending:
+            value = pending.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, Param) and value.root in _REQUEST:
+                return True
+            if isinstance(value, Op | Choice):
+                pending += value.parts()
+        return False
+
+    def _when(self, holding: list[Value]) -> ast.expr | None:
+        """What settings must be where conditions hold; what else they ask for is left out."""
+        asked = [self._comparison(part) for cond in holding for part in _parts(cond)]
+        found = [part for part in asked if part is not None]
+        return None if not found else found[0] if len(found) == 1 else ast.BoolOp(ast.And(), found)
+
+    def _comparison(self, cond: Value) -> ast.expr | None:
+        if not (isinstance(cond, Op) and cond.op in COMPARED and len(cond.args) == 2):
+            return None
+        facts = self._with({}, cond, True)
+        try:
+            left, right = (self.scalar(arg, facts) for arg in cond.args)
+        except UnclearError:
+            return None
+        return ast.Compare(left, [COMPARED[cond.op]], [right])
+
+
+def _parts(cond: Value) -> list[Value]:
+    """The conditions that hold where one does."""
+    if isinstance(cond, Op) and cond.op == "and":
+        return [part for arg in cond.args for part in _parts(arg)]
+    return [] if isinstance(cond, Choice) and len(options(cond)) > 1 else [cond]

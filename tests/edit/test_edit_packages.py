@@ -1,0 +1,329 @@
+"""Packages for edits: reference images from the row of the data to the request, and guidance with their branches."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.upstream
+VERSION = "0.30.0"
+NAMES = {"OmniGen2Pipeline": "omnigen2", "BooguImagePipeline": "boogu"}
+GUIDE = """
+import importlib, json, sys, types
+import torch
+package = types.ModuleType("rendered")
+package.__path__ = [sys.argv[1]]
+sys.modules["rendered"] = package
+common = importlib.import_module("rendered.common")
+c, others = torch.full((1, 2), 7.0), [torch.full((1, 2), value) for value in (1.0, 3.0)]
+found = []
+for count, text, image in json.loads(sys.argv[2]):
+    scales = common.resolve_guidance({"guidance_scale": text, "guidance_scale_2": image})
+    found.append(common.guide(c, torch.stack(others[:count]) if count else None, scales)[0, 0].item())
+try:
+    common.guide(c, torch.stack(others + others[:1]), common.resolve_guidance({}))
+except ValueError as error:
+    found.append(str(error))
+print(json.dumps({"found": found, "defaults": common.CFG_DEFAULTS}))
+"""
+
+
+CALLS = """
+import importlib, json, sys, types
+import torch
+package = types.ModuleType("rendered")
+package.__path__ = [sys.argv[1]]
+sys.modules["rendered"] = package
+calls = importlib.import_module("rendered.denoiser_calls")
+
+
+class Denoiser(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(0.7))
+        self.batches = []
+
+    def forward(self, hidden_states, timestep, refs=None):
+        # As one that pads: what it makes of a sample follows the most pixels of any in the batch.
+        self.batches.append(len(hidden_states))
+        seen = 0.0 if refs is None else max(sum(ref.numel() for ref in row) for row in refs)
+        return self.weight * hidden_states + timestep.reshape(-1, 1, 1) + seen
+
+
+def recorded(refs, count):
+    recorder, denoiser, sample, time = calls.CallRecorder(), Denoiser(), torch.randn(1, 4, 4), torch.tensor([0.5])
+    more = {"tables": {}} if "tables" in calls.CallRecorder.watch.__code__.co_varnames else {}
+    recorder.watch(denoiser, **more)
+    recorder.begin(active=True)
+    with torch.no_grad():
+        given = [(time, refs), (time + 0.1, refs), (time + 0.2, None)]
+        made = [denoiser(sample, *arguments) for arguments in given[:count]]
+    guide = lambda c, u: c if u is None else 2 * c - u[0] if len(u) == 1 else 4 * c - 2 * u[0] - u[1]
+    others = torch.stack(made[1:]) if count > 1 else None
+    recorder.step(sample, guide(made[0], others), guide, keep=True)
+    return calls.read_calls([recorder.finish({})])[0], sample, made
+
+
+def evaluated(samples, conditional):
+    latents, denoiser = torch.cat([sample for _, sample, _ in samples]), Denoiser()
+    found = calls.DenoiserCalls([carried for carried, _, _ in samples], latents, 0, {}, conditional=conditional)
+    made = found.evaluate(denoiser, torch.float32)
+    places = [0] if conditional else range(1, len(samples[0][2]))
+    wanted = torch.stack([torch.cat([predictions[place] for _, _, predictions in samples]) for place in places])
+    torch.testing.assert_close(made, wanted[0] if conditional else wanted)
+    return sorted(denoiser.batches)
+
+
+def picture(*sides):
+    return [[torch.randn(2, side, side) for side in sides]]
+
+
+same = [recorded(picture(4), 3), recorded(picture(4), 3)]
+print(evaluated(same, True), evaluated(same, False))
+for other in (picture(6), picture(4, 4)):
+    differing = [recorded(picture(4), 3), recorded(other, 3)]
+    print(evaluated(differing, True), evaluated(differing, False))
+alone = calls.DenoiserCalls([same[0][0]], same[0][1], 0, {})
+print(evaluated([recorded(None, 2), recorded(None, 2)], False), len(alone))
+try:
+    evaluated([recorded(picture(4), 3), recorded(None, 2)], False)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def trees(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What `new --task edit` writes, by pipeline."""
+    made = {}
+    for pipeline, name in NAMES.items():
+        made[pipeline] = tmp_path_factory.mktemp("edit") / "out"
+        command = ("new", name, "--pipeline", pipeline, "--vllm-omni", VERSION, "--task", "edit")
+        scaffold_cli(*command, "--out", made[pipeline]).success()
+    return made
+
+
+def package(tree: Path) -> Path:
+    (found,) = tree.glob("verl_omni/pipelines/*_flow_grpo")
+    return found
+
+
+def inspected(scaffold_cli: Callable[..., Any], pipeline: str, *more: str) -> dict[str, Any]:
+    command = ("inspect", pipeline, "--vllm-omni", VERSION, "--format", "json")
+    return dict(json.loads(scaffold_cli(*command, *more).success()))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "conditions"),
+    [
+        ("OmniGen2Pipeline", ["ref_image_hidden_states"]),
+        (
+            "BooguImagePipeline",
+            ["instruction_hidden_states", "instruction_attention_mask", "ref_image_hidden_states"],
+        ),
+    ],
+)
+def test_inspect_answers_for_the_task(scaffold_cli: Callable[..., Any], pipeline: str, conditions: list[str]) -> None:
+    plain, edit = inspected(scaffold_cli, pipeline), inspected(scaffold_cli, pipeline, "--task", "edit")
+    assert "edit" not in plain["answers"]
+    assert edit["answers"]["edit"]["conditions"] == conditions
+    assert edit["evidence"]["answers.edit.conditions"]
+    assert "guidance['guidance_scale_2']" in edit["answers"]["edit"]["guidance"]
+    assert set(edit["answers"]["cfg"]["scales"]) == {"guidance_scale", "guidance_scale_2"}
+    assert inspected(scaffold_cli, pipeline, "--task", "generate") == plain
+    text = scaffold_cli("inspect", pipeline, "--vllm-omni", VERSION, "--task", "edit").success()
+    assert "What does it do with the images that a request brings?" in text
+    assert f"--pipeline {pipeline} --task edit" in text
+
+
+# Predictions c = 7, u[0] = 1, u[1] = 3, how many of u there are, scale of the text, scale of the image.
+CASES = [(2, 3.0, 2.0), (1, 3.0, 2.0), (1, 1.0, 2.0), (2, 1.0, 1.0), (0, 3.0, 2.0)]
+EXPECTED = {
+    # u0 + image (u1 - u0) + text (c - u1); with one u + text (c - u), whatever the image's scale is
+    "OmniGen2Pipeline": [1 + 2 * 2 + 3 * 4, 1 + 3 * 6, 7, 7, 7],
+    # c + (text - 1) (c - u0) + (image - 1) (u0 - u1); with one it is the text's where that is on, else the image's
+    "BooguImagePipeline": [7 + 2 * 6 + 1 * -2, 7 + 2 * 6, 7 + 1 * 6, 7, 7],
+}
+
+
+@pytest.mark.parametrize("pipeline", NAMES)
+def test_guidance_follows_how_many_branches_there_are(
+    trees: dict[str, Path], warm_python: Callable[..., Any], kit_environment: Callable[..., Any], pipeline: str
+) -> None:
+    run = warm_python(["-c", GUIDE, package(trees[pipeline]), json.dumps(CASES)], env=kit_environment())
+    assert run.returncode == 0, run.stderr[-2000:]
+    answer = json.loads(run.stdout)
+    assert answer["defaults"] == {"guidance_scale": 4.0, "guidance_scale_2": 1.0}
+    assert answer["found"][:-1] == EXPECTED[pipeline]
+    assert "1 to 2 other predictions are needed" in answer["found"][-1]
+
+
+def test_samples_share_a_call_only_with_images_of_one_size(
+    trees: dict[str, Path], warm_python: Callable[..., Any], kit_environment: Callable[..., Any]
+) -> None:
+    run = warm_python(["-c", CALLS, package(trees["OmniGen2Pipeline"])], env=kit_environment())
+    assert run.returncode == 0, run.stderr[-2000:]
+    same, larger, more, plain, mixed = run.stdout.splitlines()
+    assert same == "[2] [2, 2]"
+    assert larger == more == "[1, 1] [1, 1, 2]"  # the branch without images is one call all the same
+    assert plain == "[2] 1"
+    assert mixed.startswith("samples took 2 and 1 predictions to guide: a micro-batch needs requests of one kind")
+
+
+@pytest.mark.parametrize("pipeline", NAMES)
+def test_the_packages_own_tests_pass(
+    trees: dict[str, Path], warm_python: Callable[..., Any], kit_environment: Callable[..., Any], pipeline: str
+) -> None:
+    (tests,) = trees[pipeline].glob("tests/pipelines/test_*_on_cpu.py")
+    run = warm_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", tests], env=kit_environment(trees[pipeline]))
+    assert run.returncode == 0, run.stdout[-3000:]
+
+
+def load(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A rendered file as a module; libraries that only a training has are stood in for."""
+    for name in ("datasets", "verl_omni", "verl_omni.agent_loop", "verl_omni.agent_loop.single_turn_agent_loop"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["verl_omni.agent_loop.single_turn_agent_loop"].DiffusionSingleTurnAgentLoop = Loop  # type: ignore[attr-defined]
+    made = importlib.util.spec_from_file_location(place.stem, place)
+    assert made is not None
+    assert made.loader is not None
+    loaded = importlib.util.module_from_spec(made)
+    made.loader.exec_module(loaded)
+    return loaded
+
+
+class Loop:
+    """VeRL-Omni's own loop: sends a request through its server manager."""
+
+    def __init__(self, server: Any) -> None:
+        self.server_manager = server
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None)
+
+
+class Server:
+    async def generate(self, **kwargs: Any) -> dict[str, Any]:
+        return kwargs
+
+
+def test_rows_name_the_pictures(trees: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = load(next(trees["OmniGen2Pipeline"].glob("examples/*/data_process/*_prompts.py")), monkeypatch)
+    for name in ("cat.png", "hat.png"):
+        (tmp_path / name).touch()
+
+    def built(record: dict[str, Any]) -> Any:
+        row = script.build_row({"prompt": "give it a hat", **record}, "train", 0, "x", str(tmp_path))
+        assert row["prompt"] == [{"role": "user", "content": "give it a hat"}]
+        return json.loads(row["extra_info"]["inputs"])
+
+    assert built({"image": "cat.png"}) == {"image": str(tmp_path / "cat.png")}
+    assert built({"image": ["cat.png", str(tmp_path / "hat.png")]})["image"][1] == str(tmp_path / "hat.png")
+    lacking: tuple[dict[str, Any], ...] = ({}, {"image": None}, {"image": []})
+    for wrong in lacking:
+        with pytest.raises(ValueError, match="no image, which an edit needs"):
+            built(wrong)
+    with pytest.raises(ValueError, match="image is 'dog.png', which is no file"):
+        built({"image": ["cat.png", "dog.png"]})
+
+
+def test_the_request_gets_them_in_its_own_size(
+    trees: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    found = load(package(trees["OmniGen2Pipeline"]) / "agent_loop.py", monkeypatch)
+    # Twice as wide as high, with stripes on either side that the request's square has no room for.
+    picture = image.new("RGBA", (80, 40), "red")
+    picture.paste("blue", (16, 0, 64, 40))
+    picture.save(tmp_path / "wide.png")
+    path = str(tmp_path / "wide.png")
+
+    def sent(inputs: Any, **sampling: Any) -> Any:
+        loop = found.Omnigen2AgentLoop(Server())
+        return asyncio.run(loop.run(sampling, extra_info={"inputs": json.dumps(inputs)}))
+
+    one = sent({"image": path}, width=16, height=16)["image_data"]
+    assert (one.size, one.mode) == ((16, 16), "RGB")
+    assert {one.getpixel((x, 8)) for x in (1, 8, 14)} == {(0, 0, 255)}
+    assert sent({"image": path})["image_data"].size == (80, 40)
+    assert sent({"image": path}, width=None, height=16)["image_data"].size == (80, 40)
+    assert [kept.size for kept in sent({"image": [path, path]}, width=32, height=16)["image_data"]] == [(32, 16)] * 2
+    with pytest.raises(ValueError, match="the row has no image to edit; it has"):
+        sent({"picture": path})
+    with pytest.raises(ValueError, match="is no file here"):
+        sent({"image": [path, "gone.png"]})
+
+
+@pytest.mark.parametrize("pipeline", NAMES)
+def test_scripts_readme_and_spec_say_so(
+    trees: dict[str, Path], scaffold_cli: Callable[..., Any], pipeline: str
+) -> None:
+    tree, folder = trees[pipeline], package(trees[pipeline])
+    assert 'task = "edit"' in (folder / "scaffold.toml").read_text()
+    for script in (*tree.glob("examples/*/*/run_*.sh"), *tree.glob("tests/special_e2e/run_*.sh")):
+        assert f"{NAMES[pipeline]}_agent_loop.yaml" in script.read_text()
+    readme = next(tree.glob("examples/*/*/README.md")).read_text()
+    assert "`image` is the path of the picture to change" in readme
+    scaffold_cli("check", folder).success()
+
+
+def test_update_keeps_the_task(trees: dict[str, Path], scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    import shutil
+
+    tree = Path(shutil.copytree(trees["OmniGen2Pipeline"], tmp_path / "tree", symlinks=True))
+    before = {path: path.read_bytes() for path in sorted(package(tree).iterdir())}
+    for command in (("update", tree), ("update", tree, "--spec")):
+        scaffold_cli(*command).success()
+        assert {path: path.read_bytes() for path in sorted(package(tree).iterdir())} == before
+    said = scaffold_cli(
+        "new", "omnigen2", "--spec", package(tree) / "scaffold.toml", "--task", "edit", "--out", tmp_path / "x"
+    )
+    assert "--task and --spec exclude each other" in said.refusal(2)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        ("fewest = 1", "fewest = 3", "guidance.fewest is 3"),
+        ('task = "edit"', 'task = "paint"', "upstream.task is 'paint'"),
+        ("len(unconditional) == 2", "open(unconditional) == 2", "guidance.expression"),
+    ],
+)
+def test_a_spec_edited_to_something_else_is_refused(
+    trees: dict[str, Path], scaffold_cli: Callable[..., Any], tmp_path: Path, right: str, wrong: str, reason: str
+) -> None:
+    import shutil
+
+    tree = Path(shutil.copytree(trees["OmniGen2Pipeline"], tmp_path / "tree", symlinks=True))
+    spec = package(tree) / "scaffold.toml"
+    text = spec.read_text()
+    assert text.count(right) == 1
+    spec.write_text(text.replace(right, wrong))
+    assert reason in scaffold_cli("update", tree, "--spec").refusal(2)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        ("BagelPipeline", "is composed, and the shared blocks of a training module have no place for reference images"),
+        ("HiDreamO1ImagePipeline", "takes no reference images: nothing that its denoiser is given is made of an image"),
+        ("LingBotVideoPipeline", "makes video, no image"),
+        ("QwenImageEditPipeline", "loads through diffusers"),
+    ],
+)
+def test_what_cannot_be_edited_with_is_refused_in_a_line(
+    scaffold_cli: Callable[..., Any], tmp_path: Path, pipeline: str, reason: str
+) -> None:
+    command = ("new", "model", "--pipeline", pipeline, "--vllm-omni", VERSION, "--task", "edit")
+    said = scaffold_cli(*command, "--out", tmp_path / "out").refusal(3)
+    assert reason in said
+    assert said.count("\n") <= 1
+    assert not (tmp_path / "out").exists()

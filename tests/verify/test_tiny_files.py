@@ -1,0 +1,165 @@
+"""A tiny checkpoint in files that the pipeline reads by itself: names, other parts, and configuration beside them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from scaffold.verify.rollout.engine_side.tiny.asked import noting
+from scaffold.verify.rollout.engine_side.tiny.checkpoint import Growing, subfolders
+from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, _named_model
+from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
+
+DENOISER = """
+import json
+from pathlib import Path
+
+import torch
+
+SIZES = {"hidden_size": 2048}
+
+
+class Toy(torch.nn.Module):
+    def __init__(self, hidden_size: int = 1024):
+        super().__init__()
+        self.body = torch.nn.Linear(hidden_size, 4)
+
+
+def build_denoiser(od_config):
+    state = od_config.load_file(od_config.model)
+    if any(key.startswith("main.") for key in state):
+        mine = {key[5:]: tensor for key, tensor in state.items() if key.startswith("main.")}
+        other = [key for key in state if key.startswith("text.")]
+    else:
+        mine = {k.removeprefix("net.").replace("trunk", "body"): v for k, v in state.items() if "adapter" not in k}
+        other = [key for key in state if key.startswith("net.adapter.")]
+    if not other:
+        raise ValueError("a part is missing")
+    place = Path(od_config.model).with_suffix(".json")
+    config = json.loads(place.read_text()) if place.is_file() else {}
+    return Toy(**{**SIZES, **config.get("main", {})}), mine
+"""
+WEIGHTS = """
+import os
+from contextlib import nullcontext as parameters_on_meta
+from types import SimpleNamespace
+
+
+class EngineConfig:
+    def __init__(self, model, dtype):
+        self.model, self.dtype = model, dtype
+        self.tf_model_config = SimpleNamespace(params={})
+        os.path.isfile(os.path.join(os.path.dirname(model), "config.json"))  # its own, not the builder's
+
+    def load_file(self, path):
+        raise AssertionError("there are no files yet")
+"""
+RENAMES = [["main.", ""], ["text.", ""], ["net.adapter.", ""], ["net.", ""], ["trunk", "body"]]
+
+
+@pytest.fixture
+def ported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortedModule:
+    folder = tmp_path / "filed_package"
+    folder.mkdir()
+    for name, text in (("__init__", ""), ("toy_denoiser", DENOISER), ("toy_weights", WEIGHTS)):
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("filed_package", "filed_package.toy_denoiser", "filed_package.toy_weights"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    facts = {"model": "toy", "entry": "Toy", "renames": RENAMES, "pipeline": "ToyPipeline", "reads": True, "file": True}
+    return PortedModule("filed_package", facts)
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def test_the_file_is_written_as_the_builder_reads_it(ported: PortedModule, tmp_path: Path) -> None:
+    """Of the two layouts the one is taken in which a tensor that belongs to nothing is noticed."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    settings = ported.write(folder, {}, torch.float32)
+    assert settings["hidden_size"] == 96
+    found = tensors(folder / "model.safetensors")
+    assert set(found) == {"net.trunk.weight", "net.trunk.bias", "net.adapter.of_another_part"}
+    assert found["net.trunk.weight"].shape == (4, 96)
+    assert json.loads((folder / "model.json").read_text()) == {"main": {"hidden_size": 96}}
+    assert not (folder / "config.json").exists()
+
+
+def test_what_the_builder_never_takes_is_said(ported: PortedModule, tmp_path: Path) -> None:
+    ported.facts["renames"] = []
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(NotGrownError, match="under which keys the pipeline finds Toy in a file is not known"):
+        ported.write(tmp_path / "checkpoint", {}, torch.float32)
+
+
+class Adapter(torch.nn.Module):
+    def __init__(self, source_dim: int = 2048, target_vocab_size: int = 32_000, num_heads: int = 16) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(target_vocab_size, source_dim)
+
+
+def refused(part: torch.nn.Module, state: dict[str, torch.Tensor]) -> Exception:
+    with pytest.raises(RuntimeError) as raised:
+        part.load_state_dict(state)
+    return raised.value
+
+
+def test_the_other_part_is_made_small_and_then_written(ported: PortedModule, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    made = Growing(folder, ported, Components(folder, [], {}, torch.float32), {}, torch.float32)
+    made.write_denoiser()
+    given = {"of_another_part": torch.zeros(1)}
+    module: dict[str, Any] = {"json": json}
+    with noting(module, {}, made.asked):
+        module["json"].loads((folder / "model.json").read_text()).get("main", {})
+        module["json"].loads((folder / "model.json").read_text()).get("text", {})
+    assert made.fit(refused(Adapter(), given))
+    small = json.loads((folder / "model.json").read_text())
+    assert small["main"] == {"hidden_size": 96}
+    assert (small["text"]["source_dim"], small["text"]["num_heads"]) == (32, 4)
+    assert small["text"]["target_vocab_size"] == made.components.vocabulary() < 1000
+    assert made.fit(refused(Adapter(**small["text"]), given))
+    found = tensors(folder / "model.safetensors")
+    assert found["net.adapter.table.weight"].shape == (small["text"]["target_vocab_size"], 32)
+    assert "net.trunk.weight" in found
+    assert not made.fit(refused(Adapter(**small["text"]), {"other": torch.zeros(1)}))
+
+
+def test_folders_are_named_to_a_method_of_the_class_too() -> None:
+    source = (
+        "    class Pipeline:\n"
+        "        @staticmethod\n        def settings(model, subfolder=None):\n            return model\n\n"
+        '        def load(self, name):\n            self.settings(name, "vae")\n            self.settings(name, name)\n'
+        '            load(name, subfolder="text_encoder")\n            self.other(name, "nothing")\n'
+    )
+    assert subfolders(source) == {"vae", "text_encoder"}
+
+
+@pytest.mark.parametrize(
+    ("given", "folder", "kind"),
+    [
+        ({}, "hub/google/gemma-2-2b-it", "Gemma2Model"),
+        ({"model_type": "qwen3"}, "hub/google/gemma-2-2b-it", "Qwen3Model"),
+        ({}, "text_encoder", None),
+    ],
+)
+def test_the_type_of_an_automatic_model(given: dict[str, Any], folder: str, kind: str | None) -> None:
+    auto = pytest.importorskip("transformers").AutoModel
+    if kind is None:
+        with pytest.raises(NotGrownError, match="set model_type of the component"):
+            _named_model(auto, given, Path(folder))
+    else:
+        assert _named_model(auto, given, Path(folder)).__name__ == kind
