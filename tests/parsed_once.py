@@ -13,4 +13,4 @@ parsing.parse = lru_cache(maxsize=512)(parsing.parse)
 
 from scaffold.check.model import pyfile  # noqa: E402
 
-pyfile.Index = lru_cache(maxsize=128)(pyfile.Index)  # type: ignore[misc]
+pyfile.Index = lru_cache(maxsize=128)(pyfile.Index)

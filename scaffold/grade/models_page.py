@@ -113,28 +113,19 @@ def models_page(source: UpstreamSource) -> str:
 
 def _complete(entries: list[Row]) -> Iterator[str]:
     """The complete pipelines with their figures."""
-    from scaffold.grade.proof import proofs
+    from scaffold.grade.proof import Figures, figures, proofs
 
     yield "| pipeline | rollout | training | checks | reason | place |"
     yield "|---|---|---|---|---|---|"
-    for entry in entries:
-        yield f"| `{entry.key}` | {_measured(entry.key)} | {_cell(entry.reason)} | {_short(entry.place)} |"
-        for key in proofs()[VERSION]:
-            pipeline, _, task = key.partition(" ")
-            if task and pipeline == entry.key:
-                yield f"| `{pipeline}` with `--task {task}` | {_measured(key)} | | |"
+    proven = proofs().get(VERSION, {})
+    # A pipeline comes once more for each task beside the usual one.
+    for entry, key in [(e, k) for e in entries for k in (e.key, *(k for k in proven if k.startswith(f"{e.key} ")))]:
+        found = figures().get(VERSION, {}).get(key, Figures())
+        steps = f" in {found.train_steps} steps" if found.train_steps else ""
+        cells = [_figure(found.log_prob), f"{_figure(found.train_log_prob)}{steps}", str(found.passed or "")]
+        yield f"| `{key}` | {' | '.join(cells)} | {_cell(entry.reason)} | {_short(entry.place)} |"
     yield ""
     yield _FIGURES
-
-
-def _measured(proven: str) -> str:
-    """The cells of a package's figures."""
-    from scaffold.grade.proof import Figures, figures
-
-    found = figures().get(VERSION, {}).get(proven, Figures())
-    steps = f" in {found.train_steps} steps" if found.train_steps else ""
-    cells = (_figure(found.log_prob), f"{_figure(found.train_log_prob)}{steps}", str(found.passed or ""))
-    return " | ".join(cells)
 
 
 def _checkpoints(entries: list[Row]) -> Iterator[str]:

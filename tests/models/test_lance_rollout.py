@@ -12,6 +12,7 @@ from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import find_environment
+from tests.recorded_figures import assert_recorded
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
@@ -36,6 +37,7 @@ def test_every_check_passes(lance: Callable[..., Path]) -> None:
         if name.endswith("-log-prob") and "bf16" not in name:
             assert result.value is not None
             assert result.value <= 1e-6, name
+    assert_recorded(VERSION, "LancePipeline", results.values())
 
 
 MODEL, TRAINING, ROLLOUT = "lance_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"

@@ -90,7 +90,7 @@ def load(
 
 
 def test_every_complete_pipeline_has_one() -> None:
-    assert set(layouts()) == {key.partition(" ")[0] for key in proofs()[VERSION]}
+    assert set(layouts()) == {proven.partition(" ")[0] for proven in proofs()[VERSION]}
 
 
 @pytest.mark.parametrize("pipeline", layouts())

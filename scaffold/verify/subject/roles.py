@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from scaffold.verify.measured import NotDrivableError
 
@@ -41,9 +42,19 @@ def count(found: Shapes) -> int:
     return sum(torch.Size(shape).numel() for shape in found.values())
 
 
+class _Unfilled(TorchFunctionMode):
+    """Leaves parameters as they are: on the meta device there is nothing to fill, and it takes most of the time."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init" and (args or "tensor" in kwargs):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def on_meta(build: Callable[[], Any]) -> Shapes:
     """Shapes of what ``build`` makes; nothing of the parameters is allocated."""
-    with torch.device("meta"):
+    with torch.device("meta"), _Unfilled():
         return shapes(build())
 
 
@@ -63,15 +74,30 @@ class Sizes:
         guessed: Collection[Any] = (),
     ) -> None:
         self.values, self._build, self.guessed = dict(values), build, tuple(guessed)
+        self._known: dict[tuple[tuple[Any, int], ...], Shapes] = {}
+
+    def copy(self) -> Sizes:
+        """Return the same, whose values may be set apart."""
+        copied = Sizes(self.values, self._build, self.guessed)
+        copied._known = self._known
+        return copied
 
     def shapes(self) -> Shapes:
         """Shapes of the values as they are."""
-        return on_meta(lambda: self._build(self.values))
+        return self.shapes_with({})
+
+    def shapes_with(self, others: Mapping[Any, int]) -> Shapes:
+        """Shapes with some other values; what the constructor raises comes through."""
+        values = {**self.values, **others}
+        asked = tuple(values.items())
+        if asked not in self._known:
+            self._known[asked] = on_meta(partial(self._build, values))
+        return self._known[asked]
 
     def changed(self, name: Any, value: int) -> Shapes | None:
         """Shapes with one other value; None where the constructor refuses it."""
         try:
-            return on_meta(lambda: self._build({**self.values, name: value}))
+            return self.shapes_with({name: value})
         except Exception:
             return None
 
@@ -151,7 +177,7 @@ def proposals(sizes: Sizes) -> Iterator[dict[Any, int]]:
 
 def _settled(sizes: Sizes) -> Sizes:
     """Those that need no choice made small: layers, rows of tables, numbers of heads."""
-    found = Sizes(sizes.values, sizes._build, sizes.guessed)
+    found = sizes.copy()
     for wanted, value in ((Role.depth, LAYERS), (Role.divisor, HEADS), (Role.side, SIDE), (Role.rows, VOCABULARY)):
         for name, before in list(found.values.items()):
             wrong = before > value or (wanted is Role.rows and name in found.guessed)
@@ -168,7 +194,7 @@ def _beside(sizes: Sizes, name: Any) -> dict[Any, int]:
     for other in (name, *(other for other in sizes.guessed if other != name)):
         values = {other: GROUPS, name: HEADS}
         try:
-            found = on_meta(partial(sizes._build, {**sizes.values, **values}))
+            found = sizes.shapes_with(values)
         except Exception:
             continue
         if not any(0 in shape for shape in found.values()):
