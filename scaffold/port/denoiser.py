@@ -106,6 +106,7 @@ def port_denoiser(
         reads=building is not None and building.reads and bool(run.builder),
         file=building is not None and building.file and bool(run.builder),
         shared=hands_modules_on(tree),
+        structures=holds_tensors(tree),
         tables=tables is not None,
         loader=bool(engine.loaders),
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
@@ -188,6 +189,17 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
                 if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
                     listed.setdefault(element.func.id, node.name)
     return tuple(name for name, owner in listed.items() if owner not in listed)
+
+
+def holds_tensors(tree: ast.Module) -> bool:
+    """Tell whether a dataclass of upstream's has fields that are tensors: wrappers of layers look into such objects."""
+    kinds = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name != "AttentionInputs")
+    return any(
+        isinstance(field, ast.AnnAssign) and "Tensor" in ast.unparse(field.annotation)
+        for kind in kinds
+        if any("dataclass" in ast.unparse(decorator) for decorator in kind.decorator_list)
+        for field in kind.body
+    )
 
 
 def hands_modules_on(tree: ast.Module) -> bool:

@@ -92,6 +92,7 @@ class Port:
         handed: whether the pipeline hands the weights to the denoiser's own loader by itself.
         reads: whether ``builder`` reads the files of weights itself.
         file: whether the checkpoint is one file of weights instead of a folder.
+        structures: whether classes of data hold tensors, beside those that stand for the engine's.
         shared: whether classes are handed modules of others, so that parameters may have several names.
         tables: whether there is ``constant_tables``, a function of the denoiser that returns tables by name which the
             pipeline makes of it and gives to every call.
@@ -119,6 +120,7 @@ class Port:
     reads: bool = False
     file: bool = False
     shared: bool = False
+    structures: bool = False
     tables: bool = False
     loader: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()

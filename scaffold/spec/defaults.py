@@ -46,6 +46,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "reads": False,
         "file": False,
         "shared": False,
+        "structures": False,
         "tables": False,
         "batches": "none",
     },

@@ -103,11 +103,12 @@ def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
         "AnimaPipeline": COMPLETE,
-        "SanaWmPipeline": UNPROVEN,
+        "SanaWmPipeline": COMPLETE,
         "WanS2VPipeline": COMPLETE,
     }
     found = row("SanaWmPipeline", inspect_pipeline(locate(VERSION), "SanaWmPipeline"), locate(VERSION))
-    assert (found.grade, found.missing) == (UNPROVEN, ())
+    assert (found.grade, found.missing) == (COMPLETE, ())
+    assert grade_of(spec_of("AnimaPipeline", "v0.2.0")) == UNPROVEN  # nothing was run with that release
 
 
 def test_a_table_of_values_is_carried_where_the_pipeline_looks_for_it_among_the_extra_arguments() -> None:

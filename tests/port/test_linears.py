@@ -72,3 +72,19 @@ def test_counts_of_layers_are_parameters_with_a_default() -> None:
     assert layer_counts(TEXT, "Inner") == ()
     assert layer_counts(TEXT.replace('name="x"', "config=None"), "Whole") == ()
     assert layer_counts(TEXT.replace("dim: int = 8", "dim: int"), "Whole") == ()
+
+
+def test_a_target_names_no_layer_of_another_kind() -> None:
+    """PEFT would put LoRA on a convolution of that name too, and no update of one is a product of two matrices."""
+    text = (
+        "class Block(nn.Module):\n    def __init__(self):\n        self.attn = Attention()\n"
+        "        self.mix = nn.Conv1d(8, 8, 3)\n\n\n"
+        "class Attention(nn.Module):\n    def __init__(self):\n        self.proj = nn.Linear(8, 8)\n"
+        "        self.value = nn.Linear(8, 8)\n\n\n"
+        "class Patches(nn.Module):\n    def __init__(self):\n        self.proj = nn.Conv3d(8, 8, 1)\n\n\n"
+        "class Whole(nn.Module):\n    def __init__(self):\n        self.patches = Patches()\n"
+        "        self.blocks = nn.ModuleList([Block() for _ in range(2)])\n"
+    )
+    layout = find_layout(text, "Whole", ("Block",))
+    assert layout.targets == ("attn.proj", "value")
+    assert layout.lists == ("blocks",)
