@@ -94,7 +94,7 @@ def test_a_folder_that_is_no_package_is_refused(
 
 @pytest.mark.parametrize("inside", [".", f"{PACKAGE}/scaffold.toml"])
 def test_a_tree_or_a_spec_stands_for_its_one_package(
-    scaffold_cli: Callable[..., Any], reference: Path, inside: str
+    warm: None, scaffold_cli: Callable[..., Any], reference: Path, inside: str
 ) -> None:
     done = scaffold_cli("verify", reference / inside, "--select", "registration")
     assert done.code == 0, done.err
