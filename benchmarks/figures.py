@@ -2,6 +2,7 @@
 
     python benchmarks/figures.py                                        # every pipeline of 0.30.0, minutes each
     python benchmarks/figures.py OmniGen2Pipeline                       # one
+    python benchmarks/figures.py "OmniGen2Pipeline edit"                # with --task edit, as proven.toml calls it
     python benchmarks/figures.py OmniGen2Pipeline --report train.json   # what `verify … --format json` printed
 
 Without ``--report`` a package is rendered and `omni-scaffold verify PACKAGE --level rollout --format json` runs, in the
@@ -35,13 +36,19 @@ HEAD = """\
 """
 
 
+def name_of(proven: str) -> str:
+    """Return the name that a package is rendered under; it tells the task, so that reports do."""
+    pipeline, _, task = proven.partition(" ")
+    return f"{model_name(pipeline)}_{task}" if task else model_name(pipeline)
+
+
 def measured(proven: str, version: str) -> dict[str, Any]:
     """Render a package and return the report of a run of both levels."""
-    pipeline, _, task = proven.partition(" ")
-    name, more = model_name(pipeline), ["--task", task] if task else []
+    name, (pipeline, _, task) = name_of(proven), proven.partition(" ")
     with tempfile.TemporaryDirectory() as folder:
         scaffold = [sys.executable, "-m", "scaffold"]
-        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, *more, "--out", folder]
+        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, "--out", folder]
+        new += ["--task", task] if task else []
         subprocess.run([*scaffold, *new], check=True, stdout=subprocess.DEVNULL)
         package = f"{folder}/verl_omni/pipelines/{name}_flow_grpo"
         verify = ["verify", package, "--level", "rollout", "--format", "json"]
@@ -56,7 +63,7 @@ def record(pipeline: str, version: str, report: dict[str, Any], file: Path) -> N
     """
     failed = [check["id"] for check in report["checks"] if check["status"] == "fail"]
     said = str(report["environment"].get("vllm-omni", ""))
-    package = f"{model_name(pipeline.partition(' ')[0])}_flow_grpo"
+    package = f"{name_of(pipeline)}_flow_grpo"
     if failed or report["package"] != package or version not in said:
         raise SystemExit(f"not recorded: {report['package']} with vllm-omni {said}; failed: {', '.join(failed) or '-'}")
     table = tomli.loads(file.read_text(encoding="utf-8"))
@@ -68,7 +75,7 @@ def record(pipeline: str, version: str, report: dict[str, Any], file: Path) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help="registry keys; by default all")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help="as in proven.toml; by default all")
     parser.add_argument("--vllm-omni", default="0.30.0", metavar="VERSION")
     parser.add_argument("--file", type=Path, default=FILE, help="where figures go")
     parser.add_argument("--report", type=Path, metavar="FILE", help="of one pipeline, in place of a run")

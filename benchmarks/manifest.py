@@ -69,7 +69,7 @@ def main() -> None:
         headers = read_checkpoint(asked.checkpoint)
         tensors = list(headers.select(set(layout.weight_files) & {file.name for file in headers.files}).entries)
     elif layout.names is None:
-        parser.error(f"what {asked.pipeline} loads is no ported denoiser: give --checkpoint")
+        parser.error(f"the manifest of {asked.pipeline} is not derived: give --checkpoint")
     else:
         with tempfile.TemporaryDirectory() as folder:
             tensors = list(derived(asked.pipeline, layout, Path(folder)))

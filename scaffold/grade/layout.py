@@ -33,6 +33,8 @@ class Layout:
         names: of a manifest that is derived: expressions for the pipeline's names of parameters, and what the
             checkpoint has in their place, applied one after the other. None where it is not derived here.
         dtypes: expressions for the checkpoint's names of those that are not bf16, by dtype.
+        given: what of the release a package is told to load; by default all.
+        metadata: what the header of a weight file says beside its tensors.
     """
 
     repository: str
@@ -45,6 +47,8 @@ class Layout:
     index: str | None = None
     names: Mapping[str, str] | None = None
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    given: str = ""
+    metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
 
     @property
     def weight_files(self) -> tuple[str, ...]:

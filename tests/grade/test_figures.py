@@ -52,10 +52,10 @@ def own(tmp_path: Path) -> Path:
     return data
 
 
-def recorded(data: Path, found: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def recorded(data: Path, found: dict[str, Any], proven: str = "OmniGen2Pipeline") -> subprocess.CompletedProcess[str]:
     file = data.with_name("report.json")
     file.write_text(json.dumps(found))
-    arguments = ["OmniGen2Pipeline", "--report", str(file), "--file", str(data)]
+    arguments = [proven, "--report", str(file), "--file", str(data)]
     return subprocess.run([sys.executable, str(COMMAND), *arguments], capture_output=True, text=True)
 
 
@@ -67,6 +67,14 @@ def test_the_command_keeps_what_a_report_does_not_have(own: Path) -> None:
     assert recorded(own, report(TRAINED)).returncode == 0
     table = tomli.loads(own.read_text())
     assert table[VERSION]["OmniGen2Pipeline"] == {**Figures(1.2e-7, 5, 1, 2e-7, 3).__dict__}
+
+
+def test_a_task_has_figures_of_its_own(own: Path) -> None:
+    assert recorded(own, report(CHECKS), "OmniGen2Pipeline edit").returncode != 0
+    assert recorded(own, report(CHECKS, "omni_gen2_edit_flow_grpo"), "OmniGen2Pipeline edit").returncode == 0
+    table = tomli.loads(own.read_text())[VERSION]
+    assert table["OmniGen2Pipeline"] == {"train_steps": 16}
+    assert table["OmniGen2Pipeline edit"] == {"log_prob": 1.2e-7, "passed": 5, "skipped": 1}
 
 
 @pytest.mark.parametrize(

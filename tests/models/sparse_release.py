@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def write_release(folder: Path, layout: Layout, *, without: Collection[str] = ()
         held: list[TensorHeader] = []
         while left and (number == layout.parts or sum(entry.nbytes for entry in held) < size / layout.parts):
             held.append(left.pop(0))
-        write_sparse(folder / path, held)
+        write_sparse(folder / path, held, layout.metadata)
         weight_map |= {entry.name: Path(path).name for entry in held}
     for file in layout.files:
         write_other(folder / file, layout.configs.get(file, {}))
@@ -42,9 +42,9 @@ def write_release(folder: Path, layout: Layout, *, without: Collection[str] = ()
         (folder / layout.index_file).write_text(json.dumps(index), encoding="utf-8")
 
 
-def write_sparse(path: Path, entries: list[TensorHeader]) -> None:
+def write_sparse(path: Path, entries: list[TensorHeader], metadata: Mapping[str, str]) -> None:
     """Write a weight file as safetensors lays it out: wide dtypes first, as tensors are aligned."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.dtype != "F32", entry.name)):
         start, end = end, end + entry.nbytes

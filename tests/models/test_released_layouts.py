@@ -72,16 +72,16 @@ def package(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathF
 def load(
     package: Callable[[str], Path], kit_environment: Callable[..., Any], warm_python: Callable[..., Any]
 ) -> Callable[[str, Path], dict[str, Any]]:
-    """Let the package of a pipeline load a folder."""
+    """Let the package of a pipeline load what it is given."""
 
-    def run(pipeline: str, folder: Path) -> dict[str, Any]:
+    def run(pipeline: str, given: Path) -> dict[str, Any]:
         where = package(pipeline)
         names = read_spec(where / "scaffold.toml").spec.sections["names"]
         module = f"verl_omni.pipelines.{where.name}.{names['model']}_model"
         (dtype, _), *_ = Counter(entry.dtype for entry in layouts()[pipeline].headers().entries).most_common()
-        arguments = [module, names["module_class"], folder, DTYPES[dtype]]
+        arguments = [module, names["module_class"], given, DTYPES[dtype]]
         done = warm_python(
-            ["-c", LOAD, *arguments], cwd=folder, env=kit_environment(where.parents[2], CUDA_VISIBLE_DEVICES="")
+            ["-c", LOAD, *arguments], cwd=where, env=kit_environment(where.parents[2], CUDA_VISIBLE_DEVICES="")
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -118,7 +118,7 @@ def test_the_package_loads_the_release(load: Callable[..., dict[str, Any]], tmp_
     assert sum(stat.st_size for stat in weights) > layout.headers().total_bytes
     assert sum(stat.st_blocks for stat in weights) * 512 < 8_000_000
     assert layout.origin.get("file_bytes", weights[0].st_size) == weights[0].st_size
-    found = load(pipeline, tmp_path)
+    found = load(pipeline, tmp_path / layout.given)
     assert found.get("unloaded") == [], found
     elements = sum(entry.nbytes // (4 if entry.dtype == "F32" else 2) for entry in layout.headers().entries)
     assert elements / 2 < found["elements"] <= elements

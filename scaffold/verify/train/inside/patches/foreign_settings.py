@@ -11,6 +11,7 @@ from typing import Any
 PLACES = {
     "vllm_omni/diffusion/data.py:validate_omni_diffusion_kwargs": ("", "dac5432aeb61"),
     "vllm_omni/config/omni_config.py:_validate_global_stage_cli_ownership": ("", "e617da6b3c0d"),
+    "vllm_omni/config/omni_config.py:_stage_cli_overrides": ("b464307efbb3", "b6502881985c"),
 }
 _REFUSING = ("validate_omni_diffusion_kwargs", "_validate_global_stage_cli_ownership")
 
@@ -22,4 +23,18 @@ def patch(module: Any) -> None:
             setattr(module, name, lambda *_, **__: None)
 
 
-HOOKS = {"vllm_omni.diffusion.data": patch, "vllm_omni.config.omni_config": patch}
+def patch_stages(module: Any) -> None:
+    """Leave out the compilation that verl-omni's ``asdict`` made a table of, with fields that take no value."""
+    patch(module)
+    of_stage = module._stage_cli_overrides
+
+    def overrides(*arguments: Any, **named: Any) -> dict[str, Any]:
+        found: dict[str, Any] = of_stage(*arguments, **named)
+        return {
+            key: value for key, value in found.items() if key != "compilation_config" or not isinstance(value, dict)
+        }
+
+    module._stage_cli_overrides = overrides
+
+
+HOOKS = {"vllm_omni.diffusion.data": patch, "vllm_omni.config.omni_config": patch_stages}
