@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,19 @@ def test_the_prompt_is_the_one_that_upstream_renders(lance: Callable[..., Path])
     spec = spec_of(lance())
     rendered = f"{spec.value('prompt.prefix')}a cat{spec.value('prompt.suffix')}"
     assert rendered == f"{turn}<|im_start|>assistant\n".removeprefix("<|im_start|>")
+
+
+def test_the_smoke_test_has_room_for_its_prompts(lance: Callable[..., Path]) -> None:
+    """The tiny tokenizer may make a token of each byte, and the data script cuts nothing."""
+    scripts = lance() / "tests/special_e2e"
+    captions = runpy.run_path(str(scripts / "create_dummy_lance_data.py"))["captions"](8)
+    spec = spec_of(lance())
+    longest = max(
+        len(f"{spec.value('prompt.prefix')}{text}{spec.value('prompt.suffix')}".encode()) for text in captions
+    )
+    allowed = re.search(r"^MAX_PROMPT_LENGTH=(\d+)$", (scripts / "run_flowgrpo_lance.sh").read_text(), re.M)
+    assert allowed is not None
+    assert longest + 2 <= int(allowed[1])  # the pipeline puts a token on either side
 
 
 def test_check_has_nothing_to_say(lance: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -40,3 +42,14 @@ def test_with_one_it_is_in_a_chat() -> None:
     made = text.tokenizer(text.special_tokens([]))
     form = PromptForm(made, None, None, add_special_tokens=False, chat_template=True)
     assert "<|im_start|>user\ntwo cats<|im_end|>" in made.decode(form.chat("two cats"))
+
+
+@pytest.mark.parametrize("name", ["T5TokenizerFast", "Qwen2TokenizerFast", "AutoTokenizer"])
+def test_the_class_that_a_pipeline_names_loads_it(name: str, tmp_path: Path) -> None:
+    cls = getattr(pytest.importorskip("transformers"), name)
+    text.tokenizer(text.special_tokens([]), chat=False, cls=cls).save_pretrained(tmp_path)
+    loaded = cls.from_pretrained(tmp_path)
+    ids = loaded("two cats")["input_ids"]
+    assert loaded.unk_token_id not in ids
+    assert loaded.decode(ids, skip_special_tokens=True) == "two cats"
+    assert len(loaded) == len(text.tokenizer(text.special_tokens([])))  # an encoder has a row for each

@@ -8,6 +8,7 @@ from scaffold.spec.configuration import ROOT
 from scaffold.spec.section import Section
 
 ORDER = 60
+PROMPT_LENGTH = 128  # tokens of a prompt of the smoke test; the template of its scripts has it, too
 
 
 def fill(section: Section) -> None:
@@ -16,6 +17,15 @@ def fill(section: Section) -> None:
     for key, value in section.sources.preset.sections.get(section.name, {}).items():
         section.put(key, _replaced(value, fixed), f"preset {section.sources.preset.name}")
     _put_noise(section)
+    _put_prompt_length(section)
+
+
+def _put_prompt_length(section: Section) -> None:
+    """Make room for the texts around a prompt: the tiny tokenizer may take a token for each of their bytes."""
+    prompt = section.before["prompt"]
+    around = "".join(prompt.get(side) or "" for side in ("prefix", "suffix")).encode()
+    if section.values and around and "max_prompt_length" not in section.values:
+        section.put("max_prompt_length", PROMPT_LENGTH + len(around), "bytes of prompt.prefix and prompt.suffix")
 
 
 def _put_noise(section: Section) -> None:

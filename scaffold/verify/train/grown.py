@@ -70,7 +70,7 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
         )
     found = parse_json(read_text(folder / FILE))
     row = folder / "row.json"
-    row.write_text(json.dumps(_row(package, found)), encoding="utf-8")
+    row.write_text(json.dumps(sample_row(package.spec, found)), encoding="utf-8")
     model = Path(task.checkpoint)
     hub = _hub(model / "hub", folder / "hub")
     sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
@@ -92,7 +92,12 @@ def _hub(made: Path, cache: Path) -> dict[str, str]:
     return {"HF_HUB_CACHE": str(cache)} if cache.is_dir() else {}
 
 
-def _row(package: Package, found: Mapping[str, Any]) -> dict[str, Any]:
-    """One row as the package's data script takes it."""
-    structured = package.spec.get("media", {}).get("structured")
-    return {"prompt": {"caption": found["text"]} if structured else found["text"], **found["files"]}
+def sample_row(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """One row as a package's data script takes it.
+
+    Args:
+        spec: of the package.
+        found: what ``write_sample`` wrote of the request that went through.
+    """
+    structured = spec.get("media", {}).get("structured")
+    return {"prompt": {"caption": found["text"]} if structured else found["text"], **found["values"], **found["files"]}

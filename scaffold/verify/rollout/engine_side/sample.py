@@ -18,9 +18,10 @@ RATE = 16_000  # samples a second of a sound
 
 
 def write_sample(bench: Bench, folder: Path) -> None:
-    """Write ``sample.json``: ``height``, ``width``, ``num_frames``, ``tokenizer`` (a folder), ``text``, ``files``.
+    """Write ``sample.json``: ``height``, ``width``, ``num_frames``, ``tokenizer`` (a folder), ``text``, ``files``,
+    ``values``.
 
-    ``files`` are paths by kind of what the request that went through brought.
+    ``files`` are paths by kind of what the request that went through brought, ``values`` what else it brought.
     """
     recipe = bench.recipe
     found: dict[str, Any] = {
@@ -30,6 +31,7 @@ def write_sample(bench: Bench, folder: Path) -> None:
         "tokenizer": bench.prompts.tokenizer.name_or_path,
         "text": TEXTS[0],
         "files": {},
+        "values": recipe.brought,
     }
     for kind, value in media(bench.engine.media, recipe.height, recipe.width).items():
         place = folder / f"sample.{'png' if kind == 'image' else 'wav'}"

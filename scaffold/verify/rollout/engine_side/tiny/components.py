@@ -158,7 +158,7 @@ class Components:
         given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
-                self._tokenizer().save_pretrained(folder)
+                self._tokenizer(cls).save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
@@ -182,8 +182,8 @@ class Components:
         """How many ids a tokenizer of the checkpoint has."""
         return len(self._tokenizer())
 
-    def _tokenizer(self) -> Any:
-        return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources))
+    def _tokenizer(self, cls: Any = None) -> Any:
+        return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources), cls)
 
     def _processor(self, cls: Any) -> Any:
         """A processor of its parts: our tokenizer, and of everything else the default of the same model."""

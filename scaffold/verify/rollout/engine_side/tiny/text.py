@@ -11,6 +11,8 @@ from typing import Any
 _SPECIAL = re.compile(r"<\|\w+\|>|<\w+>|</\w+>|<\w+_\w+>")
 _MODEL = re.compile(r"\b[A-Z]\w*(?:Model|ForCausalLM|ForConditionalGeneration)\w*\b")
 _ALWAYS = ("<pad>", "<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_UNIGRAM = ("<pad>", "</s>", "<unk>")  # the first ids, where classes with a unigram model suppose them
+_BYTE_SPACE, _SPACE = "\u0120", "\u2581"  # what a space is in pieces of bytes, and in those of words
 _CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"
@@ -61,20 +63,30 @@ def chats(sources: Iterable[str]) -> bool:
     return not found or any(found)
 
 
-def tokenizer(special: Iterable[str], chat: bool = True) -> Any:
+def tokenizer(special: Iterable[str], chat: bool = True, cls: Any = None) -> Any:
     """A fast tokenizer: one id for each special token and each byte, so that no text is unknown to it.
 
     Args:
         special: texts of special tokens.
         chat: whether it has a chat template; one without ends what it encodes, as those of encoders do.
+        cls: class that will load it. One that builds a unigram model takes no other vocabulary: it gets the same
+            number of ids, for printable characters and the space.
     """
     library: Any = importlib.import_module("tokenizers")
     transformers: Any = importlib.import_module("transformers")
     names = list(special)
-    pieces = [*names, *sorted(library.pre_tokenizers.ByteLevel.alphabet())]
-    inner = library.Tokenizer(library.models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
-    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = library.decoders.ByteLevel()
+    alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
+    if getattr(cls, "model", None) is library.models.Unigram:
+        names.sort(key=lambda name: _UNIGRAM.index(name) if name in _UNIGRAM else len(_UNIGRAM))
+        pieces = [*names, *(_SPACE if piece == _BYTE_SPACE else piece for piece in alphabet)]
+        inner = library.Tokenizer(library.models.Unigram([(piece, 0.0) for piece in pieces], _UNIGRAM.index("<unk>")))
+        inner.pre_tokenizer = library.pre_tokenizers.Metaspace(_SPACE)
+        inner.decoder = library.decoders.Metaspace(_SPACE)
+    else:
+        pieces = [*names, *alphabet]
+        inner = library.Tokenizer(library.models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
+        inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = library.decoders.ByteLevel()
     inner.add_special_tokens([library.AddedToken(name, special=True, normalized=False) for name in names])
     pad, end = ("<|endoftext|>", "<|im_end|>") if chat else ("<pad>", "</s>")
     if not chat:
