@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -61,7 +62,7 @@ def test_tables_and_modulation_keep_float32_under_fsdp2(exact: bool, one_rank: A
 
     torch.manual_seed(0)
     space: dict[str, Any] = {"torch": torch, "Any": Any, "Callable": Callable, "partial": partial}
-    exec(BLOCK.read_text(encoding="utf-8"), space)
+    exec(Environment(trim_blocks=True).from_string(BLOCK.read_text(encoding="utf-8")).render(port={}), space)
     model = Model()
     names = [name for name, _ in model.named_parameters()]
     if exact:

@@ -162,7 +162,8 @@ def pi0(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
 
 def lance(checkpoint: str, n: int, size: tuple[int, int]) -> list[float]:
     schedule = torch.linspace(1, 0, n + 1)
-    return (3.0 * schedule / (1 + (3.0 - 1) * schedule))[:-1].tolist()
+    shift = 3.5  # which the recipe's requests ask for
+    return (shift * schedule / (1 + (shift - 1) * schedule))[:-1].tolist()
 
 
 REAL: dict[str, Callable[[str, int, tuple[int, int]], list[float]]] = {

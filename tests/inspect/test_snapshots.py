@@ -93,7 +93,8 @@ def test_the_command_prints_the_table(scaffold_cli: Callable[..., Any]) -> None:
     plain = [{key: value for key, value in row.items() if key in known} for row in shown["pipelines"]]
     assert {**shown, "pipelines": plain} == table("0.30.0")
     assert list(shown) == ["schema", "upstream", "pipelines"]
-    assert (shown["schema"], shown["upstream"]["classes"]) == (1, len(shown["pipelines"]))
+    keys = [key for row in shown["pipelines"] for key in row["registry_keys"]]
+    assert (shown["schema"], shown["upstream"]["registry_keys"]) == (1, len(keys)) == (1, len(set(keys)))
     refused = scaffold_cli("inspect", "BagelPipeline", "--all").refusal()
     assert "--all takes no PIPELINE" in refused
     assert "no PIPELINE" in scaffold_cli("inspect").refusal()
