@@ -90,6 +90,21 @@ def test_the_smoke_test_has_room_for_its_prompts(lance: Callable[..., Path]) -> 
     assert longest + 2 <= int(allowed[1])  # the pipeline puts a token on either side
 
 
+def test_the_engine_knows_the_tiny_checkpoint(lance: Callable[..., Path]) -> None:
+    """It asks ``config.json`` for a name, or the folder for the released one, which the smoke test's has not."""
+    import ast
+
+    from scaffold.upstream import locate
+
+    compared = {
+        ast.unparse(node.left): ast.literal_eval(node.comparators[0])
+        for node in ast.walk(locate(VERSION).tree("vllm_omni/diffusion/data.py"))
+        if isinstance(node, ast.Compare) and ast.unparse(node.left) == "cfg.get('model_name')"
+    }
+    config = spec_of(lance()).value("tiny.configs")["config.json"]
+    assert compared == {"cfg.get('model_name')": config["model_name"]}
+
+
 def test_check_has_nothing_to_say(lance: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     assert "All checks passed" in scaffold_cli("check", lance()).success()
 
