@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 # One exact release first, so that no later requirement replaces it with another build.
 TORCH ?= torch==2.13.0
 NUMPY ?= numpy<2.5
-# Tests of a group share what they computed, so one worker has them.
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
+PYTEST_ARGS ?= -n 3 --dist loadgroup
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
