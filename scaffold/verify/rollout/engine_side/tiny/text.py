@@ -76,11 +76,11 @@ def tokenizer(special: Iterable[str], chat: bool = True, cls: Any = None) -> Any
     transformers: Any = importlib.import_module("transformers")
     names = list(special)
     alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
-    unigram: Any = library.models.Unigram
-    if getattr(cls, "model", None) is unigram:
+    of_words = getattr(cls, "model", None) is library.models.Unigram
+    if of_words:
         names.sort(key=lambda name: _UNIGRAM.index(name) if name in _UNIGRAM else len(_UNIGRAM))
         pieces = [*names, *(_SPACE if piece == _BYTE_SPACE else piece for piece in alphabet)]
-        inner = library.Tokenizer(unigram([(piece, 0.0) for piece in pieces], _UNIGRAM.index("<unk>")))
+        inner = library.Tokenizer(library.models.Unigram([(piece, 0.0) for piece in pieces], _UNIGRAM.index("<unk>")))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace(_SPACE)
         inner.decoder = library.decoders.Metaspace(_SPACE)
     else:
