@@ -76,16 +76,16 @@ def tokenizer(special: Iterable[str], chat: bool = True, cls: Any = None) -> Any
     transformers: Any = importlib.import_module("transformers")
     names = list(special)
     alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
-    models: Any = library.models
-    if getattr(cls, "model", None) is models.Unigram:
+    of_words = getattr(cls, "model", None) is library.models.Unigram
+    if of_words:
         names.sort(key=lambda name: _UNIGRAM.index(name) if name in _UNIGRAM else len(_UNIGRAM))
         pieces = [*names, *(_SPACE if piece == _BYTE_SPACE else piece for piece in alphabet)]
-        inner = library.Tokenizer(models.Unigram([(piece, 0.0) for piece in pieces], _UNIGRAM.index("<unk>")))
+        inner = library.Tokenizer(library.models.Unigram([(piece, 0.0) for piece in pieces], _UNIGRAM.index("<unk>")))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace(_SPACE)
         inner.decoder = library.decoders.Metaspace(_SPACE)
     else:
         pieces = [*names, *alphabet]
-        inner = library.Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
+        inner = library.Tokenizer(library.models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
         inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = library.decoders.ByteLevel()
     inner.add_special_tokens([library.AddedToken(name, special=True, normalized=False) for name in names])
