@@ -236,9 +236,10 @@ def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:
 
 def test_literal_precisions_follow_in_folders_that_a_pipeline_inherits_from(tmp_path: Path) -> None:
     models = "vllm_omni.diffusion.models"
+    imports = f"from {models}.mixin import Mixin\nfrom {models}.other import Net\n"
     for name, text in {
         "child": f"from {models}.parent.pipeline import Parent\n\nclass Child(Parent):\n    pass\n",
-        "parent": f"from {models}.mixin import Mixin\nfrom {models}.other import Net\n\nclass Parent(Mixin):\n    pass\n",
+        "parent": f"{imports}\nclass Parent(Mixin):\n    pass\n",
         "other": "class Net:\n    pass\n",
     }.items():
         folder = tmp_path.joinpath("lib/python3.11/site-packages", *models.split("."), name)
