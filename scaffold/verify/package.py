@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def open_package(path: str | Path) -> Package:
         raise ScaffoldError(f"{path} does not lie in verl_omni/pipelines/", hint=hint)
     root = folder.parents[2]
     checkout = all((root / file).is_file() for file in CHECKOUT_FILES)
-    return Package(folder, root, checkout, _spec(folder), _upstream_class(folder))
+    return Package(folder, root, checkout, _spec(folder), next(upstream_bases(folder, folder.parents[2]), None))
 
 
 def _only_package(root: Path, path: str | Path) -> Path:
@@ -97,11 +98,16 @@ def _spec(folder: Path) -> dict[str, Any]:
     return {name: dict(values) for name, values in spec.sections.items()}
 
 
-def _upstream_class(folder: Path) -> tuple[str, str] | None:
-    """The class of vllm-omni's that a class of the package has as a base."""
+def upstream_bases(folder: Path, inside: Path) -> Iterator[tuple[str, str]]:
+    """Yield ``module`` and ``class`` of each base of a class in ``folder`` that comes from a model of vllm-omni.
+
+    Args:
+        folder: of sources; what cannot be read or parsed is passed over.
+        inside: the tree that links have to stay in.
+    """
     for file in sorted(folder.rglob("*.py")):
         try:
-            tree = parse(read_text(file, inside=folder.parents[2]))
+            tree = parse(read_text(file, inside=inside))
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue
         imported = {
@@ -114,8 +120,7 @@ def _upstream_class(folder: Path) -> tuple[str, str] | None:
             for base in node.bases if isinstance(node, ast.ClassDef) else ():
                 if isinstance(base, ast.Name) and base.id in imported:
                     module, name = imported[base.id]
-                    return str(module), name
-    return None
+                    yield str(module), name
 
 
 def declared_lists(package: Package) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
-from scaffold.verify.package import Package, open_package, scanned
+from scaffold.verify.package import Package, open_package, scanned, upstream_bases
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Measurement, NotApplicable
@@ -247,8 +247,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(setting.scratch / "checkpoints")}
     if other is not None:
         changes["actor_rollout_ref.model.architecture"] = architecture(other)
-    module = (package.upstream or ("", ""))[0]
-    sources = tuple(filter(None, (".".join(module.split(".")[:4]), package.module)))
+    sources = (*model_folders(package.upstream, setting.environment.folder), package.module)
     return RunPlan(
         environment=setting.environment,
         workshop=setting.workshop,
@@ -266,6 +265,25 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         changes=changes,
         given=grown.variables if grown else _sizes(package, setting.environment),
     )
+
+
+def model_folders(upstream: tuple[str, str] | None, environment: Path) -> list[str]:
+    """Dotted names of a pipeline's folder in vllm-omni and of those that classes of it inherit from.
+
+    Args:
+        upstream: ``module`` and ``class`` of the pipeline.
+        environment: with the real vllm-omni.
+    """
+    found = [_model_folder(upstream[0])] if upstream else []
+    for name in found:  # grows on the way
+        for place in environment.glob(f"lib/python3.*/site-packages/{name.replace('.', '/')}"):
+            bases = [_model_folder(module) for module, _ in upstream_bases(place, environment)]
+            found += [base for base in dict.fromkeys(bases) if base not in found]
+    return found
+
+
+def _model_folder(module: str) -> str:
+    return ".".join(module.split(".")[:4])
 
 
 def _sizes(package: Package, environment: Environment) -> dict[str, str]:

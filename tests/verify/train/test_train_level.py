@@ -232,3 +232,19 @@ def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:
     (folder / "second.py").write_text('@DiffusionModelBase.register("OmniBar", algorithm="flow_grpo")\nclass B: ...\n')
     with pytest.raises(ScaffoldError, match="registers 2 training adapters"):
         level.architecture(open_package(folder))
+
+
+def test_literal_precisions_follow_in_folders_that_a_pipeline_inherits_from(tmp_path: Path) -> None:
+    models = "vllm_omni.diffusion.models"
+    imports = f"from {models}.mixin import Mixin\nfrom {models}.other import Net\n"
+    for name, text in {
+        "child": f"from {models}.parent.pipeline import Parent\n\nclass Child(Parent):\n    pass\n",
+        "parent": f"{imports}\nclass Parent(Mixin):\n    pass\n",
+        "other": "class Net:\n    pass\n",
+    }.items():
+        folder = tmp_path.joinpath("lib/python3.11/site-packages", *models.split("."), name)
+        folder.mkdir(parents=True)
+        (folder / "pipeline.py").write_text(text)
+    found = level.model_folders((f"{models}.child.pipeline", "Child"), tmp_path)
+    assert found == [f"{models}.{name}" for name in ("child", "parent", "mixin")]
+    assert level.model_folders(None, tmp_path) == []
