@@ -30,7 +30,7 @@ def forward(pipeline, req):
         packed_seqlens=torch.tensor([TOKENS + 2]),
         past_key_values=None,
         num_timesteps=req.sampling_params.num_inference_steps,
-        timestep_shift=3.0,
+        timestep_shift=3.5,  # that of the recipe
         scheduler=pipeline.scheduler,
         scheduler_kwargs=pipeline.scheduler_kwargs,
     )
