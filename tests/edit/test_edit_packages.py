@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.rendered_module import load
 
 pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
@@ -185,29 +184,6 @@ def test_the_packages_own_tests_pass(
     (tests,) = trees[pipeline].glob("tests/pipelines/test_*_on_cpu.py")
     run = warm_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", tests], env=kit_environment(trees[pipeline]))
     assert run.returncode == 0, run.stdout[-3000:]
-
-
-def load(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A rendered file as a module; libraries that only a training has are stood in for."""
-    for name in ("datasets", "verl_omni", "verl_omni.agent_loop", "verl_omni.agent_loop.single_turn_agent_loop"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    sys.modules["verl_omni.agent_loop.single_turn_agent_loop"].DiffusionSingleTurnAgentLoop = Loop  # type: ignore[attr-defined]
-    made = importlib.util.spec_from_file_location(place.stem, place)
-    assert made is not None
-    assert made.loader is not None
-    loaded = importlib.util.module_from_spec(made)
-    made.loader.exec_module(loaded)
-    return loaded
-
-
-class Loop:
-    """VeRL-Omni's own loop: sends a request through its server manager."""
-
-    def __init__(self, server: Any) -> None:
-        self.server_manager = server
-
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None)
 
 
 class Server:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-import types
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 from scaffold.new import render_package
 from tests.grade.test_needs import readme, spec_of
+from tests.rendered_module import load
 
 pytestmark = pytest.mark.upstream
 
@@ -29,25 +27,7 @@ def module(key: str, ending: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     (path,) = [path for path in files(key) if path.endswith(ending)]
     place = folder / Path(path).name
     place.write_text(files(key)[path], encoding="utf-8")
-    for name in ("datasets", "verl_omni", "verl_omni.agent_loop", "verl_omni.agent_loop.single_turn_agent_loop"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    sys.modules["verl_omni.agent_loop.single_turn_agent_loop"].DiffusionSingleTurnAgentLoop = Loop  # type: ignore[attr-defined]
-    made = importlib.util.spec_from_file_location(place.stem, place)
-    assert made is not None
-    assert made.loader is not None
-    loaded = importlib.util.module_from_spec(made)
-    made.loader.exec_module(loaded)
-    return loaded
-
-
-class Loop:
-    """VeRL-Omni's own loop: sends a request through its server manager."""
-
-    def __init__(self, server: Any) -> None:
-        self.server_manager = server
-
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        return await self.server_manager.generate(prompt_ids=[1, 2], image_data=None, sampling_params=sampling_params)
+    return load(place, monkeypatch)
 
 
 @pytest.mark.parametrize("key", ["WanS2VPipeline", "OmniGen2Pipeline", "LingBotVideoPipeline", "AnimaPipeline"])

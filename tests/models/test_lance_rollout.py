@@ -8,38 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
-from scaffold.verify.rollout import check_ids, run
-from scaffold.verify.rollout.environment import find_environment
-from tests.recorded_figures import assert_recorded
+from tests.real_rollout import assert_passes, rolled
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/lance_flow_grpo"
 
 
-def measured(tree: Path, *select: str) -> dict[str, CheckResult]:
-    found = find_environment(VERSION)
-    if isinstance(found, str):
-        pytest.skip(found)
-    request = VerifyRequest(tree / PACKAGE, level="rollout", select=select)
-    return {result.id: result for result in run(request, version=VERSION).checks}
-
-
 def test_every_check_passes(lance: Callable[..., Path]) -> None:
-    results = measured(lance())
-    assert set(results) == set(check_ids())
-    other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
-    # Of packages that record calls, and of those whose requests bring images.
-    references = {f"rollout-without-references-{kind}" for kind in ("log-prob", "velocity")}
-    assert other.keys() == {"rollout-control-cached-weights", *references}, other
-    assert {results[name].status for name in other} == {"skip"}
-    for name, result in results.items():
-        if name.endswith("-log-prob") and "bf16" not in name and name not in other:
-            assert result.value is not None
-            assert result.value <= 1e-6, name
-    assert_recorded(VERSION, "LancePipeline", results.values())
+    assert_passes(rolled(lance() / PACKAGE, VERSION), VERSION, "LancePipeline")
 
 
 MODEL, TRAINING, ROLLOUT = "lance_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
@@ -62,5 +39,5 @@ def test_a_mistake_that_only_a_reference_shows(lance: Callable[..., Path], tmp_p
     text = path.read_text(encoding="utf-8")
     assert text.count(before) == 1
     path.write_text(text.replace(before, after), encoding="utf-8")
-    results = measured(tree, VELOCITY, ENGINE)
+    results = rolled(tree / PACKAGE, VERSION, VELOCITY, ENGINE)
     assert {check for check, result in results.items() if result.status == "fail"} == {seen_by}

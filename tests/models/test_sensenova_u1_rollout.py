@@ -8,44 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
-from scaffold.verify.rollout import check_ids, run
-from scaffold.verify.rollout.environment import find_environment
-from tests.recorded_figures import assert_recorded
+from tests.real_rollout import assert_passes, rolled
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/sensenova_u1_flow_grpo"
-# Of packages that record calls, and of those for edits.
-OF_OTHERS = {
-    "rollout-control-cached-weights",
-    "rollout-without-references-log-prob",
-    "rollout-without-references-velocity",
-}
-
-
-def measured(tree: Path, *select: str) -> dict[str, CheckResult]:
-    found = find_environment(VERSION)
-    if isinstance(found, str):
-        pytest.skip(found)
-    request = VerifyRequest(tree / PACKAGE, level="rollout", select=select)
-    return {result.id: result for result in run(request, version=VERSION).checks}
 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_every_check_passes(sensenova: Callable[..., Path], plain: bool) -> None:
-    results = measured(sensenova(VERSION, plain=plain))
-    assert set(results) == set(check_ids())
-    other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
-    assert other.keys() == OF_OTHERS, other
-    assert {results[name].status for name in OF_OTHERS} == {"skip"}
+    results = rolled(sensenova(VERSION, plain=plain) / PACKAGE, VERSION)
+    assert_passes(results, VERSION, "SenseNovaU1Pipeline")
     assert "binds 14 of 14 sent modules" in results["rollout-lora-log-prob"].reason
-    for name, result in results.items():
-        if name.endswith("-log-prob") and "bf16" not in name and name not in OF_OTHERS:
-            assert result.value is not None
-            assert result.value <= 1e-6, name
-    assert_recorded(VERSION, "SenseNovaU1Pipeline", results.values())
 
 
 MODEL, TRAINING, ROLLOUT = "sensenova_u1_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
@@ -76,6 +50,6 @@ def test_a_mistake_that_only_a_reference_shows(sensenova: Callable[..., Path], t
     text = path.read_text(encoding="utf-8")
     assert text.count(before) == 1
     path.write_text(text.replace(before, after), encoding="utf-8")
-    results = measured(tree, "rollout-wide-velocity", "rollout-engine-float32")
+    results = rolled(tree / PACKAGE, VERSION, "rollout-wide-velocity", "rollout-engine-float32")
     assert results["rollout-engine-float32"].status == "pass"
     assert results["rollout-wide-velocity"].status == "fail"

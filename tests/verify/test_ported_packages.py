@@ -23,7 +23,7 @@ from scaffold.verify.rollout import check_ids
 from scaffold.verify.rollout.environment import OVERRIDE, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.run import verify
-from tests.recorded_figures import assert_recorded
+from tests.real_rollout import assert_recorded
 
 # Packages that the shared templates render whole, and the test that runs both levels on what `new` renders of them.
 ELSEWHERE = {

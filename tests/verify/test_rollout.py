@@ -10,21 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
-from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
-from tests.recorded_figures import assert_recorded
+from tests.real_rollout import OF_OTHERS, assert_passes, rolled
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow]
 VERSION = "0.27.0rc1"
-# Of packages that record calls, and of those for edits.
-OF_OTHERS = {
-    "rollout-control-cached-weights",
-    "rollout-without-references-log-prob",
-    "rollout-without-references-velocity",
-}
 
 
 def environment(version: str) -> Environment:
@@ -35,9 +27,7 @@ def environment(version: str) -> Environment:
 
 
 def verify(package: Path, version: str = VERSION, *select: str) -> dict[str, CheckResult]:
-    environment(version)
-    request = VerifyRequest(package, level="rollout", select=select)
-    return {result.id: result for result in run(request, version=version).checks}
+    return rolled(package, version, *select)
 
 
 def failing(results: dict[str, CheckResult]) -> dict[str, str]:
@@ -52,17 +42,12 @@ def package(reference: Path) -> Path:
 @pytest.mark.parametrize("version", packaged_versions())
 def test_reference_passes_every_check(package: Path, version: str) -> None:
     results = verify(package, version)
-    assert list(results) != []
-    assert set(results) == set(check_ids())
-    assert failing(results).keys() == OF_OTHERS
-    assert {results[name].status for name in OF_OTHERS} == {"skip"}
-    assert f"vllm-omni {version}" in results["rollout-engine-float32"].reason
+    assert_passes(results, version, "BagelPipeline")
     for name, result in results.items():
         if name.endswith("-log-prob") and "bf16" not in name and name not in OF_OTHERS:
             assert result.series is not None
             assert len(result.series["rollout log-prob"]) == len(result.series["training log-prob"]) > 1
             assert result.series["rollout log-prob"] == pytest.approx(result.series["training log-prob"], abs=1e-6)
-    assert_recorded(version, "BagelPipeline", results.values())
 
 
 @pytest.mark.parametrize("version", packaged_versions())

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from scaffold.verify.catalogue import catalogue
-from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
-from scaffold.verify.rollout import check_ids, run
-from scaffold.verify.rollout.environment import find_environment
-from tests.recorded_figures import assert_recorded
+from tests.real_rollout import OF_OTHERS, assert_passes, rolled
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
@@ -26,12 +22,6 @@ def package(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("rendered") / "out"
     scaffold_cli("new", MODEL, "--vllm-omni", VERSION, "--out", folder).success()
     return folder / f"verl_omni/pipelines/{MODEL}_flow_grpo"
-
-
-def verified(package: Path, *select: str) -> dict[str, CheckResult]:
-    if isinstance(found := find_environment(VERSION), str):
-        pytest.skip(found)
-    return {result.id: result for result in run(VerifyRequest(package, level="rollout", select=select)).checks}
 
 
 def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
@@ -82,15 +72,9 @@ def test_a_mistake_fails_its_contract(
 @pytest.mark.rollout
 @pytest.mark.slow
 def test_the_real_pipeline_is_followed(package: Path) -> None:
-    found = verified(package)
-    assert set(found) == set(check_ids())
-    other = {name: f"{r.value} {r.reason}" for name, r in found.items() if r.status != "pass"}
-    # Of packages that record calls and of those for edits; this engine starts the pipeline without a warm-up.
-    references = {f"rollout-without-references-{kind}" for kind in ("log-prob", "velocity")}
-    assert other.keys() == {"rollout-control-cached-weights", "rollout-warm-up", *references}, other
-    assert {found[name].status for name in other} == {"skip"}
-    assert f"vllm-omni {VERSION}" in found["rollout-engine-float32"].reason
-    assert_recorded(VERSION, "HiDreamO1ImagePipeline", found.values())
+    # This engine starts the pipeline without a warm-up.
+    skipped = {*OF_OTHERS, "rollout-warm-up"}
+    assert_passes(rolled(package, VERSION), VERSION, "HiDreamO1ImagePipeline", skipped)
 
 
 @pytest.mark.rollout
@@ -112,7 +96,7 @@ def test_a_convention_that_only_the_engine_knows_is_seen(
     shutil.copytree(package.parents[2], copy)
     broken = copy / package.relative_to(package.parents[2])
     edit(broken / file, right, wrong)
-    found = verified(broken, "rollout-sde-velocity", "rollout-engine-float32")
+    found = rolled(broken, VERSION, "rollout-sde-velocity", "rollout-engine-float32")
     assert found["rollout-sde-velocity"].status == "fail"
 
 
@@ -131,6 +115,6 @@ def test_a_result_that_the_engine_cannot_finish_is_seen(
         f"pipeline_hidream_o1_image.{name} = rollout_post_processor\n",
         "assert rollout_post_processor is not None\n",
     )
-    found = verified(broken, "rollout-media")["rollout-media"]
+    found = rolled(broken, VERSION, "rollout-media")["rollout-media"]
     assert found.status == "fail"
     assert "expects (patch_tensor, height, width), got dict" in found.reason

@@ -90,9 +90,8 @@ def _put_second_prefix(section: Section) -> None:
         return
     prefix = section.fact("second_prefix", "detail.checkpoint.second_prefix")
     names, _ = section.known("detail.checkpoint.second_names")
-    renames = {source for source, target in section.known("answers.checkpoint.renames")[0] or ()
-               if target == prefix + source}  # fmt: skip
-    known = {*renames, *(f"{name}." for name in names)}
+    renames = section.known("answers.checkpoint.renames")[0] or ()
+    known = {*(f"{name}." for name in names), *(source for source, target in renames if target == prefix + source)}
     tops = {f"{name.partition('.')[0]}." for name in section.sources.headers.tensors}
     if not tops <= known:
         raise RefusedError(

@@ -157,7 +157,10 @@ class PortedModule:
         """
         if not self.reads:
             return
-        build = lambda: self.build(self._config(folder, dtype))  # noqa: E731
+
+        def build() -> Any:
+            return self.build(self._config(folder, dtype))
+
         parts = self.layout.parts if self.layout else {}
         self.layout = find_layout(self.weights, build, self.facts["renames"], folder)
         if self.layout is None:

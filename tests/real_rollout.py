@@ -1,0 +1,60 @@
+"""Packages in the real vllm-omni: what level rollout says of one, and what docs/models.md says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from scaffold.grade.proof import TOLERANCE, figures, figures_of
+from scaffold.verify.request import VerifyRequest
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout import check_ids, run
+from scaffold.verify.rollout.environment import find_environment
+
+# Of packages that record calls of a ported denoiser, and of those for edits.
+OF_OTHERS = {
+    "rollout-control-cached-weights",
+    "rollout-without-references-log-prob",
+    "rollout-without-references-velocity",
+}
+LIMIT = 1e-6
+
+
+def rolled(package: Path, version: str, *select: str) -> dict[str, CheckResult]:
+    """Results by id; the test is skipped where the environment of this vllm-omni is not built."""
+    if isinstance(found := find_environment(version), str):
+        pytest.skip(found)
+    request = VerifyRequest(package, level="rollout", select=select)
+    return {result.id: result for result in run(request, version=version).checks}
+
+
+def assert_passes(
+    results: Mapping[str, CheckResult], version: str, pipeline: str, skipped: Iterable[str] = OF_OTHERS
+) -> None:
+    """Every check of a composed package passes but those that it has no part in, and log-probs agree in float32."""
+    assert set(results) == set(check_ids())
+    other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
+    assert other.keys() == set(skipped), other
+    assert {results[name].status for name in other} == {"skip"}
+    assert f"vllm-omni {version}" in results["rollout-engine-float32"].reason
+    for name, result in results.items():
+        if name.endswith("-log-prob") and "bf16" not in name and name not in other:
+            assert result.value is not None
+            assert result.value <= LIMIT, name
+    assert_recorded(version, pipeline, results.values())
+
+
+def assert_recorded(version: str, pipeline: str, checks: Iterable[CheckResult]) -> None:
+    """Compare the figures of a run with those on record, where there are some.
+
+    Machines round differently, so more than the record by a little is no fault; a smaller difference is none either.
+    """
+    recorded = figures().get(version, {}).get(pipeline)
+    if recorded is None or recorded.log_prob is None:
+        return
+    measured = figures_of([check.to_json() for check in checks]).log_prob
+    told = f"run benchmarks/figures.py {pipeline} --vllm-omni {version}"
+    assert measured is not None
+    assert measured <= recorded.log_prob + TOLERANCE, told
