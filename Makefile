@@ -14,6 +14,8 @@ SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
+# Tests of a real verl-omni run where a checkout is at hand, as it is after `make train`.
+CHECKOUT = $(if $(wildcard $(VERL_OMNI_SRC)/.git/HEAD),VERL_OMNI_SRC=$(VERL_OMNI_SRC))
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
@@ -56,14 +58,14 @@ demo: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table"
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table"
 
 rollout-env: $(VENV)/.tool
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.27.0rc1
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest" tests/grade tests/port tests/models tests/verify
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest" tests/grade tests/port tests/models tests/verify
 
 rollout-newest: $(VENV)/.test
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.32.0rc1

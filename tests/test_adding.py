@@ -147,7 +147,7 @@ def test_block(copied: Path, tool: Tool, tmp_path: Path) -> None:
     spec = tmp_path / "scaffold.toml"
     written = (PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
     spec.write_text(written.replace("[architecture]\n", '[architecture]\nrotary = "other"\n'), encoding="utf-8")
-    shutil.copy(PACKAGE / "scaffold.lock", tmp_path)
+    shutil.copy(PACKAGE / "scaffold.lock.toml", tmp_path)
     tool("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
     (module,) = (tmp_path / "out").rglob("bagel_model.py")
     assert "Our own. " in module.read_text(encoding="utf-8")

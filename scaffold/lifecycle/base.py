@@ -1,4 +1,4 @@
-"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.lock`` has.
+"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.lock.toml`` has.
 
 Asked in turn, until one has that digest: the file itself, what the recorded spec renders, what git's history holds
 for the path, and what a spec made from the recorded version of vllm-omni renders (a person may have edited the spec

@@ -36,7 +36,7 @@ class ScaffoldedPackage:
 
     Attributes:
         root: the checkout, or the folder given to ``--out``.
-        stored: its ``scaffold.toml`` and ``scaffold.lock``.
+        stored: its ``scaffold.toml`` and ``scaffold.lock.toml``.
         checkout: the checkout, or None for a folder of its own.
         team: presets and templates that go before the packaged ones in its tree.
     """
@@ -121,7 +121,7 @@ class ScaffoldedPackage:
 
     @property
     def lock_path(self) -> str:
-        """Its ``scaffold.lock``, relative to the root; a package of an older version has none."""
+        """Its ``scaffold.lock.toml``, relative to the root; a package of an older version has none."""
         return record_paths(self.spec)[1]
 
     @property

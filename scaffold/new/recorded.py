@@ -25,7 +25,7 @@ def from_here(root: Path, path: str) -> str:
 
 
 def record_paths(spec: IntegrationSpec) -> tuple[str, str]:
-    """Return where ``scaffold.toml`` and ``scaffold.lock`` are, relative to the repository's root."""
+    """Return where ``scaffold.toml`` and ``scaffold.lock.toml`` are, relative to the repository's root."""
     return f"{package_path(spec)}/{SPEC_NAME}", f"{package_path(spec)}/{LOCK_NAME}"
 
 

@@ -1,4 +1,4 @@
-"""``scaffold.lock``: what the tool recorded of a package; what a person reads and edits is ``scaffold.toml`` beside it.
+"""``scaffold.lock.toml``: what the tool recorded of a package; a person edits ``scaffold.toml`` beside it.
 
 A spec of an older version of the tool is one file; its schema says so.
 """
@@ -16,7 +16,7 @@ from scaffold.spec.derived import digest
 from scaffold.spec.seal import is_sealed, seal
 
 SPEC_NAME = "scaffold.toml"
-LOCK_NAME = "scaffold.lock"
+LOCK_NAME = "scaffold.lock.toml"
 SCHEMA = 1
 ONE_FILE = 1
 """Schema of a ``scaffold.toml`` that holds everything."""

@@ -1,4 +1,4 @@
-"""The spec as data, and as the ``scaffold.toml`` and ``scaffold.lock`` that are kept in the rendered package."""
+"""The spec as data, and as the ``scaffold.toml`` and ``scaffold.lock.toml`` that are kept in the rendered package."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class IntegrationSpec:
         Args:
             text: ``scaffold.toml``.
             source: what errors call it.
-            lock: ``scaffold.lock``; an older ``scaffold.toml`` has none.
+            lock: ``scaffold.lock.toml``; an older ``scaffold.toml`` has none.
 
         Raises:
             ScaffoldError: not TOML, another schema, a value of another kind, or no lock that belongs to it.

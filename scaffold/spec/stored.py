@@ -1,4 +1,4 @@
-"""A spec on disk: ``scaffold.toml``, and the ``scaffold.lock`` beside it."""
+"""A spec on disk: ``scaffold.toml``, and the ``scaffold.lock.toml`` beside it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from scaffold.reading import LARGEST, read_text
 from scaffold.spec.lock import LOCK_NAME, is_as_written
 from scaffold.spec.model import RESTORE, IntegrationSpec
 
+# Its former name, which verl-omni's .gitignore keeps out of commits.
+_FORMER = "scaffold.lock"
+
 
 @dataclass(frozen=True)
 class StoredSpec:
@@ -18,7 +21,7 @@ class StoredSpec:
     Attributes:
         spec: both files together.
         text: ``scaffold.toml``.
-        lock: ``scaffold.lock``; None where there is none.
+        lock: ``scaffold.lock.toml``; None where there is none.
     """
 
     spec: IntegrationSpec
@@ -45,9 +48,11 @@ def read_spec(path: Path, *, inside: Path | None = None, shown: str | None = Non
     """
     name = shown or str(path)
     text, lock = _text(path, name, inside, limit), None
-    beside = path.with_name(LOCK_NAME)
+    beside, former = path.with_name(LOCK_NAME), path.with_name(_FORMER)
     if beside.is_file() or beside.is_symlink():
         lock = _text(beside, f"{name.removesuffix(path.name)}{LOCK_NAME}", inside, limit)
+    elif former.is_file():
+        raise ScaffoldError(f"{name} has no {LOCK_NAME} beside it", hint=f"rename {former.name}, as it was called")
     return StoredSpec(IntegrationSpec.from_toml(text, name, lock=lock), text, lock)
 
 

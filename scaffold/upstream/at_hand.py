@@ -6,7 +6,6 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.cache import cache_root
-from scaffold.upstream.fetch import problem_with
 from scaffold.upstream.locate import DISTRIBUTION, installed
 from scaffold.upstream.source import UpstreamSource, WheelSource
 from scaffold.upstream.versions import is_same
@@ -25,9 +24,15 @@ def at_hand(version: str) -> UpstreamSource | None:
 
 def damaged(version: str) -> str | None:
     """Say which cached wheel of a version is not as it was fetched, and why; None where there is none."""
+    # Loaded here: it checks digests and archives, and whoever only reads a version does neither.
+    from scaffold.upstream.fetch import problem_with
+
     return next((f"{wheel} {why}" for wheel in _cached(version) if (why := problem_with(wheel)) is not None), None)
 
 
 def _cached(version: str) -> list[Path]:
     found = sorted((cache_root() / "wheels").glob(f"{DISTRIBUTION.replace('-', '_')}-*.whl"))
-    return [wheel for wheel in found if is_same(wheel.name.split("-")[1], version)]
+    named = [(wheel, wheel.name.split("-")[1]) for wheel in found]
+    return [wheel for wheel, name in named if name == version] or [
+        wheel for wheel, name in named if is_same(name, version)
+    ]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_text
-from scaffold.upstream.fetch import fetch_wheel, stored_digest
-from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 
 DEFAULT_VERSION = "0.27.0rc1"
@@ -45,6 +43,8 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     if path.is_file():
         return _wheel(path, text)
     if text == NEWEST:
+        from scaffold.upstream.newest import newest_release
+
         return _version(newest_release(DISTRIBUTION))
     if _VERSION.match(text):
         return _version(text)
@@ -56,6 +56,9 @@ def _version(version: str) -> UpstreamSource:
     plain = version.lstrip("v").removeprefix("==").strip()
     if not _VERSION.match(plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
+    # Loaded here, as below: `check` reads what is at hand, and fetches nothing.
+    from scaffold.upstream.fetch import fetch_wheel, stored_digest
+
     wheel = fetch_wheel(DISTRIBUTION, plain)
     source = WheelSource(wheel, plain, plain)
     source.digest = stored_digest(wheel)

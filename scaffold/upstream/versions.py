@@ -25,8 +25,10 @@ def fits(asked: str | None, version: str | None) -> bool | None:
 
     None where nothing is asked for, or one of the two cannot be read.
     """
-    if asked is None or asked[:1].isdigit():
-        return is_same(asked, version)
+    if asked is None or version is None:
+        return None
+    if asked[:1].isdigit():
+        return asked == version or is_same(asked, version)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     requirement, found = asked, _read(version)

@@ -171,7 +171,7 @@ def test_fix_says_why_an_environment_cannot_be_built(
 
 
 def test_text_names_the_command_on_one_line(scaffold_child: Callable[..., Any], tmp_path: Path) -> None:
-    cache = {"OMNI_SCAFFOLD_CACHE": str(tmp_path / "c"), "OMNI_SCAFFOLD_ROLLOUT_ENV": None}
+    cache = {"OMNI_SCAFFOLD_CACHE": str(tmp_path / "c"), "OMNI_SCAFFOLD_ROLLOUT_ENV": None, "VERL_OMNI_SRC": None}
     said = scaffold_child("doctor", cwd=tmp_path, COLUMNS="60", HF_HUB_OFFLINE="1", **cache).success()
     assert "        run: omni-scaffold env rollout --vllm-omni 0.30.0\n" in said
     assert said.splitlines()[-1].endswith(" wrong")

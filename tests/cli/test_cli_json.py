@@ -24,7 +24,7 @@ def spec(reference: Path, tmp_path: Path) -> Path:
     """The reference's spec under another name, with which nothing is inspected."""
     for half in reference.glob("verl_omni/pipelines/*/scaffold.*"):
         text = re.sub("bagel_flow_grpo", NAME, half.read_text()).replace('model = "bagel"', 'model = "toy"')
-        (tmp_path / half.name).write_text(seal(text) if half.suffix == ".lock" else text)
+        (tmp_path / half.name).write_text(seal(text) if half.name.endswith(".lock.toml") else text)
     return tmp_path / "scaffold.toml"
 
 

@@ -75,7 +75,7 @@ def test_a_spec_that_says_something_else_is_refused(
 ) -> None:
     package = tree / "verl_omni/pipelines/long_cat_flow_grpo"
     spec = (package / "scaffold.toml").read_text(encoding="utf-8")
-    shutil.copy(package / "scaffold.lock", tmp_path)
+    shutil.copy(package / "scaffold.lock.toml", tmp_path)
     assert spec.count("\nsign = -1\n") == 1
     edited = tmp_path / "edited.toml"
     edited.write_text(spec.replace("\nsign = -1\n", "\nsign = 2\n"), encoding="utf-8")

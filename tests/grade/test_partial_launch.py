@@ -237,7 +237,7 @@ def test_an_edited_value_cannot_become_a_command(
 ) -> None:
     package = trees["au_k"].root / "verl_omni/pipelines/au_k_flow_grpo"
     text = (package / "scaffold.toml").read_text()
-    shutil.copy(package / "scaffold.lock", tmp_path)
+    shutil.copy(package / "scaffold.lock.toml", tmp_path)
     assert text.count(line) == 1
     (tmp_path / "edited.toml").write_text(text.replace(line, complaint))
     out = scaffold_cli("new", "au_k", "--spec", tmp_path / "edited.toml", "--out", tmp_path / "out")
@@ -261,7 +261,7 @@ def test_its_life_in_a_checkout(
     scaffold_cli(*new).success()
     after = tree_of(root)
     package = "verl_omni/pipelines/gr00t_flow_grpo"
-    assert {f"{package}/scaffold.toml", f"{package}/scaffold.lock"} <= set(after)
+    assert {f"{package}/scaffold.toml", f"{package}/scaffold.lock.toml"} <= set(after)
     assert b"run_flowgrpo_gr00t.sh" in after[standins.RUNNERS["main"]][2]
     assert "nothing to do" in scaffold_cli(*new).success()
     updated = scaffold_cli("update", root / package, "--vllm-omni", VERSION)

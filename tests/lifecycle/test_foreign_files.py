@@ -1,4 +1,4 @@
-"""A package may be a stranger's: nothing that is not its own goes because of what its ``scaffold.lock`` lists."""
+"""A package may be a stranger's: nothing that is not its own goes because of what its ``scaffold.lock.toml`` lists."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_only_planned_files_change(written: dict[str, Path], tmp_path: Path, rel
 def test_pin_and_profile_decide(written: dict[str, Path], release: str) -> None:
     text = (written[release] / PACKAGE / "scaffold.toml").read_text()
     assert f'\nversion = "{RELEASES[release]}"\n' in text
-    assert f'\nprofile = "{release}"\n' in (written[release] / PACKAGE / "scaffold.lock").read_text()
+    assert f'\nprofile = "{release}"\n' in (written[release] / PACKAGE / "scaffold.lock.toml").read_text()
     rollout = (written[release] / PACKAGE / "vllm_omni_rollout_adapter.py").read_text()
     assert ("requested_steps - 1" in rollout) == (release == "v0.1.0")
     assert ("rollout_output(" in rollout) == (release == "main")

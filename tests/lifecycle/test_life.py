@@ -61,7 +61,7 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
     assert set(changed[1::2]) == {
         ROLLOUT,
         f"{PACKAGE}/scaffold.toml",
-        f"{PACKAGE}/scaffold.lock",
+        f"{PACKAGE}/scaffold.lock.toml",
         "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     }
     assert run(*drift).splitlines()[-1] == "no fact changed; nothing to do"

@@ -112,7 +112,7 @@ def test_both_ways_on_from_there_work(
     left = snapshot(root)
     mine = {path for path in left.keys() - start.keys() if left[path] != "folder"}
     # Nothing names the package any more but what was kept.
-    assert mine == {common, spec, f"{PACKAGE}/scaffold.lock"}
+    assert mine == {common, spec, f"{PACKAGE}/scaffold.lock.toml"}
     assert {path: found for path, found in left.items() if path in start} == start
     scaffold_cli("remove", root / PACKAGE).refusal(4)
     scaffold_cli("remove", root / PACKAGE, "--force").success()
@@ -196,7 +196,7 @@ def test_removed_twice_is_said(package: Callable[..., Path], scaffold_cli: Calla
 
 def test_a_spec_cannot_have_other_files_removed(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = package()
-    lock = root / PACKAGE / "scaffold.lock"
+    lock = root / PACKAGE / "scaffold.lock.toml"
     text = lock.read_text()
     for path in ("pyproject.toml", "../toy", "/etc/toy", ".git/toy"):
         lock.write_text(seal(text.replace("[files]\n", f'[files]\n"{path}" = "{"0" * 64}"\n')))

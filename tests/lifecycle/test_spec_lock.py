@@ -1,4 +1,4 @@
-"""``scaffold.lock`` beside ``scaffold.toml``: what is no good is one line, and a spec of one file is carried over."""
+"""``scaffold.lock.toml`` beside ``scaffold.toml``: what is no good is one line, a spec of one file is carried over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scaffold.spec.seal import seal
 LOCK, SPEC = f"{PACKAGE}/{LOCK_NAME}", f"{PACKAGE}/{SPEC_NAME}"
 GOLDEN = "verl_omni/pipelines/bagel_flow_grpo"
 DAMAGE: dict[str, tuple[Callable[[str], str | bytes | None], str]] = {
-    "missing": (lambda _: None, "has no scaffold.lock beside it"),
+    "missing": (lambda _: None, "has no scaffold.lock.toml beside it"),
     "edited": (lambda text: text.replace('profile = "main"', 'profile = "v0.1.0"'), "is not as omni-scaffold wrote it"),
     "cut": (lambda text: text[: text.index("[files]")], "is not as omni-scaffold wrote it"),
     "merged": (lambda text: f"<<<<<<< here\n{text}", "is not TOML"),
@@ -98,15 +98,17 @@ def test_a_lock_is_read_inside_its_tree_alone(
     assert "is a link that leads out of its tree" in scaffold_cli(command, golden / GOLDEN).refusal(2)
     lock.unlink()
     os.mkfifo(lock)
-    assert "has no scaffold.lock beside it" in scaffold_cli(command, golden / GOLDEN).refusal(2)
+    assert "has no scaffold.lock.toml beside it" in scaffold_cli(command, golden / GOLDEN).refusal(2)
 
 
 def test_new_takes_a_spec_with_its_lock(scaffold_cli: Callable[..., Any], golden: Path, tmp_path: Path) -> None:
     spec = tmp_path / "edited.toml"
     shutil.copy(golden / GOLDEN / SPEC_NAME, spec)
     new = ("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
-    assert "edited.toml has no scaffold.lock beside it" in scaffold_cli(*new).refusal(2)
-    shutil.copy(golden / GOLDEN / LOCK_NAME, tmp_path)
+    assert "edited.toml has no scaffold.lock.toml beside it" in scaffold_cli(*new).refusal(2)
+    shutil.copy(golden / GOLDEN / LOCK_NAME, tmp_path / "scaffold.lock")
+    assert "rename scaffold.lock" in scaffold_cli(*new).refusal(2)
+    (tmp_path / "scaffold.lock").rename(tmp_path / LOCK_NAME)
     scaffold_cli(*new).success()
     assert snapshot(tmp_path / "out") == snapshot(golden)
 

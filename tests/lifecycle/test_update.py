@@ -151,7 +151,7 @@ def test_deleted_file_stays_away_and_is_named(tree: Callable[..., Path], scaffol
 
 def recorded(out: Path, digest: str) -> None:
     """Let the rollout adapter have been rendered with this digest."""
-    lock = (out / SPEC).with_name("scaffold.lock")
+    lock = (out / SPEC).with_name("scaffold.lock.toml")
     lock.write_text(seal(re.sub(rf'("{re.escape(ROLLOUT)}" = )"[0-9a-f]+"', rf'\g<1>"{digest}"', lock.read_text())))
 
 
@@ -298,7 +298,7 @@ def test_file_in_the_way_is_a_conflict(
 ) -> None:
     root = package("v0.2.0")
     link = root / "docs/examples/toy/flowgrpo_trainer_toy.md"
-    lock = (root / SPEC).with_name("scaffold.lock")
+    lock = (root / SPEC).with_name("scaffold.lock.toml")
     name = link.relative_to(root).as_posix()
     lock.write_text(seal(re.sub(rf'"{re.escape(name)}" = "[0-9a-f]+"\n', "", lock.read_text())))
     link.unlink()

@@ -275,7 +275,7 @@ def test_loop_in_a_parent_class(upstream: Any, render: Callable[..., Path], defa
     upstream.move_methods(MODEL, "Bagel", ("generate_image",), "Looping", "vllm_omni/diffusion/models/bagel/looping.py")
     out = render()
     assert same_code(out, default_tree, ROLLOUT, TRAINING, COMMON, MODEL_FILE)
-    assert "looping.py:" in (out / f"{PACKAGE}/scaffold.lock").read_text()
+    assert "looping.py:" in (out / f"{PACKAGE}/scaffold.lock.toml").read_text()
 
 
 @pytest.mark.parametrize(

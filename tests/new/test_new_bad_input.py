@@ -432,13 +432,13 @@ def test_configuration_that_contradicts_the_tensors(
 def edited_spec(reference: Path, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes the golden spec with one text replaced."""
     folder = reference / "verl_omni/pipelines/bagel_flow_grpo"
-    text, lock = (folder / "scaffold.toml").read_text(), (folder / "scaffold.lock").read_text()
+    text, lock = (folder / "scaffold.toml").read_text(), (folder / "scaffold.lock.toml").read_text()
 
     def write(old: str, new: str) -> Path:
         assert old in text or old in lock
         path = tmp_path / "edited.toml"
         path.write_text(text.replace(old, new, 1))
-        (tmp_path / "scaffold.lock").write_text(lock if old in text else seal(lock.replace(old, new, 1)))
+        (tmp_path / "scaffold.lock.toml").write_text(lock if old in text else seal(lock.replace(old, new, 1)))
         return path
 
     return write

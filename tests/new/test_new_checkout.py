@@ -25,12 +25,13 @@ PACKAGE = "verl_omni/pipelines/bagel_scaffold_flow_grpo"
 RENDERED = {
     *(f"{PACKAGE}/{name}.py" for name in ("__init__", "bagel_scaffold_model", "common")),
     *(f"{PACKAGE}/{name}" for name in ("diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py")),
-    *(f"{PACKAGE}/scaffold.{half}" for half in ("toml", "lock")),
+    *(f"{PACKAGE}/scaffold.{half}" for half in ("toml", "lock.toml")),
     "examples/flowgrpo_trainer/data_process/bagel_scaffold_ocr.py",
     "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     "examples/flowgrpo_trainer/bagel_scaffold/run_bagel_scaffold_ocr_lora.sh",
     "examples/flowgrpo_trainer/bagel_scaffold/bagel_scaffold_deploy_config.yaml",
     "tests/pipelines/test_bagel_scaffold_flow_grpo_on_cpu.py",
+    "tests/special_e2e/bagel_scaffold_brightness.py",
     "tests/special_e2e/build_bagel_scaffold_tiny_random.py",
     "tests/special_e2e/create_dummy_bagel_scaffold_data.py",
     "tests/special_e2e/run_flowgrpo_bagel_scaffold.sh",
@@ -241,7 +242,7 @@ def test_patch_made_without_a_checkout_applies_to_one(
     options = ("--profile", clone.release, "--out", out)
     scaffold_cli("new", "bagel_scaffold", "--pipeline", "BagelPipeline", *options).success()
     git(clone.pristine, "apply", "--check", str(out / "verl_omni.patch"))
-    for path in RENDERED - {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock"}:
+    for path in RENDERED - {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml"}:
         assert (out / path).read_bytes() == (clone.root / path).read_bytes(), path
     git(clone.pristine, "apply", str(out / "verl_omni.patch"))
     try:

@@ -85,7 +85,7 @@ def test_only_what_depends_on_sizes_changes(
     before, after = tree_of(default_tree), tree_of(render(tiny_checkpoint()))
     assert sorted(before) == sorted(after)
     assert {path for path in before if before[path] != after[path]} == {
-        *(MODEL, README, SCRIPT, f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock"),
+        *(MODEL, README, SCRIPT, f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml"),
         *(path for path in before if before[path][0] == "link" and before[path] != after[path]),
     }
 

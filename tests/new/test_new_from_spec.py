@@ -75,7 +75,7 @@ def test_spec_in_place_changes_nothing(
 def test_edited_spec_is_what_is_rendered(scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path) -> None:
     text = (reference / SPEC).read_text(encoding="utf-8")
     edited = tmp_path / "edited.toml"
-    shutil.copy((reference / SPEC).with_name("scaffold.lock"), tmp_path)
+    shutil.copy((reference / SPEC).with_name("scaffold.lock.toml"), tmp_path)
     text = text.replace("\nshift = 3.0\n", "\nshift = 1.75\n").replace("noise_level = 0.7", "noise_level = 0.55")
     edited.write_text(text.replace('display = "BAGEL-7B-MoT"', 'display = "Sesame"'), encoding="utf-8")
     out = tmp_path / "out"
@@ -92,7 +92,7 @@ def test_hostile_strings_of_a_spec_stay_text(scaffold_cli: Callable[..., Any], r
     display = f'x\\"\\"\\" {{{{ 7 * 7 }}}} {{% raw %}} $(touch {evil}) `touch {evil}` \\\\ \\n import os'
     text = (reference / SPEC).read_text(encoding="utf-8")
     edited = tmp_path / "edited.toml"
-    shutil.copy((reference / SPEC).with_name("scaffold.lock"), tmp_path)
+    shutil.copy((reference / SPEC).with_name("scaffold.lock.toml"), tmp_path)
     edited.write_text(text.replace('display = "BAGEL-7B-MoT"', f'display = "{display}"'), encoding="utf-8")
     out = tmp_path / "out"
     outcome = scaffold_cli("new", "bagel", "--spec", edited, "--out", out)

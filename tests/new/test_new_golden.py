@@ -126,7 +126,7 @@ def test_another_date_changes_the_documentation_only(rendered: Callable[..., Pat
     changed = {path for path in paths if (other / path).read_bytes() != (default_tree / path).read_bytes()}
     assert changed == {
         "examples/flowgrpo_trainer/bagel/README.md",
-        *(f"verl_omni/pipelines/bagel_flow_grpo/scaffold.{half}" for half in ("toml", "lock")),
+        *(f"verl_omni/pipelines/bagel_flow_grpo/scaffold.{half}" for half in ("toml", "lock.toml")),
     }
     assert "Last updated: 01/02/2031" in (other / "examples/flowgrpo_trainer/bagel/README.md").read_text()
 

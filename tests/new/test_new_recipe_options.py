@@ -34,7 +34,7 @@ def out(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 def test_options_stand_in_spec_and_scripts(out: Path) -> None:
     spec = tomli.loads((out / PACKAGE / "scaffold.toml").read_text())
     recipe = spec["recipe"]
-    provenance = tomli.loads((out / PACKAGE / "scaffold.lock").read_text())["provenance"]
+    provenance = tomli.loads((out / PACKAGE / "scaffold.lock.toml").read_text())["provenance"]
     assert (recipe["gpus"], recipe["width"], recipe["height"]) == (8, 768, 512)
     assert (spec["lora"]["rank"], spec["lora"]["alpha"]) == (16, 32), "the adapter keeps its scale"
     assert provenance["recipe.gpus"] == "flag --gpus"

@@ -19,7 +19,7 @@ WORKER = f"{PACKAGE}/vllm_omni_worker_extension.py"
 README = "examples/flowgrpo_trainer/bagel/README.md"
 LINK = "docs/examples/bagel/flowgrpo_trainer_bagel.md"
 TESTS = "tests/pipelines/test_bagel_flow_grpo_on_cpu.py"
-BOOKS = {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock", "verl_omni.patch", README}
+BOOKS = {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml", "verl_omni.patch", README}
 
 
 def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:

@@ -49,7 +49,7 @@ def spec_of(root: Path) -> dict[str, Any]:
 
 
 def lock_of(root: Path) -> dict[str, Any]:
-    return tomli.loads((root / PACKAGE / "scaffold.lock").read_text())
+    return tomli.loads((root / PACKAGE / "scaffold.lock.toml").read_text())
 
 
 def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffold_cli: Cli) -> None:

@@ -32,6 +32,7 @@ DEFECTS = {
     "prompt-preprocessor",  # ids cut at the maximum length
     "schedule-diffusers-0.40.0",  # timesteps beside sigmas
     "same-calls",  # and, with it, how often the module is called
+    "fsdp2-bf16",  # float32 rotary tables are arguments of a layer, which fsdp2 casts
     "step-per-sample",  # the first sample's noise level decides about guidance for all
 }
 # On a diffusers that ignores its timesteps beside its sigmas, everything that looks a step up fails, too.

@@ -211,7 +211,7 @@ def test_facts_of_a_hand_written_package_are_those_of_its_pipeline(package: Path
     from scaffold.upstream.fetch import fetch_wheel
 
     copy = tmp_path / "verl_omni" / "pipelines" / package.name
-    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("scaffold.toml", "scaffold.lock"))
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("scaffold.toml", "scaffold.lock.toml"))
     libraries = tmp_path / "lib" / "python3.11" / "site-packages"
     with zipfile.ZipFile(fetch_wheel("vllm-omni", "0.27.0rc1")) as wheel:
         wheel.extractall(libraries, [name for name in wheel.namelist() if name.endswith(".py")])

@@ -1,4 +1,4 @@
-"""What a package's ``scaffold.toml`` and ``scaffold.lock`` record of the pipeline, and the installed release."""
+"""What a package's ``scaffold.toml`` and ``scaffold.lock.toml`` record of the pipeline, and the installed release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIN = re.compile(r"""["']vllm-omni\s*==\s*([0-9][\w.]*)["']""")
 
 
 def recorded_facts(package: Package) -> dict[str, Any]:
-    """Return what a package's ``scaffold.toml`` and ``scaffold.lock`` say; empty where there is none that is TOML."""
+    """Return what a package's ``scaffold.toml`` and ``scaffold.lock.toml`` say; empty where none is TOML."""
     return _parsed(*(_text(package, f"{package.path}/{name}") for name in (SPEC_NAME, LOCK_NAME)))[0]
 
 

@@ -161,6 +161,8 @@ class ShellScript(SourceFile):
     def _filled(self, text: str, seen: tuple[str, ...], unset: bool = False) -> Any:
         if "`" in text or "$(" in text:
             return UNKNOWN
+        if "$" not in text:
+            return text
         out, at = [], 0
         for match in _VARIABLE.finditer(text):
             name, default = match[1] or match[2], match[3]

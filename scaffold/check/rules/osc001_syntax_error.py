@@ -1,8 +1,8 @@
-"""A Python file of the integration, its ``scaffold.toml`` or its ``scaffold.lock`` does not parse.
+"""A Python file of the integration, its ``scaffold.toml`` or its ``scaffold.lock.toml`` does not parse.
 
 Nothing can be said about such a file, and importing the package fails. The other rules stay silent about the package
 until it is repaired, because what they do not find may stand in the part that cannot be read. Without the facts of
-these files nothing is compared with the pipeline. A ``scaffold.lock`` that was edited, is missing or belongs to another
+these files nothing is compared with the pipeline. A ``scaffold.lock.toml`` that was edited, is missing or belongs to another
 package counts too.
 
 Instead: repair the line that is named; ``python -m py_compile FILE`` shows the same error.
