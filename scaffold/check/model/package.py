@@ -12,7 +12,6 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.keys import Keys, dict_keys
-from scaffold.check.model.pairs import written_pair
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.registration import Registration, registrations
@@ -207,10 +206,10 @@ class Package:
         """
         method = adapter.method("prepare_model_inputs")
         values = returned(method) if method is not None else []
-        pairs = [pair for value in values if method and (pair := written_pair(method.file, value)) is not None]
-        if method is None or len(pairs) != 1 or len(pairs) != len(returned(method)):
+        pair = values[0].elts if len(values) == 1 and isinstance(values[0], ast.Tuple) else []
+        if method is None or len(pair) != 2:
             return None
-        positive, negative = pairs[0]
+        positive, negative = pair
         return dict_keys(method, positive), None if _is_none(negative) else dict_keys(method, negative)
 
     # What stands around it

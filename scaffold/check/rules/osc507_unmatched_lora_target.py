@@ -18,7 +18,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, names, truth
-from scaffold.check.model.module_paths import ModulePaths, module_paths
+from scaffold.check.model.module_paths import ModulePaths, is_target, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_list
 from scaffold.check.model.shell import ShellScript
@@ -98,19 +98,13 @@ def _untrained(package: Package, script: ShellScript, span: Span, paths: ModuleP
         return
     frozen = []
     for target in targets:
-        names = [name for name in paths.modules if _is_target(name, target)]
+        names = [name for name in paths.modules if is_target(name, target)]
         if names and not any(piece in name for name in names for piece in pieces):
             frozen.append(target)
     if frozen:
         text = f"the LoRA targets {', '.join(frozen)} lie outside of what is trained ({', '.join(pieces)})"
         close = [name for name in recorded_list(package, "lora", "targets") or [] if name not in targets]
         yield Hit(script, span, text, f"name {', '.join(close)}" if close else "name the modules that are trained")
-
-
-def _is_target(name: str, target: str) -> bool:
-    """Whether PEFT takes a module for a target: its whole name, or the last components of it."""
-    wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
-    return name.split(".")[-len(wanted) :] == wanted
 
 
 def _wraps(cls: ClassModel) -> bool:
