@@ -176,7 +176,7 @@ FAILING = (
         data=None,
         dummy=("from examples.flowgrpo_trainer.data_process.toy_ocr import build_row\n", ""),
         init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
-        also="OSC519 OSC704 OSC510",
+        also="OSC519 OSC601 OSC510",
     ),
     Example(
         "the rollout's loop",
