@@ -58,10 +58,6 @@ def _without_net() -> str:
     return written().replace("        self.net = Net()\n", "")
 
 
-def _indented(text: str) -> str:
-    return "".join(" " * 8 + line for line in text.splitlines(keepends=True))
-
-
 def test_components_that_the_loader_makes(tmp_path: Path) -> None:
     loader = (
         "\n    def load_weights(self, weights):\n        net = Net()\n        self.net = net\n        return set()\n"

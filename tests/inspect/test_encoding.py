@@ -50,7 +50,3 @@ def test_scheduler_of_the_library_by_a_longer_name(tmp_path: Path) -> None:
     init += "self.scheduler = EulerDiscreteScheduler.from_pretrained(od_config.model)"
     origin = look(tmp_path, loop, init=init).value("detail.scheduler.origin")
     assert (origin["kind"], origin["class"]) == ("diffusers", "EulerDiscreteScheduler")
-
-
-def _indented(text: str) -> str:
-    return "".join(" " * 8 + line for line in text.splitlines(keepends=True))

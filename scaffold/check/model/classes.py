@@ -42,9 +42,6 @@ class ClassModel:
     def __init__(self, file: PythonFile, node: ast.ClassDef) -> None:
         self.file, self.node, self.name = file, node, node.name
 
-    def __repr__(self) -> str:
-        return f"ClassModel({self.qualname!r})"
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClassModel) and other.node is self.node
 

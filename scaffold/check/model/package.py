@@ -35,9 +35,6 @@ class Package:
     def __init__(self, project: Project, name: str, files: list[PythonFile]) -> None:
         self.project, self.name, self.files = project, name, files
 
-    def __repr__(self) -> str:
-        return f"Package({self.name!r})"
-
     @property
     def path(self) -> str:
         """Path of the folder."""
@@ -177,11 +174,6 @@ class Package:
     def objective(self) -> Objective | None:
         """How it is trained, from the name of its algorithm; None where that says nothing."""
         return objective_of(self.algorithms)
-
-    @property
-    def is_image_to_image(self) -> bool:
-        """Whether its training adapter takes a condition image (``DiffusionI2IModelBase``)."""
-        return bool(self.deriving("DiffusionI2IModelBase"))
 
     # Code reached from the forward pass
 

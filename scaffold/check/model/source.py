@@ -39,9 +39,6 @@ class SourceFile:
         self.shown = path if patched is None else PATCH
         self._patched = patched
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r})"
-
     @property
     def partial(self) -> bool:
         """Whether only some lines of the file are known, because a patch beside the tree brings them."""

@@ -19,13 +19,12 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC302"
 NAME = "foreign-rollout-base"
 SEVERITY = "error"
 CHECKLIST = ("R2",)
-APPLIES = Applies()
 HELP = "inherit the model's pipeline from vllm_omni.diffusion.models"
 
 

@@ -18,13 +18,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC313"
 NAME = "unaudited-load-weights"
 SEVERITY = "error"
 CHECKLIST = ("pitfall 24",)
-APPLIES = Applies()
 HELP = "return the set of parameter names that were filled, what super().load_weights() returns included"
 
 

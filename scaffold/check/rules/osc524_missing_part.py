@@ -25,13 +25,12 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC524"
 NAME = "missing-part"
 SEVERITY = "error"
 CHECKLIST = ("M6", "T3", "T4", "T5", "R3", "R6", "D1")
-APPLIES = Applies()
 
 
 class Part(NamedTuple):

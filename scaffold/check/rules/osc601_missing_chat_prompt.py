@@ -14,13 +14,12 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import chatless
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC601"
 NAME = "missing-chat-prompt"
 SEVERITY = "error"
 CHECKLIST = ("D1", "S1")
-APPLIES = Applies()
 HELP = 'write "prompt": [{"role": "user", "content": …}]'
 
 
