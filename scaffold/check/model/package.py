@@ -14,6 +14,7 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.keys import Keys, dict_keys
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.registration import Registration, registrations
 from scaffold.check.model.submodules import Submodule, module_tree
 
@@ -64,6 +65,16 @@ class Package:
     def functions(self) -> list[FunctionModel]:
         """All functions and methods of its files."""
         return [function for file in self.files for function in file.all_functions]
+
+    @cached_property
+    def written_files(self) -> list[PythonFile]:
+        """Its files without the one that defines the ported denoiser.
+
+        What stands there runs in the rollout as well. A rule about style, speed or care of code that a person wrote
+        does not look into it; `verify` compares what it computes.
+        """
+        entry = recorded(self, "port", "entry")
+        return [file for file in self.files if entry is None or not any(cls.name == entry for cls in file.classes)]
 
     def deriving(self, *bases: str) -> list[ClassModel]:
         """Return its classes that certainly have one of the ancestors, by name (see `ClassModel.derives_from`)."""
