@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from scaffold.check.fingerprint import fingerprints
-from scaffold.check.report import CheckReport
+from scaffold.check.report import CheckReport, fingerprints
 from scaffold.documents import MalformedError, parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_bytes
@@ -20,7 +19,7 @@ class Baseline(NamedTuple):
 
     Attributes:
         path: the file they were read from.
-        known: the names, see `scaffold.check.fingerprint`.
+        known: the names, see `fingerprints`.
     """
 
     path: Path

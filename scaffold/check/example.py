@@ -35,29 +35,24 @@ FILES = {
 }
 
 
+BASE = "non_diffusers"  # the tree in ``bases/`` that examples change
+
+
 class Example:
     """A tree of files with what a rule finds in it: ``Example("says what", model=("old", "new"))``.
 
     Args:
         title: what it shows, a few words.
         files: path -> change, for files that have no short name.
-        base: name of a tree in ``bases/``; ``""`` for none.
         also: identifiers of other rules that are right to report something here too, separated by spaces.
         changes: short name of `FILES` -> the file's whole text, None to leave it out, a replacement ``(old, new)``, or
             a list of them; each must fit exactly once. «…» in a new text marks what the rule finds.
     """
 
     def __init__(
-        self,
-        title: str,
-        files: Mapping[str, Change] | None = None,
-        /,
-        *,
-        base: str = "non_diffusers",
-        also: str = "",
-        **changes: Change,
+        self, title: str, files: Mapping[str, Change] | None = None, /, *, also: str = "", **changes: Change
     ) -> None:
-        self.title, self.base, self.also = title, base, tuple(also.split())
+        self.title, self.also = title, tuple(also.split())
         self.changes = {**{FILES[name]: change for name, change in changes.items()}, **(files or {})}
 
     def tree(self) -> tuple[dict[str, str], list[tuple[str, Span]]]:
@@ -66,7 +61,7 @@ class Example:
         Raises:
             ValueError: a replacement does not fit exactly once, or a file to leave out is not there.
         """
-        files = dict(base_tree(self.base)) if self.base else {}
+        files = dict(base_tree(BASE))
         for path, change in self.changes.items():
             if change is None:
                 if files.pop(path, None) is None:

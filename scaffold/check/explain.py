@@ -23,13 +23,13 @@ def explain(name: str) -> str:
 
 def _example(rule: Rule) -> str:
     """Return the first failing example, as the difference from an integration that is right."""
-    from scaffold.check.example import base_tree, check_files
+    from scaffold.check.example import BASE, base_tree, check_files
     from scaffold.plan.state import FileState
     from scaffold.plan.unified import difference
 
     example = rule.failing[0]
     files, _ = example.tree()
-    base = dict(base_tree(example.base)) if example.base else {}
+    base = base_tree(BASE)
     # What comments are about depends on the other rules.
     findings = check_files(files, [] if rule.scope == "comments" else [rule.id])
     message = next((finding.message for finding in findings if finding.rule == rule.id), "nothing is found")

@@ -57,14 +57,12 @@ class Applies(NamedTuple):
     Args:
         non_diffusers: packages that load their module themselves (True) or leave it to diffusers (False).
         objective: how the package is trained; packages of which that is unknown are left out.
-        image_to_image: packages with (True) or without (False) a condition image.
         diffusion: diffusion packages (the default), autoregressive ones (False).
         resolved: only packages all of whose files can be parsed.
     """
 
     non_diffusers: bool | None = None
     objective: Objective | None = None
-    image_to_image: bool | None = None
     diffusion: bool | None = True
     resolved: bool = True
 
@@ -75,7 +73,6 @@ class Applies(NamedTuple):
             and (not self.resolved or package.resolved)
             and (self.non_diffusers is None or package.is_non_diffusers == self.non_diffusers)
             and (self.objective is None or package.objective == self.objective)
-            and (self.image_to_image is None or package.is_image_to_image == self.image_to_image)
         )
 
 

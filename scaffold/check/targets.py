@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
-from scaffold.check.model.tree import ChangedTree, DiskTree, Tree
+from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_bytes
@@ -79,7 +79,7 @@ def _find(path: Path, changed: Mapping[Path, bytes]) -> tuple[Path, Target]:
     root = next((folder for folder in (resolved, *resolved.parents) if (folder / PIPELINES).is_dir()), None)
     if root is None:
         return _alone(path, resolved, changed)
-    project = Project(ChangedTree(DiskTree(root), changed))
+    project = Project(DiskTree(root, changed=changed))
     below = resolved.relative_to(root).as_posix()
     below = "" if below == "." else below
     packages = _packages_at(project, below)
@@ -111,8 +111,7 @@ def _alone(path: Path, resolved: Path, changed: Mapping[Path, bytes]) -> tuple[P
             break
         folder = folder.parent
     mounted = f"{PIPELINES}/{folder.name}"
-    tree: Tree = ChangedTree(DiskTree(folder, {mounted: folder}), changed)
-    project = Project(tree, alone=True)
+    project = Project(DiskTree(folder, {mounted: folder}, changed), alone=True)
     if not project.packages:
         raise _no_integration(path)
     only = [] if resolved == folder else [f"{mounted}/{resolved.relative_to(folder).as_posix()}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import zip_longest
 
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
@@ -98,8 +99,8 @@ def is_unreachable(output: str) -> bool:
     return "" in answers or (not answers and any(sign in output for sign in _OFFLINE))
 
 
-def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str]:
-    """Return the ``count`` versions of ``known`` closest to ``version`` by their numbers, nearest first."""
+def nearest_versions(version: str, known: list[str]) -> list[str]:
+    """Return the three versions of ``known`` closest to ``version`` by their numbers, nearest first."""
 
     def numbers(text: str) -> tuple[int, ...]:
         release = re.split(r"[a-z+]", text, maxsplit=1)[0]
@@ -107,12 +108,7 @@ def nearest_versions(version: str, known: list[str], count: int = 3) -> list[str
 
     wanted = numbers(version)
 
-    width = max([len(wanted), *(len(numbers(text)) for text in known)])
-
-    def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
-        return parts + (0,) * (width - len(parts))
-
     def distance(text: str) -> tuple[int, ...]:
-        return tuple(abs(a - b) for a, b in zip(padded(numbers(text)), padded(wanted), strict=True))
+        return tuple(abs(a - b) for a, b in zip_longest(numbers(text), wanted, fillvalue=0))
 
-    return sorted(known, key=distance)[:count]
+    return sorted(known, key=distance)[:3]

@@ -24,16 +24,9 @@ Cli = Callable[..., Any]
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Path:
+def toy(tmp_path: Path, write_base: Callable[..., Path]) -> Path:
     """Write the good integration of the examples."""
-    for name, text in base_tree("non_diffusers").items():
-        path = tmp_path / "toy" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if text.startswith("-> "):
-            path.symlink_to(text[3:].strip())
-        else:
-            path.write_text(text, encoding="utf-8")
-    return tmp_path / "toy"
+    return write_base(tmp_path / "toy")
 
 
 def change(path: Path, old: str, new: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,15 @@ from typing import Any
 import pytest
 
 from scaffold.check import check_paths
-from scaffold.check.example import base_tree
 from scaffold.check.settings import Settings
 
 PACKAGE = "verl_omni/pipelines/toy_flow_grpo"
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Path:
+def toy(tmp_path: Path, write_base: Callable[..., Path]) -> Path:
     """Write the good package alone."""
-    for name, text in base_tree("non_diffusers").items():
-        if name.startswith(PACKAGE):
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    shutil.copytree(write_base(tmp_path / "whole") / PACKAGE, tmp_path / PACKAGE)
     return tmp_path / PACKAGE
 
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scaffold.check import check_paths
-from scaffold.check.example import base_tree
+from scaffold.check.example import FILES
 from scaffold.errors import ScaffoldError
 
 
 @pytest.fixture
-def broken(tmp_path: Path) -> Path:
+def broken(tmp_path: Path, write_base: Callable[..., Path]) -> Path:
     """Write the integration of the examples with a wrong flag and without its line in the runner."""
-    for name, text in base_tree("non_diffusers").items():
-        path = tmp_path / "toy" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if text.startswith("-> "):
-            path.symlink_to(text[3:].strip())
-            continue
-        text = text.replace("gradient_checkpointing = True", "gradient_checkpointing = False")
-        path.write_text(text.replace("special_e2e/run_flowgrpo_toy.sh\n", "special_e2e/none.sh\n"))
-    return tmp_path / "toy"
+    root = write_base(tmp_path / "toy")
+    for path, old, new in (
+        (FILES["model"], "gradient_checkpointing = True", "gradient_checkpointing = False"),
+        (FILES["runner"], "special_e2e/run_flowgrpo_toy.sh\n", "special_e2e/none.sh\n"),
+    ):
+        (root / path).write_text((root / path).read_text().replace(old, new))
+    return root
 
 
 def rules_of(path: Path, **options: tuple[str, ...]) -> list[str]:

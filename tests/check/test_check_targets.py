@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scaffold.check import check_paths
-from scaffold.check.example import base_tree
 from scaffold.check.settings import Settings
 from scaffold.errors import ScaffoldError
 
@@ -17,17 +17,11 @@ NONE = Settings()
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, write_base: Callable[..., Path]) -> Path:
     """Write a checkout with two packages, each broken in its own way."""
     root = tmp_path / "checkout"
-    for name in ("diffusers", "non_diffusers"):
-        for path, text in base_tree(name).items():
-            target = root / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if text.startswith("-> "):
-                target.symlink_to(text[3:].strip())
-            else:
-                target.write_text(text)
+    for base in ("diffusers", "non_diffusers"):
+        write_base(root, base)
     model = root / PIPELINES / "toy_flow_grpo" / "toy_model.py"
     model.write_text(model.read_text().replace("gradient_checkpointing = True", "gradient_checkpointing = False"))
     return root

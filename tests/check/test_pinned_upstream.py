@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.check.example import PACKAGE, base_tree
+from scaffold.check.example import PACKAGE
 from scaffold.upstream.exports import Exports
 from scaffold.upstream.source import FolderSource
 
@@ -24,15 +24,8 @@ TOY = {
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    root = tmp_path / "checkout"
-    for path, text in base_tree("non_diffusers").items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        if text.startswith("-> "):
-            (root / path).symlink_to(text[3:].strip())
-        else:
-            (root / path).write_text(text)
-    return root
+def checkout(tmp_path: Path, write_base: Callable[..., Path]) -> Path:
+    return write_base(tmp_path / "checkout")
 
 
 @pytest.fixture

@@ -42,11 +42,8 @@ def test_option_says_so(scaffold_cli: Callable[..., Any], reference: Path, optio
     assert GONE in result.refusal()
 
 
-def test_setting_says_so(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
-    for path, text in base_tree("non_diffusers").items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        if not text.startswith("-> "):
-            (tmp_path / path).write_text(text)
+def test_setting_says_so(scaffold_cli: Callable[..., Any], write_base: Callable[..., Path], tmp_path: Path) -> None:
+    write_base(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[tool.omni-scaffold]\nignore = ["OSC228"]\n')
     result = scaffold_cli("check", tmp_path)
     assert GONE in result.refusal()

@@ -93,6 +93,45 @@ EULER = SIGMAS + (
 )
 
 
+SOURCE = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Source:
+    model_or_path: str
+    subfolder: str | None = None
+    prefix: str = ""
+    allow_patterns_overrides: list | None = None
+"""
+TURNS = """
+{before}
+sigmas = torch.linspace(1.0, 0.0, steps + 1)
+for i in range(steps):
+{body}
+    x = x + (sigmas[i + 1] - sigmas[i]) * v
+"""
+BOTH = "c = self.net(x, sigmas[i], cond)\nu = self.net(x, sigmas[i], none)\n"
+
+
+def turns(body: str, before: str = "") -> str:
+    """A loop of which each turn makes ``v``; ``before`` stands above it."""
+    return TURNS.format(before=before.strip(), body=textwrap.indent(textwrap.dedent(body).strip(), "    "))
+
+
+def written(
+    loop: str = EULER, init: str = "pass", *, net: str = NET, before: str = "", bases: str = "nn.Module", end: str = ""
+) -> str:
+    """The module of a pipeline whose ``forward`` runs ``loop``; ``before`` stands above its class, ``end`` below."""
+    shape = PIPELINE.format(
+        name="MadeUpPipeline",
+        bases=bases,
+        init=textwrap.indent(textwrap.dedent(init), " " * 8),
+        loop=textwrap.indent(textwrap.dedent(loop), " " * 8),
+    )
+    return HEAD + net + textwrap.dedent(before) + shape + end
+
+
 def look(
     root: Path,
     loop: str = EULER,
@@ -104,16 +143,8 @@ def look(
     pipeline: str | None = None,
     task: str | None = None,
 ) -> Report:
-    """Inspect a pipeline whose ``forward`` runs ``loop``; ``before`` stands above its class, ``modules`` beside it."""
-    text = pipeline
-    if text is None:
-        shape = PIPELINE.format(
-            name="MadeUpPipeline",
-            bases=bases,
-            init=textwrap.indent(textwrap.dedent(init), " " * 8),
-            loop=textwrap.indent(textwrap.dedent(loop), " " * 8),
-        )
-        text = HEAD + NET + textwrap.dedent(before) + shape
+    """Inspect what `written` gives, or ``pipeline``; ``modules`` stand beside it."""
+    text = written(loop, init, before=before, bases=bases) if pipeline is None else pipeline
     files = {
         "__init__.py": "",
         "diffusion/__init__.py": "",

@@ -5,18 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import EULER, HEAD, NET, PIPELINE, look
+from synthetic import EULER, NET, SOURCE, look, written
 
-SOURCE = """
-from dataclasses import dataclass
-
-
-@dataclass
-class Source:
-    model_or_path: str
-    subfolder: str | None = None
-    prefix: str = ""
-"""
 LISTED = """
 import os
 
@@ -25,12 +15,6 @@ from vllm_omni.diffusion.models.made_up.loader import Source
 folder = "large" if os.environ.get("LARGE") else "small"
 self.weights_sources = [Source(model_or_path=od_config.model, subfolder=folder, prefix="net.")]
 """
-
-
-def _pipeline(loader: str, net: str = NET, init: str = "pass") -> str:
-    indented = "".join(" " * 8 + line for line in EULER.splitlines(keepends=True))
-    text = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + init, loop=indented)
-    return HEAD + net + text + loader
 
 
 def test_folder_that_depends_on_what_is_installed(tmp_path: Path) -> None:
@@ -49,7 +33,7 @@ def test_fused_names_written_without_their_dots(tmp_path: Path) -> None:
                 name = name.replace(f".{source}.", f".{target}.")
                 break
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     fused = [[".qkv.", ".q.", "q"], [".qkv.", ".k.", "k"], [".gate_up.", ".gate.", 0]]
     assert found.value("checkpoint.stacked") == fused
     assert found.value("checkpoint.renames") == []
@@ -71,7 +55,7 @@ def test_renamed_name_that_is_returned_is_not_ignored(tmp_path: Path) -> None:
                 continue
             self.put(name, weight)
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     assert found.value("checkpoint.renames") == [["old.", "new."], ["head.weight", "embed.weight"]]
     assert found.value("checkpoint.ignored") == ["teacher."]
 
@@ -87,7 +71,7 @@ def test_names_that_any_of_a_table_drops(tmp_path: Path) -> None:
                 continue
             self.put(name, weight)
 """
-    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.ignored") == ["counter", "_extra_state"]
+    assert look(tmp_path, pipeline=written(end=loader)).value("checkpoint.ignored") == ["counter", "_extra_state"]
 
 
 OWN = """
@@ -101,25 +85,25 @@ NOTHING = """
         for _ in weights:
             pass
 """
-READ = "from safetensors.torch import load_file\n        {use}(load_file(od_config.model + '/net.safetensors'))"
+READ = "from safetensors.torch import load_file\n{use}(load_file(od_config.model + '/net.safetensors'))"
 
 
 def test_weights_that_the_constructor_hands_to_a_module(tmp_path: Path) -> None:
     init = READ.format(use="self.net.load_weights")
-    found = look(tmp_path, pipeline=_pipeline(NOTHING, NET + OWN, init))
+    found = look(tmp_path, pipeline=written(init=init, net=NET + OWN, end=NOTHING))
     assert found.value("checkpoint.renames") == [["model.", ""]]
 
 
 def test_weights_that_are_put_in_by_hand(tmp_path: Path) -> None:
-    found = look(tmp_path, pipeline=_pipeline(NOTHING, init=READ.format(use="self.net.load_state_dict")))
+    found = look(tmp_path, pipeline=written(end=NOTHING, init=READ.format(use="self.net.load_state_dict")))
     assert found.fact("checkpoint.renames").confidence == "unknown"
 
 
 def test_loader_of_a_module_that_gets_no_weights(tmp_path: Path) -> None:
     init = (
         "from vllm_omni.diffusion.models.made_up.loader import Source\n"
-        "        self.words = Words()\n"
-        "        self.weights_sources = [Source(model_or_path=od_config.model, prefix='net.')]"
+        "self.words = Words()\n"
+        "self.weights_sources = [Source(model_or_path=od_config.model, prefix='net.')]"
     )
     words = "\n\nclass Words(nn.Module):" + OWN
     loader = """
@@ -128,7 +112,7 @@ def test_loader_of_a_module_that_gets_no_weights(tmp_path: Path) -> None:
 
         return AutoWeightsLoader(self).load_weights(weights)
 """
-    found = look(tmp_path, pipeline=_pipeline(loader, NET + words, init), modules={"loader.py": SOURCE})
+    found = look(tmp_path, pipeline=written(init=init, net=NET + words, end=loader), modules={"loader.py": SOURCE})
     assert found.value("checkpoint.renames") == []
 
 
@@ -144,7 +128,7 @@ def test_whole_names_and_endings(tmp_path: Path) -> None:
                 name = name[: -len(".modulation")] + ".shift_table"
             self.put(name, weight)
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     rules = {(r["from"], r["to"]): r["how"] for r in found.value("detail.checkpoint.rules")}
     assert rules == {
         ("shift_table", "prepared.shift_table"): "equal",
@@ -164,7 +148,7 @@ def test_part_named_beside_its_shard(tmp_path: Path) -> None:
                     self.put(name, weight, shard)
                     break
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     assert found.value("checkpoint.stacked") == [[".qkv.", ".q.", "q"], [".qkv.", ".k.", "k"]]
     assert found.value("checkpoint.renames") == []
 
@@ -194,7 +178,7 @@ def test_names_that_are_not_followed(tmp_path: Path, body: str) -> None:
     def load_weights(self, weights):
         for name, weight in weights:{body.rstrip()}
 """
-    assert look(tmp_path, pipeline=_pipeline(loader)).fact("checkpoint.renames").confidence == "unknown"
+    assert look(tmp_path, pipeline=written(end=loader)).fact("checkpoint.renames").confidence == "unknown"
 
 
 def test_piece_of_a_name_is_not_renamed(tmp_path: Path) -> None:
@@ -206,7 +190,7 @@ def test_piece_of_a_name_is_not_renamed(tmp_path: Path) -> None:
                 print("layers." + place)
                 self.put(name[len("outer.") :], weight)
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     assert found.value("checkpoint.renames") == [["outer.", ""]]
 
 
@@ -222,7 +206,7 @@ def test_row_that_is_passed_over_ignores_no_weight(tmp_path: Path) -> None:
                 name = name.replace(source, target)
             self.put(name, weight)
 """
-    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.ignored") == ["teacher."]
+    assert look(tmp_path, pipeline=written(end=loader)).value("checkpoint.ignored") == ["teacher."]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +228,7 @@ def test_names_that_one_test_alone_ignores(tmp_path: Path, test: str, ignored: l
                 continue
             self.put(name, weight)
 """
-    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.ignored") == ignored
+    assert look(tmp_path, pipeline=written(end=loader)).value("checkpoint.ignored") == ignored
 
 
 @pytest.mark.parametrize(("end", "ignored", "drops"), [("pass", ["old."], True), ("raise KeyError(left)", [], None)])
@@ -264,7 +248,7 @@ def test_names_that_are_gathered_and_raised(tmp_path: Path, end: str, ignored: l
         if left:
             {end}
 """
-    found = look(tmp_path, pipeline=_pipeline(loader))
+    found = look(tmp_path, pipeline=written(end=loader))
     assert found.value("checkpoint.ignored") == ignored
     assert found.value("detail.checkpoint.drops_unmatched") is drops
 
@@ -286,7 +270,7 @@ def test_name_that_another_module_loads(tmp_path: Path) -> None:
     def load_weights(self, weights):
         self.net.load_weights(weights)
 """
-    found = look(tmp_path, pipeline=_pipeline(loader, net, "self.vision = nn.Linear(8, 8)"))
+    found = look(tmp_path, pipeline=written(init="self.vision = nn.Linear(8, 8)", net=net, end=loader))
     assert found.value("checkpoint.ignored") == ["counter"]
 
 
@@ -298,7 +282,7 @@ def test_prefix_without_which_a_name_is_passed_over(tmp_path: Path) -> None:
                 continue
             self.put(name[len("model.") :], weight)
 """
-    assert look(tmp_path, pipeline=_pipeline(loader)).value("checkpoint.renames") == [["model.", ""]]
+    assert look(tmp_path, pipeline=written(end=loader)).value("checkpoint.renames") == [["model.", ""]]
 
 
 def test_names_that_go_both_ways(tmp_path: Path) -> None:
@@ -319,6 +303,6 @@ def test_names_that_go_both_ways(tmp_path: Path) -> None:
         for name, weight in weights:
             self.put(fitted(name), weight)
 """
-    renames = look(tmp_path, pipeline=_pipeline(loader)).fact("checkpoint.renames")
+    renames = look(tmp_path, pipeline=written(end=loader)).fact("checkpoint.renames")
     assert renames.value == [["tower.inner.", "tower."], ["tower.", "tower.inner."]]
     assert renames.confidence == "likely"

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import look
+from synthetic import BOTH, look, turns
 
-LOOP = """
-sigmas = torch.linspace(1.0, 0.0, steps + 1)
-for i in range(steps):
-{body}
-    x = x + (sigmas[i + 1] - sigmas[i]) * v
-"""
 BEFORE = """
 none = self.encode("")
 scale = params.extra_args.get("strength", 6.5)
-"""
-BOTH = """
-c = self.net(x, sigmas[i], cond)
-u = self.net(x, sigmas[i], none)
 """
 S = "guidance['strength']"
 
 
 def combination(tmp_path: Path, body: str, before: str = BEFORE) -> Any:
-    body = "\n".join("    " + line for line in textwrap.dedent(body).strip().splitlines())
-    return look(tmp_path, before + LOOP.format(body=body)).fact("detail.cfg.combination").value
+    return look(tmp_path, turns(body, before)).fact("detail.cfg.combination").value
 
 
 @pytest.mark.parametrize(

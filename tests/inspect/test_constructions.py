@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import EULER, HEAD, NET, PIPELINE, look
+from synthetic import EULER, look, written
 
 CHECKS = [
     "paths = Paths()\nif paths.model is None:\n    raise ValueError('no model')",
@@ -55,12 +55,7 @@ class Moved(Net):
 
 
 def _without_net() -> str:
-    text = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init="        pass", loop=_indented(EULER))
-    return HEAD + NET + text.replace("        self.net = Net()\n", "")
-
-
-def _indented(text: str) -> str:
-    return "".join(" " * 8 + line for line in text.splitlines(keepends=True))
+    return written().replace("        self.net = Net()\n", "")
 
 
 def test_components_that_the_loader_makes(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic import EULER, HEAD, NET, PIPELINE, look
+from synthetic import EULER, SOURCE, look, written
 
 REWRITER = """
         asked = self.processor.apply_chat_template([{"content": prompt.get("prompt")}])
@@ -18,34 +18,20 @@ def test_text_that_a_language_model_rewrites_first(tmp_path: Path) -> None:
     init = "from transformers import AutoModelForCausalLM, AutoProcessor\n"
     init += "self.processor = AutoProcessor.from_pretrained(od_config.model)\n"
     init += "self.writer = AutoModelForCausalLM.from_pretrained(od_config.model)"
-    loop = "".join(" " * 8 + line for line in EULER.splitlines(keepends=True))
-    made = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=_indented(init), loop=loop)
+    made = written(init=init)
     plain = '        cond = self.encode(prompt.get("prompt"))\n'
     assert plain in made
-    found = look(tmp_path, pipeline=HEAD + NET + made.replace(plain, REWRITER))
+    found = look(tmp_path, pipeline=made.replace(plain, REWRITER))
     assert found.value("detail.prompt.chat_template") is False
     assert found.value("detail.prompt.add_special_tokens") is False
 
 
 def test_configuration_among_parts_that_may_be_handed_over(tmp_path: Path) -> None:
-    loop = "".join(" " * 8 + line for line in EULER.splitlines(keepends=True))
-    made = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + "pass", loop=loop)
+    made = written()
     before, after = "def __init__(self, *, od_config", "def __init__(self, net: Net | None = None, *, od_config"
     assert before in made
-    found = look(tmp_path, pipeline=HEAD + NET + made.replace(before, after))
+    found = look(tmp_path, pipeline=made.replace(before, after))
     assert found.value("detail.config.class") == "Options"
-
-
-SOURCE = """
-from dataclasses import dataclass
-
-
-@dataclass
-class Source:
-    model_or_path: str
-    subfolder: str | None = None
-    prefix: str = ""
-"""
 
 
 def test_weights_in_a_folder_that_is_looked_up(tmp_path: Path) -> None:
@@ -64,7 +50,3 @@ def test_scheduler_of_the_library_by_a_longer_name(tmp_path: Path) -> None:
     init += "self.scheduler = EulerDiscreteScheduler.from_pretrained(od_config.model)"
     origin = look(tmp_path, loop, init=init).value("detail.scheduler.origin")
     assert (origin["kind"], origin["class"]) == ("diffusers", "EulerDiscreteScheduler")
-
-
-def _indented(text: str) -> str:
-    return "".join(" " * 8 + line for line in text.splitlines(keepends=True))

@@ -6,23 +6,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from synthetic import look
+from synthetic import BOTH, look, turns
 
-LOOP = """
-sigmas = torch.linspace(1.0, 0.0, steps + 1)
-for i in range(steps):
-{body}
-    x = x + (sigmas[i + 1] - sigmas[i]) * v
-"""
 NONE = 'none = self.encode("")\n'
-BOTH = """
-c = self.net(x, sigmas[i], cond)
-u = self.net(x, sigmas[i], none)
-"""
 
 
 def loop(body: str, before: str = NONE) -> str:
-    return before + LOOP.format(body="\n".join("    " + line for line in body.strip().splitlines()))
+    return turns(body, before)
 
 
 @pytest.mark.parametrize(

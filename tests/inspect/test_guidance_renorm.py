@@ -5,27 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import synthetic
 from synthetic import look
 
-TURNS = """
-from functools import partial
-none = self.encode("")
-{before}
-sigmas = torch.linspace(1.0, 0.0, steps + 1)
-for i in range(steps):
-    c = self.net(x, sigmas[i], cond)
-    u = self.net(x, sigmas[i], none)
-    v = u + scale * (c - u)
-{body}
-    x = x + (sigmas[i + 1] - sigmas[i]) * v
-"""
 SCALE = 'scale = params.extra_args.get("strength", 6.5)'
 NORMED = "v = v * (torch.norm(c, dim=-1, keepdim=True) / torch.norm(v, dim=-1, keepdim=True))"
 
 
 def turns(body: str, before: str = SCALE) -> str:
-    indented = "\n".join("    " + line for line in body.strip().splitlines())
-    return TURNS.format(before=before.strip(), body=indented)
+    guided = synthetic.BOTH + "v = u + scale * (c - u)\n" + body.strip()
+    return synthetic.turns(guided, f'from functools import partial\nnone = self.encode("")\n{before}')
 
 
 def test_norm_that_is_always_taken(tmp_path: Path) -> None:

@@ -8,21 +8,11 @@ import pytest
 import synthetic
 from synthetic import look
 
-TURNS = """
-none = self.encode("")
-{before}
-sigmas = torch.linspace(1.0, 0.0, steps + 1)
-for i in range(steps):
-    c = self.net(x, sigmas[i], cond)
-    u = self.net(x, sigmas[i], none)
-{body}
-    x = x + (sigmas[i + 1] - sigmas[i]) * v
-"""
 PLAIN = "v = u + scale * (c - u)"
 
 
 def turns(body: str, before: str = "") -> str:
-    return TURNS.format(before=before.strip(), body="\n".join("    " + line for line in body.strip().splitlines()))
+    return synthetic.turns(synthetic.BOTH + body.strip(), f'none = self.encode("")\n{before}')
 
 
 def test_scale_that_is_spread_over_the_batch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import EULER, HEAD, NET, PIPELINE, look
+from synthetic import EULER, SOURCE, look, written
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from synthetic import EULER, HEAD, NET, PIPELINE, look
     ],
 )
 def test_kind_of_prompt(tmp_path: Path, condition: str, kind: list[str]) -> None:
-    pipeline = _pipeline().replace('self.encode(prompt.get("prompt"))', condition)
+    pipeline = written().replace('self.encode(prompt.get("prompt"))', condition)
     assert look(tmp_path, pipeline=pipeline).value("prompt.kind") == kind
 
 
@@ -42,21 +42,10 @@ from vllm_omni.diffusion.models.made_up.loader import Source
 
 self.weights_sources = [Source(model_or_path=od_config.model, subfolder=None, prefix="net.")]
 """
-LOADER = """
-from dataclasses import dataclass
-
-
-@dataclass
-class Source:
-    model_or_path: str
-    subfolder: str | None = None
-    prefix: str = ""
-    allow_patterns_overrides: list | None = None
-"""
 
 
 def test_loader_that_streams(tmp_path: Path) -> None:
-    found = look(tmp_path, EULER, init=SOURCES, modules={"loader.py": LOADER})
+    found = look(tmp_path, EULER, init=SOURCES, modules={"loader.py": SOURCE})
     assert found.value("checkpoint.files") == ["*.safetensors"]
 
 
@@ -76,7 +65,7 @@ def old_loader(path):
 
     return load_file(path + "/never.safetensors")
 """
-    found = look(tmp_path, EULER, init=SOURCES, before=before, modules={"loader.py": LOADER})
+    found = look(tmp_path, EULER, init=SOURCES, before=before, modules={"loader.py": SOURCE})
     assert found.value("checkpoint.files") == ["*.safetensors"]
 
 
@@ -106,8 +95,3 @@ class Policy(nn.Module):
     assert (found.verdict["path"], found.fact("verdict.path").confidence) == ("non_diffusers", "likely")
     assert found.fact("scheduler.inline").value is True
     assert found.fact("scheduler.inline").confidence == "likely"
-
-
-def _pipeline() -> str:
-    loop = "".join(" " * 8 + line + "\n" for line in EULER.splitlines())
-    return HEAD + NET + PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + "pass", loop=loop)

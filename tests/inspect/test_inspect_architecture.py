@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import EULER, HEAD, PIPELINE, look
+from synthetic import EULER, look, written
 
 from scaffold.inspect import Report
 
@@ -66,9 +66,7 @@ def _look(root: Path, *, block: str = "pass", lists: str = ONE_LIST, more: str =
           loop: str = EULER) -> Report:  # fmt: skip
     net = PARTS.format(block=_in(block))
     net += NET.format(lists=_in(lists), more=_in(more), forward=_in(forward))
-    turns = "".join(" " * 8 + line for line in loop.splitlines(keepends=True))
-    made = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + init, loop=turns)
-    return look(root, pipeline=HEAD + before + net + made)
+    return look(root, pipeline=written(loop, init, net=before + net))
 
 
 def _in(text: str) -> str:

@@ -5,34 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import EULER, HEAD, NET, PIPELINE, REQUEST, look
-
-SOURCE = """
-from dataclasses import dataclass
-
-
-@dataclass
-class Source:
-    model_or_path: str
-    subfolder: str | None = None
-    prefix: str = ""
-"""
+from synthetic import REQUEST, SOURCE, look, written
 
 
 def _pipeline(rename: str) -> str:
-    indented = "".join(" " * 8 + line for line in EULER.splitlines(keepends=True))
-    text = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + "pass", loop=indented)
     lines = "".join(f"            {line}\n" for line in rename.strip().splitlines())
     loader = "\n    def load_weights(self, weights):\n        held = dict(self.named_parameters())\n"
-    return (
-        HEAD
-        + NET
-        + text
-        + loader
-        + "        for name, weight in weights:\n"
-        + lines
-        + ("            held[name].copy_(weight)\n")
-    )
+    loader += "        for name, weight in weights:\n" + lines + "            held[name].copy_(weight)\n"
+    return written(end=loader)
 
 
 @pytest.mark.parametrize(

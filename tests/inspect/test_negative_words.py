@@ -6,23 +6,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from synthetic import look
+from synthetic import BOTH, look, turns
 
 from scaffold.inspect import Report
 
-LOOP = """
-sigmas = torch.linspace(1.0, 0.0, steps + 1)
-for i in range(steps):
-{body}
-    x = x + (sigmas[i + 1] - sigmas[i]) * v
-"""
-BOTH = "c = self.net(x, sigmas[i], cond)\nu = self.net(x, sigmas[i], none)\nv = u + scale * (c - u)"
+GUIDED = BOTH + "v = u + scale * (c - u)"
 KIND, TEXT, KEYS = "detail.negative.kind", "detail.negative.text", "detail.negative.keys"
 
 
-def found(root: Path, said: str, body: str = BOTH, **others: str) -> Report:
-    loop = textwrap.dedent(said) + LOOP.format(body=textwrap.indent(textwrap.dedent(body).strip(), "    "))
-    return look(root, loop, **others)
+def found(root: Path, said: str, body: str = GUIDED, **others: str) -> Report:
+    return look(root, turns(body, textwrap.dedent(said)), **others)
 
 
 GIVEN = 'words = None if isinstance(prompt, str) else prompt.get("negative_prompt")\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic import EULER, HEAD, NET, PIPELINE, look
+from synthetic import EULER, look, written
 
 BATCH = """
 from dataclasses import dataclass
@@ -33,13 +33,8 @@ class Single:
 """
 
 
-def _pipeline(loop: str = EULER) -> str:
-    indented = "".join(" " * 8 + line for line in loop.splitlines(keepends=True))
-    return HEAD + NET + PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init="        pass", loop=indented)
-
-
 def test_request_without_an_annotation(tmp_path: Path) -> None:
-    found = look(tmp_path, pipeline=_pipeline().replace("req: Request", "req"))
+    found = look(tmp_path, pipeline=written().replace("req: Request", "req"))
     assert found.value("prompt.prompt_keys") == ["prompt"]
     assert "num_inference_steps" in found.value("prompt.sampling_params")
 
@@ -52,7 +47,7 @@ def test_single_request_is_handed_over_in_a_batch(tmp_path: Path, monkeypatch) -
     import synthetic
 
     monkeypatch.setattr(synthetic, "REQUEST", synthetic.REQUEST + SINGLE)
-    pipeline = _pipeline().replace("req: Request", "req: Single").replace("Output, Request", "Output, Request, Single")
+    pipeline = written().replace("req: Request", "req: Single").replace("Output, Request", "Output, Request, Single")
     assert look(tmp_path, pipeline=pipeline).value("prompt.prompt_keys") == ["prompt"]
 
 

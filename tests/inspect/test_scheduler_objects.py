@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import HEAD, NET, PIPELINE, look
+from synthetic import look, written
 
 STEP = """
 self.scheduler.set_timesteps({asked})
@@ -125,15 +125,13 @@ def test_two_calls_that_nothing_decides_between(tmp_path: Path) -> None:
 
 
 def test_an_object_that_a_loader_makes(tmp_path: Path) -> None:
-    loader = """pass
-
+    loader = """
     def load_weights(self, weights=None):
         from diffusers import FlowMatchEulerDiscreteScheduler
 
-        self.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)"""
-    loop = "\n".join(" " * 8 + line for line in step().splitlines())
-    text = PIPELINE.format(name="MadeUpPipeline", bases="nn.Module", init=" " * 8 + loader, loop=loop)
-    found = look(tmp_path, pipeline=HEAD + NET + text)
+        self.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+"""
+    found = look(tmp_path, pipeline=written(step(), end=loader))
     assert (found.value("scheduler.direction"), found.value("scheduler.shift")) == ("descending", 3.0)
 
 

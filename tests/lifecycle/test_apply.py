@@ -29,7 +29,6 @@ pytestmark = pytest.mark.upstream
 # longer fuzz is asked for.
 SHARE = 1 if "OMNI_SCAFFOLD_FUZZ_SECONDS" in os.environ else 4
 COMMANDS = ("new", "update", "remove")
-EDITED = (REGISTRY, DOCS_INDEX, RUNNERS["main"])
 
 
 def init(root: Path) -> None:

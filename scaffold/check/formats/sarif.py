@@ -11,9 +11,8 @@ from urllib.parse import quote
 from scaffold import __version__
 from scaffold.check.catalogue import find_rule
 from scaffold.check.finding import Finding
-from scaffold.check.fingerprint import fingerprints
 from scaffold.check.hunks import hunks, split_lines
-from scaffold.check.report import CheckReport
+from scaffold.check.report import CheckReport, fingerprints
 from scaffold.check.rule import Rule
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

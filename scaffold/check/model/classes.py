@@ -11,15 +11,6 @@ from scaffold.check.model.functions import FunctionModel
 if TYPE_CHECKING:
     from scaffold.check.model.pyfile import PythonFile
 
-# Classes of verl-omni that a package builds on; one of the same name in a package is another one.
-CONTRACT = (
-    "NonDiffusersModelBase",
-    "DiffusionModelBase",
-    "DiffusionI2IModelBase",
-    "VllmOmniPipelineBase",
-    "FlowMatchSDEDiscreteScheduler",
-)
-
 
 class Attribute(NamedTuple):
     """An assignment to an attribute: in the class body, or to ``self.name`` in a method.
@@ -50,9 +41,6 @@ class ClassModel:
 
     def __init__(self, file: PythonFile, node: ast.ClassDef) -> None:
         self.file, self.node, self.name = file, node, node.name
-
-    def __repr__(self) -> str:
-        return f"ClassModel({self.qualname!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClassModel) and other.node is self.node
@@ -105,20 +93,10 @@ class ClassModel:
         Args:
             names: class names; one with dots must be equal to the dotted name or to the end of it.
         """
-        ancestors = [*(cls.qualname for cls in self.mro[1:] if not cls.stands_in), *self.external]
+        ancestors = [*(cls.qualname for cls in self.mro[1:]), *self.external]
         if any(name == ancestor or ancestor.endswith("." + name) for name in names for ancestor in ancestors):
             return True
         return False if self.resolved else None
-
-    @cached_property
-    def stands_in(self) -> bool:
-        """Whether a package has it under the name of a class of verl-omni that it does not inherit."""
-        folders = self.file.folder.split("/")
-        if self.name not in CONTRACT or folders[:2] != ["verl_omni", "pipelines"] or len(folders) < 3:
-            return False
-        heir = any(base.endswith(f".{self.name}") for base in self.external if base.startswith("verl_omni."))
-        above = any(cls.name == self.name and not cls.stands_in for cls in self.mro[1:])
-        return folders[2] != "schedulers" and not heir and not above
 
     @cached_property
     def methods(self) -> dict[str, FunctionModel]:

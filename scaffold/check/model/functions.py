@@ -31,9 +31,6 @@ class FunctionModel:
         self.file, self.node, self.cls, self.name = file, node, cls, node.name
         self.reached: dict[ast.Name, list[Binding]] = {}
 
-    def __repr__(self) -> str:
-        return f"FunctionModel({self.qualname!r})"
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FunctionModel) and other.node is self.node
 

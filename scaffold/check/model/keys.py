@@ -21,28 +21,25 @@ class Keys:
         nodes: key -> the node that names it (a constant, a keyword) and its file.
         values: key -> the expression it is given, the last one written.
         complete: no other key can be in it.
-        maybe: keys that only some paths set.
     """
 
     nodes: dict[str, tuple[PythonFile, ast.AST]] = field(default_factory=dict)
     values: dict[str, ast.expr] = field(default_factory=dict)
     complete: bool = True
-    maybe: set[str] = field(default_factory=set)
 
-    def add(self, file: PythonFile, key: str, node: ast.AST, value: ast.expr | None, maybe: bool = False) -> None:
+    def add(self, file: PythonFile, key: str, node: ast.AST, value: ast.expr | None) -> None:
         """Note a key."""
-        if maybe and key not in self.nodes:
-            self.maybe.add(key)
-        if not maybe:
-            self.maybe.discard(key)
         self.nodes[key] = (file, node)
         if value is not None:
             self.values[key] = value
 
-    def merge(self, other: Keys, maybe: bool = False) -> None:
-        """Take the keys of another dictionary on."""
+    def merge(self, other: Keys | None) -> None:
+        """Take the keys of another dictionary on; None is one whose keys nobody knows."""
+        if other is None:
+            self.complete = False
+            return
         for key, (file, node) in other.nodes.items():
-            self.add(file, key, node, other.values.get(key), maybe or key in other.maybe)
+            self.add(file, key, node, other.values.get(key))
         self.complete = self.complete and other.complete
 
 
@@ -52,7 +49,6 @@ def dict_keys(function: FunctionModel, node: ast.expr, depth: int = 0) -> Keys |
     Literals, ``dict(…)``, ``{**other}``, ``a | b``, names with what is put into them later, and the results of
     functions of the tree are followed.
     """
-    file = function.file
     if depth > _DEEPEST:
         return None
     if isinstance(node, ast.Dict):
@@ -60,40 +56,21 @@ def dict_keys(function: FunctionModel, node: ast.expr, depth: int = 0) -> Keys |
     if isinstance(node, ast.Call):
         return _call(function, node, depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        left, right = dict_keys(function, node.left, depth + 1), dict_keys(function, node.right, depth + 1)
-        if left is None or right is None:
-            return None
-        left.merge(right)
-        return left
+        return _either([dict_keys(function, part, depth + 1) for part in (node.left, node.right)])
     if isinstance(node, ast.IfExp):
-        either = [dict_keys(function, part, depth + 1) for part in (node.body, node.orelse)]
-        if None in either:
-            return None
-        return _either([keys for keys in either if keys is not None])
+        return _either([dict_keys(function, part, depth + 1) for part in (node.body, node.orelse)])
     if isinstance(node, ast.DictComp):
         return Keys(complete=False)
-    if isinstance(node, ast.Name):
-        return _name(function, node, depth)
-    if isinstance(node, ast.Attribute):
-        value = file.value(node)
-        if isinstance(value, dict):
-            keys = Keys()
-            for key in value:
-                if isinstance(key, str):
-                    keys.add(file, key, node, None)
-                else:
-                    keys.complete = False
-            return keys
-    return None
+    return _name(function, node, depth) if isinstance(node, ast.Name) else None
 
 
-def _either(options: list[Keys]) -> Keys:
+def _either(options: list[Keys | None]) -> Keys | None:
+    """Return the keys that one of several dictionaries may have; None where one of them is not known."""
+    if not options or None in options:
+        return None
     merged = Keys()
-    everywhere = set.intersection(*(set(keys.nodes) - keys.maybe for keys in options))
     for keys in options:
-        for key, (file, node) in keys.nodes.items():
-            merged.add(file, key, node, keys.values.get(key), key not in everywhere)
-        merged.complete = merged.complete and keys.complete
+        merged.merge(keys)
     return merged
 
 
@@ -101,11 +78,7 @@ def _literal(function: FunctionModel, node: ast.Dict, depth: int) -> Keys:
     keys = Keys()
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
-            inner = dict_keys(function, value, depth + 1)
-            if inner is None:
-                keys.complete = False
-            else:
-                keys.merge(inner)
+            keys.merge(dict_keys(function, value, depth + 1))
             continue
         name = function.file.value(key)
         if isinstance(name, str):
@@ -120,43 +93,16 @@ def _call(function: FunctionModel, node: ast.Call, depth: int) -> Keys | None:
     name = file.qualified(node.func)
     if name in ("dict", "collections.OrderedDict"):
         keys = Keys()
-        for argument in node.args:
-            inner = dict_keys(function, argument, depth + 1)
-            if inner is None:
-                keys.complete = False
-            else:
-                keys.merge(inner)
-        for item in node.keywords:
-            inner = dict_keys(function, item.value, depth + 1) if item.arg is None else None
-            if item.arg is not None:
-                keys.add(file, item.arg, item, item.value)
-            elif inner is None:
-                keys.complete = False
-            else:
-                keys.merge(inner)
+        _take_arguments(keys, function, node, depth)
         return keys
-    if isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not node.args:
-        return dict_keys(function, node.func.value, depth + 1)
     called = resolve(file, node)
     if not isinstance(called, FunctionModel) or not called.returns:
         return None
-    options = [dict_keys(called, item.value, depth + 1) for item in called.returns if item.value is not None]
-    if not options or None in options:
-        return None
-    return _either([keys for keys in options if keys is not None])
+    return _either([dict_keys(called, item.value, depth + 1) for item in called.returns if item.value is not None])
 
 
 def _name(function: FunctionModel, node: ast.Name, depth: int) -> Keys | None:
-    file = function.file
-    bindings = file.scopes.lookup(node.id, node)
-    if any(binding.kind == "import" for binding in bindings):
-        value = file.value(node)
-        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            return None
-        keys = Keys()
-        for key in value:
-            keys.add(file, key, node, None)
-        return keys
+    bindings = function.file.scopes.lookup(node.id, node)
     if not bindings or any(binding.kind != "variable" or binding.value is None for binding in bindings):
         return None
     options = []
@@ -165,17 +111,13 @@ def _name(function: FunctionModel, node: ast.Name, depth: int) -> Keys | None:
         refers = isinstance(binding.value, ast.Name) and binding.value.id == node.id
         if any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(binding.value)) and not refers:
             # ``x = {**x, "k": v}`` builds on the one before.
-            inner = _rebuilt(function, node.id, binding.value, depth)
+            options.append(_rebuilt(function, node.id, binding.value, depth))
         else:
-            inner = dict_keys(function, binding.value, depth + 1)
-        if inner is None:
-            return None
-        options.append(inner)
-    keys = _either(options) if len(options) > 1 else options[0]
-    for addition in _additions(function, node.id, depth):
-        keys.merge(addition, maybe=True)
-    # What is put in on every path is no "maybe"; only additions in a branch are.
-    keys.maybe -= {key for key in keys.maybe if _on_every_path(function, keys.nodes[key][1])}
+            options.append(dict_keys(function, binding.value, depth + 1))
+    keys = _either(options)
+    if keys is not None:
+        for addition in _additions(function, node.id, depth):
+            keys.merge(addition)
     return keys
 
 
@@ -186,9 +128,7 @@ def _rebuilt(function: FunctionModel, name: str, value: ast.expr, depth: int) ->
     for key, item in zip(value.keys, value.values, strict=True):
         if key is None and isinstance(item, ast.Name) and item.id == name:
             continue
-        part = ast.Dict(keys=[key], values=[item])
-        inner = _literal(function, part, depth + 1)
-        keys.merge(inner)
+        keys.merge(_literal(function, ast.Dict(keys=[key], values=[item]), depth + 1))
     return keys
 
 
@@ -208,7 +148,9 @@ def _additions(function: FunctionModel, name: str, depth: int) -> Iterator[Keys]
         if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == name):
             continue
         if target.attr == "update":
-            yield _update(function, call, depth)
+            keys = Keys()
+            _take_arguments(keys, function, call, depth)
+            yield keys
         elif target.attr == "setdefault" and call.args:
             key = file.value(call.args[0])
             keys = Keys(complete=isinstance(key, str))
@@ -217,29 +159,10 @@ def _additions(function: FunctionModel, name: str, depth: int) -> Iterator[Keys]
             yield keys
 
 
-def _update(function: FunctionModel, call: ast.Call, depth: int) -> Keys:
-    keys = Keys()
+def _take_arguments(keys: Keys, function: FunctionModel, call: ast.Call, depth: int) -> None:
+    """Put in what ``dict(…)`` and ``update(…)`` are given."""
     for argument in (*call.args, *(item.value for item in call.keywords if item.arg is None)):
-        inner = dict_keys(function, argument, depth + 1)
-        if inner is None:
-            keys.complete = False
-        else:
-            keys.merge(inner)
+        keys.merge(dict_keys(function, argument, depth + 1))
     for item in call.keywords:
         if item.arg is not None:
             keys.add(function.file, item.arg, item, item.value)
-    return keys
-
-
-def _on_every_path(function: FunctionModel, node: ast.AST) -> bool:
-    index = function.file.index
-    try:
-        around = list(index.ancestors(node))
-    except KeyError:
-        return False
-    for outer in around:
-        if outer is function.node:
-            return True
-        if isinstance(outer, (ast.If, ast.For, ast.While, ast.Try, ast.IfExp, ast.Match, ast.AsyncFor)):
-            return False
-    return False

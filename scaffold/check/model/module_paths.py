@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import NamedTuple
 
+from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.submodules import submodules
 
@@ -30,8 +30,13 @@ class ModulePaths(NamedTuple):
 
     def targeted(self, target: str) -> bool:
         """Whether PEFT finds a module for a target: the whole name, or its last components."""
-        wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
-        return any(name.split(".")[-len(wanted) :] == wanted for name in self.modules)
+        return any(is_target(name, target) for name in self.modules)
+
+
+def is_target(name: str, target: str) -> bool:
+    """Whether PEFT takes a module for a target: its whole name, or the last components of it."""
+    wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
+    return name.split(".")[-len(wanted) :] == wanted
 
 
 def module_paths(cls: ClassModel) -> ModulePaths:
@@ -74,25 +79,11 @@ def _plain(cls: ClassModel) -> bool:
     ]
     if outside or not cls.resolved:
         return False
-    return not any(name in _ADDERS for owner in cls.mro for name in _called(owner))
-
-
-def _called(cls: ClassModel) -> Iterator[str]:
-    for method in cls.methods.values():
-        for call in method.calls:
-            if isinstance(call.func, ast.Attribute):
-                yield call.func.attr
-            elif isinstance(call.func, ast.Name):
-                yield call.func.id
+    methods = [method for owner in cls.mro for method in owner.methods.values()]
+    return not any(attribute_name(call) in _ADDERS for method in methods for call in method.calls)
 
 
 def _may_be_module(call: ast.Call) -> bool:
-    name = (
-        call.func.attr
-        if isinstance(call.func, ast.Attribute)
-        else call.func.id
-        if isinstance(call.func, ast.Name)
-        else "?"
-    )
+    name = attribute_name(call)
     # Classes begin with a capital; a lower-case function may build a module only where it says so.
-    return name[:1].isupper() or name.startswith(("build", "make", "create", "get_", "_build", "_make")) or name == "?"
+    return name is None or name[:1].isupper() or name.startswith(("build", "make", "create", "get_", "_build", "_make"))

@@ -12,9 +12,9 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.keys import Keys, dict_keys
-from scaffold.check.model.pairs import written_pair
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.registration import Registration, registrations
 from scaffold.check.model.submodules import Submodule, module_tree
 
@@ -35,9 +35,6 @@ class Package:
 
     def __init__(self, project: Project, name: str, files: list[PythonFile]) -> None:
         self.project, self.name, self.files = project, name, files
-
-    def __repr__(self) -> str:
-        return f"Package({self.name!r})"
 
     @property
     def path(self) -> str:
@@ -68,6 +65,16 @@ class Package:
     def functions(self) -> list[FunctionModel]:
         """All functions and methods of its files."""
         return [function for file in self.files for function in file.all_functions]
+
+    @cached_property
+    def written_files(self) -> list[PythonFile]:
+        """Its files without the one that defines the ported denoiser.
+
+        What stands there runs in the rollout as well. A rule about style, speed or care of code that a person wrote
+        does not look into it; `verify` compares what it computes.
+        """
+        entry = recorded(self, "port", "entry")
+        return [file for file in self.files if entry is None or not any(cls.name == entry for cls in file.classes)]
 
     def deriving(self, *bases: str) -> list[ClassModel]:
         """Return its classes that certainly have one of the ancestors, by name (see `ClassModel.derives_from`)."""
@@ -179,11 +186,6 @@ class Package:
         """How it is trained, from the name of its algorithm; None where that says nothing."""
         return objective_of(self.algorithms)
 
-    @property
-    def is_image_to_image(self) -> bool:
-        """Whether its training adapter takes a condition image (``DiffusionI2IModelBase``)."""
-        return bool(self.deriving("DiffusionI2IModelBase"))
-
     # Code reached from the forward pass
 
     @cached_property
@@ -207,10 +209,10 @@ class Package:
         """
         method = adapter.method("prepare_model_inputs")
         values = returned(method) if method is not None else []
-        pairs = [pair for value in values if method and (pair := written_pair(method.file, value)) is not None]
-        if method is None or len(pairs) != 1 or len(pairs) != len(returned(method)):
+        pair = values[0].elts if len(values) == 1 and isinstance(values[0], ast.Tuple) else []
+        if method is None or len(pair) != 2:
             return None
-        positive, negative = pairs[0]
+        positive, negative = pair
         return dict_keys(method, positive), None if _is_none(negative) else dict_keys(method, negative)
 
     # What stands around it

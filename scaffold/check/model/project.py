@@ -77,27 +77,20 @@ class Project(Resolution):
         if path.endswith(".py"):
             return self.python(path)
         if path not in self._sources:
-            data = self._read(path)
-            patched = self.patch.get(path) if data is None else None
-            file: SourceFile | None
-            if patched is not None:
-                file = SourceFile(path, patched.text.encode(), patched)
-            else:
-                file = None if data is None else self._special(path, data)
-            self._sources[path] = file
+            data, patched = self._content(path)
+            kind = SourceFile
+            if path.endswith(".sh") and patched is None:
+                from scaffold.check.model.shell import ShellScript
+
+                kind = ShellScript
+            self._sources[path] = None if data is None else kind(path, data, patched)
         return self._sources[path]
 
     def python(self, path: str) -> PythonFile | None:
         """Return a Python file; None where there is none."""
         if path not in self._python:
-            data = self._read(path)
-            patched = self.patch.get(path) if data is None and path != PATCH else None
-            file: PythonFile | None
-            if patched is not None:
-                file = PythonFile(path, patched.text.encode(), self, patched)
-            else:
-                file = None if data is None else PythonFile(path, data, self)
-            self._python[path] = file
+            data, patched = self._content(path)
+            self._python[path] = None if data is None else PythonFile(path, data, self, patched)
         return self._python[path]
 
     def script(self, path: str) -> ShellScript | None:
@@ -112,12 +105,11 @@ class Project(Resolution):
         """Every file that has been read."""
         return [file for file in (*self._python.values(), *self._sources.values()) if file is not None]
 
-    def _special(self, path: str, data: bytes) -> SourceFile:
-        if path.endswith(".sh"):
-            from scaffold.check.model.shell import ShellScript
-
-            return ShellScript(path, data)
-        return SourceFile(path, data)
+    def _content(self, path: str) -> tuple[bytes | None, PatchedFile | None]:
+        """Return a file's bytes; where only a patch shows lines of it, those, and the patch."""
+        data = self._read(path)
+        patched = self.patch.get(path) if data is None else None
+        return (data, None) if patched is None else (patched.text.encode(), patched)
 
     def _read(self, path: str) -> bytes | None:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scaffold.check.finding import Span
 from scaffold.check.model.index import Index
 from scaffold.check.model.scopes import Binding, Scopes
-from scaffold.check.model.source import PythonSource, UndecodableError
+from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.parsing import parse
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class UnparsableError(Exception):
         self.kind, self.reason, self.line, self.column = kind, reason, line, column
 
 
-class PythonFile(PythonSource):
+class PythonFile(SourceFile):
     """A Python file below the root of a tree.
 
     Args:
@@ -45,6 +45,14 @@ class PythonFile(PythonSource):
     def __init__(self, path: str, data: bytes, project: Project, patched: PatchedFile | None = None) -> None:
         super().__init__(path, data, patched)
         self.project = project
+
+    @cached_property
+    def encoding(self) -> str:
+        """What a byte-order mark or a coding comment says, UTF-8 otherwise."""
+        try:
+            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
+        except SyntaxError as error:
+            raise UndecodableError(str(error.msg)) from error
 
     @property
     def is_package(self) -> bool:

@@ -59,11 +59,8 @@ def recorded_list(package: Package, section: str, key: str) -> list[str] | None:
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else None
 
 
-def recorded_tables(package: Package, section: str, key: str = "") -> list[dict[str, Any]]:
-    """Return a recorded list of tables, or, without a key, the tables inside of a section."""
-    if not key:
-        inner = recorded_facts(package).get(section)
-        return [table for table in inner.values() if isinstance(table, dict)] if isinstance(inner, dict) else []
+def recorded_tables(package: Package, section: str, key: str) -> list[dict[str, Any]]:
+    """Return a recorded list of tables."""
     value = _value(package, section, key)
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 

@@ -21,14 +21,12 @@ class Replacement(NamedTuple):
         value: what is assigned.
         made: dotted name of the class that is made, where it resolves.
         wrapper: that class, where it is of a package of the tree.
-        taken: the class of the tree whose instance's attribute is assigned, ``Wrapper().inner``.
     """
 
     function: FunctionModel
     value: ast.expr
     made: str | None
     wrapper: ClassModel | None
-    taken: ClassModel | None = None
 
     @property
     def is_sde(self) -> bool:
@@ -45,47 +43,17 @@ def replacements(side: Side, adapter: ClassModel, attribute: str = "scheduler") 
         if assigned.value is None or assigned.method is None:
             continue
         call = _call(assigned.method, assigned.value)
-        owner, inner = (None, None) if call is not None else _taken(adapter, assigned.method, assigned.value)
-        if owner is not None and inner is not None:
-            call = _call(owner.methods["__init__"], inner) if "__init__" in owner.methods else None
-            made = owner.file.qualified(call.func) if call is not None else None
-            cls = owner.file.project.class_of(owner.file, call.func) if call is not None else None
-            found.append(Replacement(assigned.method, assigned.value, made, _own(cls), owner))
-            continue
         target = call.func if call is not None else None
         if isinstance(target, ast.Attribute) and target.attr.startswith("from_"):
             target = target.value
         made = assigned.file.qualified(target) if target is not None else None
         cls = assigned.file.project.class_of(assigned.file, target) if target is not None else None
-        found.append(Replacement(assigned.method, assigned.value, made, _own(cls), owner))
+        found.append(Replacement(assigned.method, assigned.value, made, _own(cls)))
     return found
 
 
 def _own(cls: ClassModel | None) -> ClassModel | None:
     return cls if cls is not None and not cls.file.path.startswith("verl_omni/pipelines/schedulers/") else None
-
-
-def _taken(adapter: ClassModel, function: FunctionModel, value: ast.expr) -> tuple[ClassModel | None, ast.expr | None]:
-    """Return the class of ``x`` in ``x.inner``, and what its ``__init__`` assigns to that attribute."""
-    for _ in range(5):
-        if not isinstance(value, ast.Name):
-            break
-        bindings = reaching(function, value)
-        if len(bindings) != 1 or bindings[0].value is None:
-            return None, None
-        value = bindings[0].value
-    if not isinstance(value, ast.Attribute):
-        return None, None
-    owner: ast.expr = value.value
-    if isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name) and owner.value.id == function.bound:
-        kept = [found.value for found in adapter.instance_attributes(owner.attr) if found.value is not None]
-        owner = kept[0] if len(kept) == 1 else owner
-    call = _call(function, owner)
-    cls = function.file.project.class_of(function.file, call.func) if call is not None else None
-    if _own(cls) is None or cls is None:
-        return None, None
-    values = [found.value for found in cls.own_instance_attributes.get(value.attr, [])]
-    return cls, values[0] if len(values) == 1 else None
 
 
 def _call(function: FunctionModel, value: ast.expr) -> ast.Call | None:

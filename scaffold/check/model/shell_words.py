@@ -125,13 +125,8 @@ class Lexer:
                     break
                 self._take()
                 parts.append((self._take(), False))
-            elif c == "$" and self._text[self._at + 1 : self._at + 2] in ("(", "{"):
-                parts.append((self._balanced(), True))
-            elif c == "`":
-                parts.append((self._until("`"), True))
             else:
-                plain = _PLAIN.match(self._text, self._at)
-                parts.append((self._take(plain.end() - self._at if plain else 1), True))
+                parts.append((self._expanding(_PLAIN), True))
         raw = self._text[begin : self._at]
         text = "".join([text for text, _ in parts])
         return Word(raw, _joined(parts), Span(line, column, self._line, self._column), text)
@@ -143,15 +138,20 @@ class Lexer:
             if c == "\\" and self._text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`"):
                 self._take()
                 parts.append((self._take(), False))
-            elif c == "$" and self._text[self._at + 1 : self._at + 2] in ("(", "{"):
-                parts.append((self._balanced(), True))
-            elif c == "`":
-                parts.append((self._until("`"), True))
             else:
-                plain = _INSIDE.match(self._text, self._at)
-                parts.append((self._take(plain.end() - self._at if plain else 1), True))
+                parts.append((self._expanding(_INSIDE), True))
         self._take()
         return parts
+
+    def _expanding(self, plain: re.Pattern[str]) -> str:
+        """Take a substitution, or a run of characters that mean nothing here."""
+        c = self._text[self._at]
+        if c == "$" and self._text[self._at + 1 : self._at + 2] in ("(", "{"):
+            return self._balanced()
+        if c == "`":
+            return self._until("`")
+        run = plain.match(self._text, self._at)
+        return self._take(run.end() - self._at if run else 1)
 
     def _until(self, mark: str) -> str:
         taken = self._take()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import io
 import re
-import tokenize
 from functools import cached_property
 
 from scaffold.check.finding import Span
@@ -39,9 +37,6 @@ class SourceFile:
         self.shown = path if patched is None else PATCH
         self._patched = patched
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r})"
-
     @property
     def partial(self) -> bool:
         """Whether only some lines of the file are known, because a patch beside the tree brings them."""
@@ -59,7 +54,7 @@ class SourceFile:
 
     @cached_property
     def encoding(self) -> str:
-        """Encoding of the bytes: UTF-8, or for Python what a byte-order mark or PEP 263 comment says."""
+        """Encoding of the bytes: UTF-8; Python files say their own."""
         return "utf-8-sig" if self.data.startswith(codecs.BOM_UTF8) else "utf-8"
 
     @cached_property
@@ -125,15 +120,3 @@ class SourceFile:
             if at >= 0:
                 return Span(number, at + 1, number, at + 1 + len(text))
         return None
-
-
-class PythonSource(SourceFile):
-    """Python text: the encoding follows PEP 263."""
-
-    @cached_property
-    def encoding(self) -> str:
-        """What a byte-order mark or a coding comment says, UTF-8 otherwise."""
-        try:
-            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
-        except SyntaxError as error:
-            raise UndecodableError(str(error.msg)) from error

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.calls import bind, has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import follow
 from scaffold.check.model.pyfile import PythonFile
+
+_COPIES = ("copy.deepcopy", "copy.copy")
+_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
 
 
 class Submodule:
@@ -21,7 +23,6 @@ class Submodule:
         qualified: dotted name of its class, where that resolves (``torch.nn.Linear``).
         node: the attribute's target in ``self.name = …``.
         call: the call that builds it.
-        made: the call that makes it: ``call``, or what a helper returns with its arguments put in.
         repeated: it is an element of a list, ``ModuleList`` or ``Sequential``, perhaps one of many.
         key: its name in a ``ModuleDict`` that is written out.
     """
@@ -36,33 +37,6 @@ class Submodule:
         self.key = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
         self.cls = file.project.class_of(file, call.func)
         self.qualified = self.cls.qualname if self.cls is not None else file.qualified(call.func)
-        self.made = call
-        if self.cls is None and (found := _through_helper(file, self.qualified, call)) is not None:
-            self.qualified, self.made = found
-
-
-def _through_helper(file: PythonFile, name: str | None, call: ast.Call) -> tuple[str, ast.Call] | None:
-    """Return what a function of the same file makes, where all that it does is to build one layer of torch."""
-    function = file.project.function_named(name) if name is not None else None
-    if function is None or function.file is not file or len(function.returns) != 1:
-        return None
-    value = function.returns[0].value
-    kind = file.qualified(value.func) if isinstance(value, ast.Call) else None
-    if not isinstance(value, ast.Call) or kind is None or not kind.startswith("torch.nn.") or has_unpacking(call):
-        return None
-    given = bind(call, function)
-
-    def put(expr: ast.expr) -> ast.expr:
-        if isinstance(expr, ast.Name) and expr.id in function.parameters:
-            return given.get(expr.id) or function.default(expr.id) or expr
-        return expr
-
-    keywords = [ast.keyword(item.arg, put(item.value)) for item in value.keywords]
-    return kind, ast.Call(value.func, [put(item) for item in value.args], keywords)
-
-
-_COPIES = ("copy.deepcopy", "copy.copy")
-_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
 
 
 def submodules(cls: ClassModel) -> list[Submodule]:

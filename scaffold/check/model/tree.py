@@ -45,11 +45,14 @@ class DiskTree:
     Args:
         root: its resolved path.
         mounts: path below the tree -> folder on disk, for a package that lies outside of any checkout.
+        changed: resolved path of a file -> bytes that take the place of what is on disk.
     """
 
-    def __init__(self, root: Path, mounts: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self, root: Path, mounts: Mapping[str, Path] | None = None, changed: Mapping[Path, bytes] | None = None
+    ) -> None:
         self.root = root
-        self._mounts = dict(mounts or {})
+        self._mounts, self._changed = dict(mounts or {}), changed or {}
 
     def locate(self, path: str) -> Path | None:
         """Return where a file lies on disk, or would lie; None outside of a mounted package."""
@@ -89,6 +92,8 @@ class DiskTree:
         place = self.locate(path)
         if place is None:
             return None
+        if self._changed and place.resolve() in self._changed:
+            return self._changed[place.resolve()]
         try:
             return read_bytes(place, LARGEST, inside=self.root)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -103,42 +108,6 @@ class DiskTree:
             return str(place.readlink()) if place is not None else None
         except OSError:
             return None
-
-
-class ChangedTree:
-    """A tree in which some files hold something else than on disk.
-
-    Args:
-        tree: the tree.
-        changed: resolved path on disk -> bytes.
-    """
-
-    def __init__(self, tree: Tree, changed: Mapping[Path, bytes]) -> None:
-        self._tree, self._changed = tree, changed
-
-    def locate(self, path: str) -> Path | None:
-        """Return where a file lies on disk."""
-        return self._tree.locate(path)
-
-    def files(self, folder: str) -> list[str]:
-        """Return the files below a folder."""
-        return self._tree.files(folder)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
-        return self._tree.exists(path)
-
-    def link(self, path: str) -> str | None:
-        """Return the target of a symbolic link."""
-        return self._tree.link(path)
-
-    def read(self, path: str) -> bytes | None:
-        """Return a file's bytes, the changed ones where there are some."""
-        if self._changed:
-            place = self._tree.locate(path)
-            if place is not None and place.resolve() in self._changed:
-                return self._changed[place.resolve()]
-        return self._tree.read(path)
 
 
 class MemoryTree:

@@ -16,13 +16,12 @@ from difflib import get_close_matches
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC004"
 NAME = "unresolved-import"
 SEVERITY = "error"
 CHECKLIST = ("W1", "W2", "pitfall 25")
-APPLIES = Applies()
 HELP = "import what is there"
 
 

@@ -11,10 +11,7 @@ Instead: derive it from ``verl_omni.pipelines.non_diffusers_model_base.NonDiffus
 
 from __future__ import annotations
 
-import ast
-
 from scaffold.check.example import Example
-from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -36,28 +33,9 @@ def check(package: Package) -> Hits:
             continue
         seen.add(module)
         # A package that names the base and has no heir of it took another one by mistake.
-        untrue = _for_type_checkers(module)
-        if untrue is not None:
-            yield Hit(module.file, module.node, f"at run time {BASE} is {untrue} here; the import is for type checkers")
         other = not _names_base(package) and module.derives_from("ModelMixin", "PreTrainedModel")
         if module.derives_from(BASE) is False and not other:
             yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is no {BASE}")
-
-
-def _for_type_checkers(module: ClassModel) -> str | None:
-    """Return what the base's name stands for at run time, where the import is made only for type checkers."""
-    for base in module.node.bases:
-        bindings = module.file.scopes.lookup(base.id, base) if isinstance(base, ast.Name) else []
-        for imported in (binding for binding in bindings if (binding.target or "").endswith(f".{BASE}")):
-            for around in module.file.index.ancestors(imported.node):
-                if not isinstance(around, ast.If) or not ast.unparse(around.test).endswith("TYPE_CHECKING"):
-                    continue
-                for other in bindings:
-                    inside = any(module.file.index.contains(part, other.node) for part in around.orelse)
-                    # What a call gives may well be the base itself.
-                    if inside and isinstance(other.value, (ast.Name, ast.Attribute)):
-                        return ast.unparse(other.value)
-    return None
 
 
 def _names_base(package: Package) -> bool:

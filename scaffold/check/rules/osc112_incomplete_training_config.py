@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
@@ -61,12 +60,6 @@ def _fields(package: Package, config: ClassModel) -> Hits:
                 yield Hit(config.file, own[-1].node, f"{name} has no type, so that it is no field")
             else:
                 yield Hit(method.file, item, f"{config.name} has no field {name}")
-    for name, (method, item) in given.items():
-        made = config.fields[name].value if name in config.fields else None
-        if isinstance(made, ast.Call) and config.file.qualified(made.func) == "dataclasses.field" and not inits:
-            out = keyword(made, "init")
-            if out is not None and config.file.value(out) is False:
-                yield Hit(method.file, item, f"{name} is no argument of {config.name}(): its field has init=False")
     frozen = [
         item.value
         for decorator in config.node.decorator_list

@@ -17,7 +17,6 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.model.ported_code import written_files
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC116"
@@ -37,7 +36,7 @@ def check(package: Package) -> Hits:
 
     What the ported denoiser reads back it reads back in the rollout, too; `verify` counts the places.
     """
-    written = written_files(package)
+    written = package.written_files
     for function in package.forward_functions:
         if function.file not in written:
             continue

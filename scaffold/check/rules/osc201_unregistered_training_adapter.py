@@ -15,13 +15,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC201"
 NAME = "unregistered-training-adapter"
 SEVERITY = "error"
 CHECKLIST = ("T1",)
-APPLIES = Applies()
 HELP = 'decorate the class with @DiffusionModelBase.register("<architecture>", algorithm="<algorithm>")'
 _IMAGES = "DiffusionI2IModelBase"
 BASES = ("DiffusionModelBase", "DiffusionI2IModelBase")

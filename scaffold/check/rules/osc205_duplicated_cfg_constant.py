@@ -31,7 +31,7 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "write it once, in a module that both adapters import"
 
 
-_GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)|guidance", re.IGNORECASE)
+_GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)", re.IGNORECASE)
 _READERS = {"get", "setdefault", "pop"}
 
 
@@ -44,8 +44,7 @@ def check(package: Package) -> Hits:
     for file in package.files:
         if file in taking_part and b"cfg" in file.data.lower():
             for default in _guidance_defaults(file):
-                if "cfg" in default.name:
-                    found.setdefault(default.name, []).append(default)
+                found.setdefault(default.name, []).append(default)
     for name, defaults in found.items():
         files = list(dict.fromkeys(default.file for default in defaults))
         if len(files) < 2:
@@ -95,16 +94,11 @@ class _GuidanceDefault(NamedTuple):
     value: object
 
 
-def _is_guidance(name: object) -> bool:
-    """Whether a name is one of classifier-free guidance."""
-    return isinstance(name, str) and _GUIDANCE.search(name) is not None
-
-
 def _guidance_defaults(file: PythonFile) -> Iterator[_GuidanceDefault]:
     """Yield the literals that a file gives to guidance options: constants, keys of dictionaries, defaults of
     parameters and fields, arguments, and fall-backs of ``get``, ``setdefault`` and ``getattr``."""
     for name, node in _pairs(file):
-        if _is_guidance(name) and isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)):
+        if _GUIDANCE.search(name) and isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)):
             value = file.value(node)
             if known(value) and value is not None and not isinstance(value, bool):
                 yield _GuidanceDefault(name.lower(), file, node, value)
@@ -138,10 +132,7 @@ def _pairs(file: PythonFile) -> Iterator[tuple[str, ast.expr]]:
             yield str(places[0].value), places[1]
     for arguments in index.nodes(ast.arguments):
         named = [*arguments.posonlyargs, *arguments.args]
-        yield from (
-            (argument.arg, default)
-            for argument, default in zip(reversed(named), reversed(arguments.defaults), strict=False)
-        )
-        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        given = [*zip(reversed(named), reversed(arguments.defaults), strict=False)]
+        for argument, default in (*given, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
             if default is not None:
                 yield argument.arg, default

@@ -30,9 +30,6 @@ APPLIES = Applies(non_diffusers=True)
 HELP = "let the keys of both dictionaries be the parameters of forward(), no more and no less"
 
 
-_MODULES = {"torch", "F", "nn", "math", "np"}
-
-
 def check(package: Package) -> Hits:
     """Compare keys and parameters for every adapter whose module is known."""
     for adapter in package.training_adapters:
@@ -79,8 +76,11 @@ def _squeezed(method: FunctionModel, keys: Keys) -> Iterator[Hit]:
     for key, value in keys.values.items():
         while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
             plain = value.func.attr == "squeeze" and not value.args and not value.keywords
-            root = _root_name(value.func.value)
-            if plain and root in method.positional[2:4] and method.file.index.contains(method.node, value):
+            root: ast.expr = value.func.value
+            while isinstance(root, (ast.Subscript, ast.Attribute)):
+                root = root.value
+            tensor = isinstance(root, ast.Name) and root.id in method.positional[2:4]
+            if plain and tensor and method.file.index.contains(method.node, value):
                 text = f"of one sample, {key!r} loses the batch dimension: squeeze() takes out every dimension of one"
                 yield Hit(method.file, value, text, "name the dimension, or leave it as it is")
             value = value.func.value
@@ -97,34 +97,3 @@ FAILING = (
 PASSING = (
     Example("a dimension by number", training=("latents[:, step],\n", "latents[:, step][:, None].squeeze(1),\n")),
 )
-
-
-def _root_name(node: ast.expr) -> str | None:
-    """Return the name that an expression begins with: ``x`` in ``norm(proj(x)).unflatten(-1, s)[0]``."""
-    for _ in range(50):
-        if isinstance(node, ast.Name):
-            return node.id
-        if isinstance(node, (ast.Subscript, ast.Starred, ast.Attribute)):
-            node = node.value
-        elif isinstance(node, ast.Call):
-            receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-            of_self = receiver is not None and _is_self(receiver)
-            if (
-                receiver is not None
-                and not of_self
-                and not (isinstance(receiver, ast.Name) and receiver.id in _MODULES)
-            ):
-                node = receiver
-            elif node.args:
-                node = node.args[0]
-            else:
-                return None
-        else:
-            return None
-    return None
-
-
-def _is_self(node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id == "self"

@@ -15,7 +15,6 @@ import ast
 from functools import lru_cache
 
 from scaffold.check.example import Example
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import PIPELINES
@@ -60,10 +59,9 @@ def check(package: Package) -> Hits:
         seen: set[tuple[PythonFile, int]] = set()
         for name, parameter in _READING.items():
             method = adapter.method(name)
-            given = _parameter(method, parameter)
-            if method is None or given is None:
+            if method is None or parameter not in method.parameters:
                 continue
-            for read in keys_read(method, given, adapter):
+            for read in keys_read(method, parameter, adapter):
                 subscript = read.file.index.parent(read.node)
                 if read.key in produced or (read.optional and not isinstance(subscript, ast.Subscript)):
                     continue
@@ -75,16 +73,6 @@ def check(package: Package) -> Hits:
 
 def _columns(file: PythonFile) -> set[str]:
     return {key for other in (file, *_imported(file)) for key in _keys(other)}
-
-
-def _parameter(method: FunctionModel | None, name: str) -> str | None:
-    """Return a parameter by name, or by its place in the engine's call where it is called otherwise."""
-    if method is None:
-        return None
-    if name in method.parameters:
-        return name
-    at = {"prepare_model_inputs": 8, "prepare_condition": 0, "forward_and_sample_previous_step": 5}.get(method.name, 99)
-    return method.positional[at] if at < len(method.positional) else None
 
 
 def _rollout_files(package: Package) -> list[PythonFile]:

@@ -22,13 +22,12 @@ from scaffold.check.model.dataflow import arguments, reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import Side, side_of
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC214"
 NAME = "wrapped-module-attribute"
 SEVERITY = "warning"
 CHECKLIST = ("pitfall 35",)
-APPLIES = Applies()
 HELP = 'compute inside forward(), and read plain attributes through getattr(module, "module", module)'
 # These get the module before anything is wrapped.
 _BEFORE = {"build_module", "configure_trainable_params", "validate_lora_config"}

@@ -19,13 +19,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC215"
 NAME = "stateful-adapter"
 SEVERITY = "error"
 CHECKLIST = ("pitfall 40",)
-APPLIES = Applies()
 HELP = "use class methods that get everything as arguments"
 _CHANGING = {"append", "extend", "insert", "update", "setdefault", "pop", "add", "remove", "clear"}
 _CONTRACT = {

@@ -19,13 +19,12 @@ from scaffold.check.model.calls import ending
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.sides import Side, side_of
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC216"
 NAME = "ones-attention-mask"
 SEVERITY = "warning"
 CHECKLIST = ("pitfall 9",)
-APPLIES = Applies()
 HELP = "make the mask of the real lengths: torch.arange(width) < lengths[:, None]"
 _ONES = {"ones", "ones_like", "new_ones"}
 _PADDING = ("pad_sequence", "pad", "padded", "to_padded_tensor")

@@ -16,13 +16,12 @@ from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC301"
 NAME = "unregistered-rollout-adapter"
 SEVERITY = "error"
 CHECKLIST = ("R1",)
-APPLIES = Applies()
 HELP = 'decorate the class with @VllmOmniPipelineBase.register("<architecture>", algorithm="<algorithm>")'
 
 

@@ -19,14 +19,12 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import numbers, recorded, release
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC302"
 NAME = "foreign-rollout-base"
 SEVERITY = "error"
 CHECKLIST = ("R2",)
-APPLIES = Applies()
 HELP = "inherit the model's pipeline from vllm_omni.diffusion.models"
 
 
@@ -36,37 +34,11 @@ def check(package: Package) -> Hits:
         cls = registration.cls
         if cls is None:
             continue
-        yield from _elsewhere(package, cls)
         yield from _stepped_over(cls)
         yield from _not_built(package, cls)
-        if not cls.resolved:
-            continue
-        wanted = recorded(package, "upstream", "class")
-        pipelines = [base for base in cls.external if base.startswith("vllm_omni.") and "Pipeline" in base]
-        if wanted and pipelines and not any(base.rpartition(".")[2] == wanted for base in pipelines):
-            name = pipelines[0].rpartition(".")[2]
-            text = f"{cls.name} inherits {name}, scaffold.toml was made for {wanted}"
-            yield Hit(cls.file, cls.node, text, f"inherit {wanted}")
-        if not any(base.startswith("vllm_omni.") for base in cls.external):
+        if cls.resolved and not any(base.startswith("vllm_omni.") for base in cls.external):
             bases = ", ".join(base.rpartition(".")[2] for base in cls.external if base != "object") or "nothing"
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")
-
-
-def _elsewhere(package: Package, cls: ClassModel) -> Hits:
-    """Look for the recorded pipeline, imported from a module that the release does not have it in."""
-    wanted, module = recorded(package, "upstream", "class"), recorded(package, "upstream", "module")
-    if not wanted or not module or release(package) != numbers(recorded(package, "upstream", "version")):
-        return
-    for base in cls.node.bases:
-        bindings = cls.file.names.get(base.id, []) if isinstance(base, ast.Name) else []
-        if any(binding.target == f"{module}.{wanted}" for binding in bindings):
-            continue  # any other is for releases that have it elsewhere
-        for binding in bindings:
-            taken, _, name = (binding.target or "").rpartition(".")
-            # A package above the module may hand the class on.
-            if name != wanted or not taken.startswith("vllm_omni.") or f"{module}.".startswith(f"{taken}."):
-                continue
-            yield Hit(cls.file, binding.node, f"{wanted} is in {module}, not in {taken}", f"import it from {module}")
 
 
 def _not_built(package: Package, cls: ClassModel) -> Hits:

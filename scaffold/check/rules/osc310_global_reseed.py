@@ -19,13 +19,12 @@ from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sides import side_of
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC310"
 NAME = "global-reseed"
 SEVERITY = "error"
 CHECKLIST = ("pitfall 17",)
-APPLIES = Applies()
 HELP = "draw from a generator of your own instead: random.Random(seed), torch.Generator(device).manual_seed(seed)"
 _SEEDING = {
     "random.seed",

@@ -13,19 +13,17 @@ Instead: return the set of names that were loaded, on every path.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC313"
 NAME = "unaudited-load-weights"
 SEVERITY = "error"
 CHECKLIST = ("pitfall 24",)
-APPLIES = Applies()
 HELP = "return the set of parameter names that were filled, what super().load_weights() returns included"
 
 
@@ -36,11 +34,8 @@ def check(package: Package) -> Hits:
         if method is None or method.is_abstract or _is_generator(method):
             continue
         for statement in method.returns:
-            given = statement.value if statement.value is not None else ast.Constant(value=None)
-            for written, value in _possible_values(method, given):
-                if isinstance(value, ast.Constant) and value.value is None:
-                    where = statement if written is given else written
-                    yield Hit(method.file, where, f"{adapter.name}.load_weights() returns None here")
+            if statement.value is None or _may_be_none(method, statement.value):
+                yield Hit(method.file, statement, f"{adapter.name}.load_weights() returns None here")
         if _falls_off(method.node.body):
             yield Hit(
                 method.file, method.node, f"{adapter.name}.load_weights() can end without returning the names it loaded"
@@ -64,10 +59,17 @@ def _falls_off(body: list[ast.stmt]) -> bool:
         if last.finalbody and not _falls_off(last.finalbody):
             return False
         return _falls_off(last.orelse or last.body) or any(_falls_off(handler.body) for handler in last.handlers)
-    if isinstance(last, ast.While):
-        endless = isinstance(last.test, ast.Constant) and bool(last.test.value)
-        return not (endless and not any(isinstance(node, ast.Break) for node in ast.walk(last)))
     return True
+
+
+def _may_be_none(method: FunctionModel, value: ast.expr, hops: int = 8) -> bool:
+    """Whether an expression is None, as it stands or by a local name of which every assignment is plain."""
+    if isinstance(value, ast.IfExp):
+        return _may_be_none(method, value.body, hops) or _may_be_none(method, value.orelse, hops)
+    if isinstance(value, ast.Name) and hops:
+        values = [found.value if found.kind == "variable" else None for found in reaching(method, value)]
+        return all(values) and any(_may_be_none(method, one, hops - 1) for one in values if one is not None)
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 FAILING = (
@@ -85,32 +87,3 @@ PASSING = (
         ),
     ),
 )
-
-
-def _possible_values(function: FunctionModel, expr: ast.expr, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what an expression of a function may stand for.
-
-    ``a if test else b`` and ``a or b`` are their parts; a local name is what the assignments that reach it give it.
-
-    Yields:
-        where it is written, and what stands there with names followed; a name that is not plain stands for itself.
-    """
-    if depth > 8:
-        yield expr, expr
-    elif isinstance(expr, ast.IfExp):
-        yield from _possible_values(function, expr.body, depth + 1)
-        yield from _possible_values(function, expr.orelse, depth + 1)
-    elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
-        for value in expr.values:
-            yield from _possible_values(function, value, depth + 1)
-    elif isinstance(expr, ast.Name):
-        values = [b.value if b.kind == "variable" else None for b in reaching(function, expr)]
-        found = [arm for value in values if value is not None for arm in _possible_values(function, value, depth + 1)]
-        if not values or None in values:
-            yield expr, expr
-        elif len(found) == 1:
-            yield expr, found[0][1]
-        else:
-            yield from found
-    else:
-        yield expr, expr

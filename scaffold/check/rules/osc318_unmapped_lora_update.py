@@ -24,13 +24,12 @@ from scaffold.check.model.hydra import lora_rank
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC318"
 NAME = "unmapped-lora-update"
 SEVERITY = "error"
 CHECKLIST = ("pitfall 18",)
-APPLIES = Applies()
 HELP = "define map_lora_update_to_engine() so that the update gets the engine's names, or fold it into the weights"
 HOOK = "map_lora_update_to_engine"
 _RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition", "split", "sub", "join"}

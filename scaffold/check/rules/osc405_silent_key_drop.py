@@ -17,7 +17,6 @@ from scaffold.check.example import Example
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
 from scaffold.check.model.package import Package
-from scaffold.check.model.ported_code import written_files
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC405"
@@ -33,7 +32,7 @@ _CONFIGURATION = re.compile(r"\b(config|cfg|kwargs|signature|fields|to_dict)\b")
 def check(package: Package) -> Hits:
     """Look at the functions that loading gets to."""
     tables = {table.name for table in key_tables(package)}
-    written = written_files(package)
+    written = package.written_files
     for function in loading_functions(package):
         if function.file in written:
             yield from _filters(function)

@@ -14,13 +14,12 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import bound_value
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC501"
 NAME = "mismatched-architecture"
 SEVERITY = "error"
 CHECKLIST = ("W5", "pitfall 26")
-APPLIES = Applies()
 
 
 _SIDES = ("training", "rollout")

@@ -19,13 +19,12 @@ from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.values import known
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC503"
 NAME = "unexported-adapter"
 SEVERITY = "error"
 CHECKLIST = ("W1", "pitfall 25")
-APPLIES = Applies()
 FIX_SAFETY = "safe"
 
 

@@ -18,7 +18,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
-from scaffold.check.model.shell import Override, ShellScript
+from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC505"
@@ -39,10 +39,7 @@ def check(package: Package) -> Hits:
             continue
         override = script.override(DEPLOY)
         if override is None:
-            if (other := _to_another_engine(script)) is not None:
-                text = "the deploy configuration is given to another engine, the rollouts are made by vllm_omni"
-                yield Hit(script, other.span, text, f"write +{DEPLOY}=FILE")
-            elif not _elsewhere(script):
+            if not _elsewhere(script):
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
@@ -60,16 +57,6 @@ def check(package: Package) -> Hits:
             folder = path.rpartition("/")[0]
             if project.complete or (not project.alone and project.files(folder)):
                 yield Hit(script, mention.span, f"the deploy configuration {path} is not there", f"add {path}")
-
-
-def _to_another_engine(script: ShellScript) -> Override | None:
-    """Return the deploy configuration of an engine that the script does not use for rollouts."""
-    engine = script.override(f"{ROLLOUT}name")
-    if engine is None or engine.value != "vllm_omni":
-        return None
-    start = f"{ROLLOUT}engine_kwargs."
-    found = [o for o in script.overrides if o.key.startswith(start) and o.key.endswith(".deploy_config")]
-    return found[0] if len(found) == 1 and found[0].key.count(".") == DEPLOY.count(".") else None
 
 
 def _elsewhere(script: ShellScript) -> bool:

@@ -16,13 +16,11 @@ from difflib import get_close_matches
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, names, truth
-from scaffold.check.model.module_paths import ModulePaths, module_paths
+from scaffold.check.model.module_paths import ModulePaths, is_target, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_list
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.model.submodules import submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC507"
@@ -33,7 +31,6 @@ APPLIES = Applies(non_diffusers=True)
 
 
 _PREFIXES = ("transformer_blocks.",)  # the trainer's default
-_LINEAR = {"torch.nn.Linear", "torch.nn.Conv2d", "torch.nn.Conv1d", "torch.nn.Embedding", "torch.nn.Conv3d"}
 
 
 def check(package: Package) -> Hits:
@@ -54,17 +51,6 @@ def check(package: Package) -> Hits:
             )
         yield from _untrained(package, script, override.span, paths, targets)
         for target in targets:
-            kinds = {part.qualified or "" for part in package.module_tree if part.name == target.rpartition(".")[2]}
-            made = {part.cls for part in package.module_tree if part.name == target.rpartition(".")[2]}
-            if (
-                made
-                and None not in made
-                and not kinds & _LINEAR
-                and not any(c.method("__getattr__") for c in made if c)
-            ):
-                if not any(isinstance(c.method("forward"), FunctionModel) and _wraps(c) for c in made if c is not None):
-                    text = f"the LoRA target {target!r} is no linear layer, and PEFT refuses it"
-                    yield Hit(script, override.span, text, "name the projections that are trained")
             if not paths.targeted(target):
                 ends = sorted({name.rpartition(".")[2] for name in paths.modules})
                 near = get_close_matches(target.rpartition(".")[2], ends, n=1)
@@ -98,25 +84,13 @@ def _untrained(package: Package, script: ShellScript, span: Span, paths: ModuleP
         return
     frozen = []
     for target in targets:
-        names = [name for name in paths.modules if _is_target(name, target)]
+        names = [name for name in paths.modules if is_target(name, target)]
         if names and not any(piece in name for name in names for piece in pieces):
             frozen.append(target)
     if frozen:
         text = f"the LoRA targets {', '.join(frozen)} lie outside of what is trained ({', '.join(pieces)})"
         close = [name for name in recorded_list(package, "lora", "targets") or [] if name not in targets]
         yield Hit(script, span, text, f"name {', '.join(close)}" if close else "name the modules that are trained")
-
-
-def _is_target(name: str, target: str) -> bool:
-    """Whether PEFT takes a module for a target: its whole name, or the last components of it."""
-    wanted = ["{n}" if part.isdigit() else part for part in target.split(".")]
-    return name.split(".")[-len(wanted) :] == wanted
-
-
-def _wraps(cls: ClassModel) -> bool:
-    """Whether a class holds modules of its own, or inherits a layer, so that PEFT may know it."""
-    inherits = any(name.startswith("torch.nn.") and not name.endswith(".Module") for name in cls.external)
-    return inherits or any(part.qualified != "torch.nn.Parameter" for part in submodules(cls))
 
 
 _LAYERED = "actor_rollout_ref.rollout.layered_summon=True"

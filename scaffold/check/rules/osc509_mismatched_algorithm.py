@@ -14,13 +14,12 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.model.scripts import ALGORITHM
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC509"
 NAME = "mismatched-algorithm"
 SEVERITY = "error"
 CHECKLIST = ("T1", "R1", "pitfall 26")
-APPLIES = Applies()
 
 
 def check(package: Package) -> Hits:

@@ -16,10 +16,8 @@ from itertools import product
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.dataflow import bound_value
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC510"
@@ -148,24 +146,7 @@ def _of_name(file: PythonFile, name: ast.Name, hops: int) -> set[str]:
 
 def _looped(file: PythonFile, target: ast.AST) -> set[str]:
     """Return what a loop over a written list gives to one of its names."""
-    listed = bound_value(file, target)
-    parent = file.index.parent(target)
-    at = None
-    if isinstance(parent, ast.Tuple):
-        at = next(number for number, item in enumerate(parent.elts) if item is target)
-        parent = file.index.parent(parent)
-    if listed is None or not isinstance(parent, (ast.For, ast.comprehension)):
-        return {_OPEN}
-    items = listed.elts if isinstance(listed, (ast.Tuple, ast.List)) else None
-    if items is None:
-        value = file.value(listed)
-        if not isinstance(value, (list, tuple, dict)) or not known(value) or at is not None:
-            return {_OPEN}
-        return {item if isinstance(item, str) else _OPEN for item in value}
-    if at is not None:
-        pairs = [item for item in items if isinstance(item, (ast.Tuple, ast.List)) and len(item.elts) > at]
-        if len(pairs) != len(items):
-            return {_OPEN}
-        items = [item.elts[at] for item in pairs]
-    values = [file.value(item) for item in items]
+    loop = file.index.parent(target)
+    listed = loop.iter if isinstance(loop, (ast.For, ast.comprehension)) else None
+    values = [file.value(item) for item in listed.elts] if isinstance(listed, (ast.Tuple, ast.List)) else [None]
     return {value if isinstance(value, str) else _OPEN for value in values}

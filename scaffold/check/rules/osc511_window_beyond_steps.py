@@ -17,13 +17,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.hydra import ROLLOUT, integer, integers
 from scaffold.check.model.package import Package
 from scaffold.check.model.source import UndecodableError
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC511"
 NAME = "window-beyond-steps"
 SEVERITY = "warning"
 CHECKLIST = ("R6",)
-APPLIES = Applies()
 _STEPS = re.compile(r'^steps\s*=\s*"n-1"', re.MULTILINE)
 
 

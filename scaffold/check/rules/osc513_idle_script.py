@@ -19,13 +19,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.shell_words import Word
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC513"
 NAME = "idle-script"
 SEVERITY = "error"
 CHECKLIST = ("W3", "S1")
-APPLIES = Applies()
 HELP = "run python3 -m verl_omni.trainer.… and hand every group of overrides to it"
 
 

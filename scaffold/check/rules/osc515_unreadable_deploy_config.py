@@ -19,13 +19,12 @@ from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.source import SourceFile
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC515"
 NAME = "unreadable-deploy-config"
 SEVERITY = "error"
 CHECKLIST = ("W4",)
-APPLIES = Applies()
 HELP = "give the file a list of stages, each with a stage_id"
 
 

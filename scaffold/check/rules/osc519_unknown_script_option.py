@@ -17,13 +17,12 @@ from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC519"
 NAME = "unknown-script-option"
 SEVERITY = "error"
 CHECKLIST = ("D2", "S1", "W3")
-APPLIES = Applies()
 HELP = "give the option that the script takes"
 
 

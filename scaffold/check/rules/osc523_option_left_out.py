@@ -24,13 +24,12 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.scripts import ALGORITHM
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import UndecodableError
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC523"
 NAME = "option-left-out"
 SEVERITY = "error"
 CHECKLIST = ("W3",)
-APPLIES = Applies()
 _OPTION = re.compile(r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\.[A-Za-z_]\w*)+")
 
 # What each script gives, and what comes of a run without it.

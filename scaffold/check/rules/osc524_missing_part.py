@@ -25,13 +25,12 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC524"
 NAME = "missing-part"
 SEVERITY = "error"
 CHECKLIST = ("M6", "T3", "T4", "T5", "R3", "R6", "D1")
-APPLIES = Applies()
 
 
 class Part(NamedTuple):
@@ -176,7 +175,7 @@ FAILING = (
         data=None,
         dummy=("from examples.flowgrpo_trainer.data_process.toy_ocr import build_row\n", ""),
         init=("from .diffusers_training_adapter", "«»from .diffusers_training_adapter"),
-        also="OSC519 OSC704 OSC510",
+        also="OSC519 OSC601 OSC510",
     ),
     Example(
         "the rollout's loop",

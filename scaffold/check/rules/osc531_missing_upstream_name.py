@@ -70,45 +70,25 @@ def _guarded(file: PythonFile, node: ast.AST) -> bool:
     return False
 
 
+_UPSTREAM = {
+    "vllm_omni/__init__.py": "",
+    "vllm_omni/diffusion/data.py": "class DiffusionOutput: ...\n\n\nclass OmniDiffusionConfig: ...\n",
+    "vllm_omni/diffusion/models/toy/pipeline_toy.py": "from .base import *\n",
+    "vllm_omni/diffusion/models/toy/base.py": "class ToyPipeline: ...\n",
+    "vllm_omni/diffusion/worker/request_batch.py": (
+        "try:\n    from vllm_omni.fast import DiffusionRequestBatch\nexcept ImportError:\n    DiffusionRequestBatch = None\n"
+    ),
+}
 FAILING = (
     Example(
         "a name of a later release",
-        {
-            "vllm_omni/__init__.py": "",
-            "vllm_omni/diffusion/data.py": "class DiffusionOutput: ...\n",
-            "vllm_omni/diffusion/models/toy/pipeline_toy.py": "from .base import *\n",
-            "vllm_omni/diffusion/models/toy/base.py": "class ToyPipeline: ...\n",
-            "vllm_omni/diffusion/worker/request_batch.py": (
-                "try:\n    from vllm_omni.fast import DiffusionRequestBatch\nexcept ImportError:\n    DiffusionRequestBatch = None\n"
-            ),
-        },
+        {**_UPSTREAM, "vllm_omni/diffusion/data.py": "class DiffusionOutput: ...\n"},
         rollout=(" OmniDiffusionConfig\n", " «OmniDiffusionConfig»\n"),
     ),
     Example(
         "a module that is gone",
-        {
-            "vllm_omni/__init__.py": "",
-            "vllm_omni/diffusion/data.py": "class DiffusionOutput: ...\n\n\nclass OmniDiffusionConfig: ...\n",
-            "vllm_omni/diffusion/models/toy/pipeline_toy.py": "from .base import *\n",
-            "vllm_omni/diffusion/models/toy/base.py": "class ToyPipeline: ...\n",
-            "vllm_omni/diffusion/worker/request_batch.py": (
-                "try:\n    from vllm_omni.fast import DiffusionRequestBatch\nexcept ImportError:\n    DiffusionRequestBatch = None\n"
-            ),
-        },
+        _UPSTREAM,
         rollout=("ToyPipeline\n", "ToyPipeline\nimport «vllm_omni.diffusion.older»\n"),
     ),
 )
-PASSING = (
-    Example(
-        "all of it is there",
-        {
-            "vllm_omni/__init__.py": "",
-            "vllm_omni/diffusion/data.py": "class DiffusionOutput: ...\n\n\nclass OmniDiffusionConfig: ...\n",
-            "vllm_omni/diffusion/models/toy/pipeline_toy.py": "from .base import *\n",
-            "vllm_omni/diffusion/models/toy/base.py": "class ToyPipeline: ...\n",
-            "vllm_omni/diffusion/worker/request_batch.py": (
-                "try:\n    from vllm_omni.fast import DiffusionRequestBatch\nexcept ImportError:\n    DiffusionRequestBatch = None\n"
-            ),
-        },
-    ),
-)
+PASSING = (Example("all of it is there", _UPSTREAM),)

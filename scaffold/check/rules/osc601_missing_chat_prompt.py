@@ -1,8 +1,8 @@
-"""The data script writes rows without chat messages under ``prompt``.
+"""A data script, or the dummy data of a smoke test, writes rows without chat messages under ``prompt``.
 
 The agent loop reads ``prompt`` as a list of messages, applies the chat template and pads the result; its
 ``prompts`` and ``attention_mask`` are what every batch carries. A row with plain text there fails in the first batch,
-or is taken apart into letters.
+or is taken apart into letters; where the loop is stubbed, a smoke test passes where real data would fail.
 
     {"data_source": …, "prompt": text, …}
 
@@ -14,25 +14,22 @@ from __future__ import annotations
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import chatless
 from scaffold.check.model.package import Package
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC601"
 NAME = "missing-chat-prompt"
 SEVERITY = "error"
-CHECKLIST = ("D1",)
-APPLIES = Applies()
+CHECKLIST = ("D1", "S1")
 HELP = 'write "prompt": [{"role": "user", "content": …}]'
 
 
 def check(package: Package) -> Hits:
-    """Look at the rows of the scripts below ``examples/``."""
+    """Look at the rows of the scripts that make data."""
     for file in package.preprocessors:
-        if file.path.startswith("examples/"):
-            for node, has_key in chatless(file):
-                message = (
-                    "'prompt' is no list of chat messages" if has_key else "rows of training data have no 'prompt'"
-                )
-                yield Hit(file, node, message)
+        kind = "training" if file.path.startswith("examples/") else "dummy"
+        for node, has_key in chatless(file):
+            message = "'prompt' is no list of chat messages" if has_key else f"rows of {kind} data have no 'prompt'"
+            yield Hit(file, node, message)
 
 
 FAILING = (
@@ -42,6 +39,11 @@ FAILING = (
     ),
     Example("plain text", data=('[{"role": "user", "content": text.strip()}]', "«text.strip()»")),
     Example("a parameter that is text", data=('[{"role": "user", "content": text.strip()}]', "«text»")),
+    Example("no prompt", dummy=('build_row("a sign", [1, 5, 2])', '«{"data_source": "x", "extra_info": {}}»')),
+    Example(
+        "another key, by keyword",
+        dummy=('build_row("a sign", [1, 5, 2]', '«dict(data_source="x", caption=text)» for text in "a b".split('),
+    ),
 )
 PASSING = (
     Example(

@@ -17,13 +17,12 @@ from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.check.rule import Hit, Hits
 
 ID = "OSC708"
 NAME = "smoke-test-that-cannot-fail"
 SEVERITY = "error"
 CHECKLIST = ("S1", "S2")
-APPLIES = Applies()
 HELP = "begin with `set -xeuo pipefail`, and let the last command decide"
 
 

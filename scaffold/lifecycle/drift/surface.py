@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from scaffold.lifecycle.drift.names import Found, Names
     from scaffold.source.classes import ClassInfo
 
+    Classes = tuple[ClassInfo, ClassInfo]
+
 
 @dataclass(frozen=True)
 class SurfaceChange:
@@ -39,10 +41,14 @@ def surface_changes(package: tuple[Use, ...], before: Names, after: Names) -> tu
     replaced = _replaced(package, before, after)
     for use in package:
         # What hangs on an import that fails is not a finding of its own.
-        if use.kind != "import" and use.owner not in missing:
-            found += (
-                _field(use, before, after, replaced) if use.kind == "field" else _COMPARE[use.kind](use, before, after)
-            )
+        if use.kind == "import" or use.owner in missing:
+            continue
+        if use.kind == "field":
+            found += _field(use, before, after, replaced)
+        elif use.kind == "keywords":
+            found += _keywords(use, before, after)
+        elif (classes := _classes(use, before, after)) is not None:
+            found += _OF_CLASSES[use.kind](use, classes, before, after)
     found += _abstract(package, before, after, missing)
     found.sort(key=lambda change: (change.file, change.line, change.kind, change.name))
     first: dict[tuple[str, str, str], SurfaceChange] = {}
@@ -72,15 +78,12 @@ def _import(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
     yield _change("import", dotted, use, old, new, effect)
 
 
-def _classes(use: Use, before: Names, after: Names) -> tuple[ClassInfo, ClassInfo] | None:
+def _classes(use: Use, before: Names, after: Names) -> Classes | None:
     old, new = before.cls(use.owner), after.cls(use.owner)
     return (old, new) if old is not None and new is not None else None
 
 
-def _override(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
-    classes = _classes(use, before, after)
-    if classes is None:
-        return
+def _override(use: Use, classes: Classes, before: Names, after: Names) -> Iterator[SurfaceChange]:
     name = f"{use.owner[1]}.{use.name}"
     old, new = before.signature(classes[0], use.name), after.signature(classes[1], use.name)
     if old is None and new is not None:
@@ -93,20 +96,11 @@ def _override(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
         types = before.argument_class(classes[0], use.name), after.argument_class(classes[1], use.name)
         if types[0] != types[1] and None not in types:
             shown = [".".join(argument) for argument in types if argument]
-            yield _change(
-                "override",
-                name,
-                use,
-                replace(old, text=shown[0]),
-                replace(new, text=shown[1]),
-                "it is given another type",
-            )
+            given = replace(old, text=shown[0]), replace(new, text=shown[1])
+            yield _change("override", name, use, *given, "it is given another type")
 
 
-def _call(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
-    classes = _classes(use, before, after)
-    if classes is None:
-        return
+def _call(use: Use, classes: Classes, before: Names, after: Names) -> Iterator[SurfaceChange]:
     name = f"super().{use.name}"
     old, new = before.signature(classes[0], use.name), after.signature(classes[1], use.name)
     if old is None:
@@ -135,24 +129,17 @@ def _misfit(arguments: ast.arguments, use: Use) -> str:
     return "the call does not fit the signature"
 
 
-def _read(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
-    classes = _classes(use, before, after)
-    if classes is None:
-        return
+def _read(use: Use, classes: Classes, before: Names, after: Names) -> Iterator[SurfaceChange]:
     old, new = before.attribute(classes[0], use.name), after.attribute(classes[1], use.name)
     if old is not None and new is None:
         yield _change("attribute", f"self.{use.name}", use, old, new, "the attribute that is read is gone")
 
 
-def _set(use: Use, before: Names, after: Names) -> Iterator[SurfaceChange]:
-    classes = _classes(use, before, after)
-    if classes is None:
-        return
+def _set(use: Use, classes: Classes, before: Names, after: Names) -> Iterator[SurfaceChange]:
     old, new = before.mentioned(classes[0], use.name), after.mentioned(classes[1], use.name)
     if old is not None and new is None:
-        yield _change(
-            "attribute", f"self.{use.name}", use, old, new, "upstream no longer uses the attribute that is set"
-        )
+        effect = "upstream no longer uses the attribute that is set"
+        yield _change("attribute", f"self.{use.name}", use, old, new, effect)
 
 
 def _field(use: Use, before: Names, after: Names, replaced: dict[Name, Name]) -> Iterator[SurfaceChange]:
@@ -218,10 +205,4 @@ def _change(kind: str, name: str, use: Use, old: Found | None, new: Found | None
     return SurfaceChange(kind, name, use.file, use.line, old, new, effect)
 
 
-_COMPARE = {
-    "override": _override,
-    "call": _call,
-    "keywords": _keywords,
-    "read": _read,
-    "set": _set,
-}
+_OF_CLASSES = {"override": _override, "call": _call, "read": _read, "set": _set}

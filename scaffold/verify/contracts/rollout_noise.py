@@ -10,6 +10,7 @@ import torch
 
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 ID = "rollout-noise"
 TITLE = (
@@ -63,7 +64,7 @@ def _noise(driver: RolloutDriver, rolled: Any) -> torch.Tensor:
 
     sample = rolled.latents[0][0]
     sigmas = (rolled.sigmas[0], rolled.sigmas[1], rolled.sigmas[1])
-    mean, scale = transition("dance_sde", sample, driver.velocity(sample), sigmas, 0.7)
+    mean, scale = transition("dance_sde", sample, velocity_of(sample), sigmas, 0.7)
     noise: torch.Tensor = ((rolled.latents[0][1].double() - mean) / scale).flatten()
     return noise
 

@@ -10,6 +10,7 @@ import torch
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 ID = "validation-output"
 TITLE = "a validation request, at noise level 0 and without a training step, gets the plain integration, no trajectory"
@@ -25,7 +26,7 @@ def run(subject: Any) -> Measured:
     levels = [*rolled.sigmas, 0.0]
     expected = rolled.walked[0].double()
     for now, following in pairwise(levels):
-        expected = expected + (following - now) * driver.velocity(expected)
+        expected = expected + (following - now) * velocity_of(expected)
     value = relative(rolled.walked[-1].double(), expected)
     kept = {name: getattr(rolled, name) for name in TRAJECTORY}
     size = sum(tensor.nbytes for tensor in kept.values() if isinstance(tensor, torch.Tensor))

@@ -8,6 +8,7 @@ from typing import Any
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 ID = "window-noise"
 TITLE = "a step outside of the SDE window is the plain integration, one inside adds noise"
@@ -50,7 +51,7 @@ def _from_plain(driver: RolloutDriver, rolled: Any) -> list[float]:
     """How far each step ends from where the velocity alone leads."""
     levels = pairwise([*rolled.sigmas, 0.0])
     return [
-        relative(after.double(), before.double() + (following - now) * driver.velocity(before).double())
+        relative(after.double(), before.double() + (following - now) * velocity_of(before).double())
         for (before, after), (now, following) in zip(pairwise(rolled.walked), levels, strict=True)
     ]
 

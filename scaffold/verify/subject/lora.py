@@ -9,32 +9,23 @@ from torch import nn
 RANK, ALPHA = 2, 4
 
 
-def adapted(
-    subject: Any, *, targets: list[str] | None = None, zero: bool = True, seed: int = 0, dtype: Any = None
-) -> Any:
+def adapted(subject: Any, *, zero: bool = True, dtype: Any = None) -> Any:
     """A module with LoRA on the declared targets.
 
     Args:
         subject: the package.
-        targets: other targets.
         zero: B starts at zero, as in training; else at random, so that the adapter does something.
-        seed: of the weights.
         dtype: of the base weights, given as the engine gives it; LoRA is float32.
     """
     import torch
     from peft import LoraConfig
 
-    module = subject.new_module(seed)
+    module = subject.new_module()
     if dtype is not None:
         module.to(dtype)
-    torch.manual_seed(seed + 1)
-    config = LoraConfig(
-        r=RANK,
-        lora_alpha=ALPHA,
-        target_modules=targets or subject.declared("target_modules"),
-        init_lora_weights=zero,
-    )
-    module.add_adapter(config)
+    torch.manual_seed(1)
+    targets = subject.declared("target_modules")
+    module.add_adapter(LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, init_lora_weights=zero))
     return module
 
 

@@ -6,7 +6,6 @@ import copy
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -55,23 +54,20 @@ class RolloutDriver:
 
     Args:
         subject: the package.
-        velocity: the velocity of a sample.
         dtype: dtype of the velocity that the scheduler gets.
 
     Raises:
         NotDrivableError: how upstream loops is not known, or the adapter inherits from no upstream pipeline.
     """
 
-    def __init__(
-        self, subject: Any, velocity: Callable[[Tensor], Tensor] = velocity_of, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, subject: Any, dtype: torch.dtype | None = None) -> None:
         self.facts = subject.job["upstream"]
         if "unknown" in self.facts:
             raise NotDrivableError(self.facts["unknown"])
         upwards = self.facts.get("direction") not in (None, "descending")
         if not self.facts.get("ported") and (upwards or self.facts.get("inline")):
             raise NotDrivableError("the upstream loop updates its samples itself or runs upwards; see level rollout")
-        self.subject, self.velocity, self.dtype = subject, velocity, dtype
+        self.subject, self.dtype = subject, dtype
         self._shape = subject.geometry.shape
         upstream = [kind for kind in subject.rollout.__mro__ if kind.__module__.startswith(MODELS)]
         if not upstream:
@@ -179,7 +175,7 @@ class RolloutDriver:
     _seen: tuple[Any, ...] = ([], {}, None, [])
 
     def _values(self, levels: Tensor, i: int, sample: Tensor) -> list[Any]:
-        velocity = self.velocity(sample) * (self.facts.get("output_sign") or 1) * self.scale
+        velocity = velocity_of(sample) * (self.facts.get("output_sign") or 1) * self.scale
         told = levels[i].clamp(max=self.facts.get("highest_level") or 1.0)
         forms = {"1 - sigma": 1 - told, "1000 sigma": told * (self.facts.get("parts") or 1000)}
         time = forms.get(self.facts.get("time") or "", told)

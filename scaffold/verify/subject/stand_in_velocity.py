@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,20 +14,18 @@ def velocity_of(sample: Tensor) -> Tensor:
 
 
 class KnownVelocity(nn.Module):
-    """Predicts a function of the latents it is given.
+    """Predicts `velocity_of` the latents it is given.
 
     Args:
         subject: gives configuration and latent shape.
-        function: velocity of ``(B, …)`` latents.
         dtype: of the prediction, as under mixed precision.
     """
 
-    def __init__(self, subject: Any, function: Callable[[Tensor], Tensor] = velocity_of, dtype: Any = None) -> None:
+    def __init__(self, subject: Any, dtype: Any = None) -> None:
         super().__init__()
         for name, value in {**subject.attributes, "config": subject.config}.items():
             setattr(self, name, value)
         self._shape = subject.geometry.shape
-        self._function = function
         self._dtype = dtype
         # Adapters ask a module for its device and dtype through its parameters.
         self.anchor = nn.Parameter(torch.zeros(1))
@@ -48,7 +45,7 @@ class KnownVelocity(nn.Module):
 
     def forward(self, **arguments: Any) -> tuple[Tensor]:
         """Return the known velocity as a 1-tuple."""
-        velocity = self._function(self.latents(arguments))
+        velocity = velocity_of(self.latents(arguments))
         return (velocity if self._dtype is None else velocity.to(self._dtype),)
 
 

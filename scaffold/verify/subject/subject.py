@@ -343,11 +343,10 @@ class Subject:
         settings: Settings,
         *,
         step: int = 0,
-        seed: int = 1,
         trajectory: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One recomputed step: log-prob, mean, deviation and sqrt(-dt), as the training adapter returns them."""
-        trajectory = trajectory or self.trajectory(len(prompts), settings, seed)
+        trajectory = trajectory or self.trajectory(len(prompts), settings)
         inputs = self.inputs(module, prompts, step=step, settings=settings, trajectory=trajectory)
         return self.scored(module, settings, inputs, trajectory, step)
 
