@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +9,6 @@ from math import prod
 from typing import Any
 
 from scaffold.checkpoint.dtypes import DTYPE_BITS
-from scaffold.checkpoint.fold import fold
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 
@@ -75,12 +73,6 @@ class CheckpointHeaders:
         """Bytes of tensor data in all files, headers left out."""
         return sum(file.data_bytes for file in self.files)
 
-    @property
-    def dtypes(self) -> dict[str, int]:
-        """How many tensors each dtype has, the most frequent first."""
-        counts = Counter(entry.dtype for entry in self.entries)
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
     def select(self, files: Iterable[str]) -> CheckpointHeaders:
         """Return the part that the named weight files hold; configs stay.
 
@@ -96,16 +88,3 @@ class CheckpointHeaders:
             files=tuple(file for file in self.files if file.name in wanted),
             entries=tuple(entry for entry in self.entries if entry.file in wanted),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary that reports show: files, counts, bytes, dtypes and keys folded by layer."""
-        return {
-            "source": self.source,
-            "files": [{"name": f.name, "tensors": f.tensors, "bytes": f.data_bytes} for f in self.files],
-            "tensors": len(self.entries),
-            "bytes": self.total_bytes,
-            "dtypes": self.dtypes,
-            "keys": [{"name": row.pattern, "count": row.count} for row in fold(e.name for e in self.entries)],
-            "configs": sorted(self.configs),
-            "skipped": dict(sorted(self.skipped.items())),
-        }

@@ -57,12 +57,8 @@ class Plan:
         raise self.refusal(f"{self.conflict_message}: {listed}{more}; nothing was written", hint=self.conflict_hint)
 
     def diff(self) -> str:
-        """Return all changes as one unified diff with three lines of context."""
+        """Return all changes as one unified diff, which ``git apply`` takes at the root."""
         return "".join(difference(change.path, change.before, change.after) for change in self.changes)
-
-    def patch(self) -> str:
-        """Return all changes as ``git apply`` takes them at the root; the same text as `diff`."""
-        return self.diff()
 
     def to_json(self) -> dict[str, Any]:
         """Return the root and every change, as the commands that write answer in JSON."""

@@ -41,7 +41,6 @@ class ContractProfile:
         docs_index: the page whose Examples toctree lists the link, or None.
         docs_link_check: whether a check of the repository demands link and entry.
         smoke_runner: the script that calls the end-to-end scripts, or None.
-        pipeline_tests: folder of the CPU tests.
         limits: what a release does not carry, each with ``file:line`` of its own: ``token_prompts`` (a request holds
             token ids and nothing that another stage makes), ``prompt_only`` (the agent loop sends nothing beside the
             prompt and its media), ``images_only`` (a result without images counts as aborted).
@@ -67,7 +66,6 @@ class ContractProfile:
     docs_index: str | None
     docs_link_check: bool
     smoke_runner: str | None
-    pipeline_tests: str
     limits: Mapping[str, str] = field(compare=False)
     sketch: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -137,7 +135,6 @@ def _read(path: Path) -> ContractProfile:
         docs_index=layout.get("docs_index"),
         docs_link_check=layout["docs_link_check"],
         smoke_runner=layout.get("smoke_runner"),
-        pipeline_tests=layout["pipeline_tests"],
         limits=dict(data["limits"]),
         sketch=data["sketch"],
     )

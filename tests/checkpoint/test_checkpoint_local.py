@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from scaffold.checkpoint import TensorHeader, manifest_text, read_checkpoint, read_manifest
+from scaffold.checkpoint import TensorHeader, fold, manifest_text, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.resources import presets_root
 
@@ -30,7 +29,7 @@ def test_one_file_with_configs(tmp_path: Path, weights: Write) -> None:
     assert sorted(headers.configs) == ["config.json", "llm_config.json"]
     assert headers.skipped == {"merges.json": "holds no JSON object"}
     assert headers.source == "m"
-    assert headers.dtypes == {"F32": 2, "BF16": 1}
+    assert {entry.name: entry.dtype for entry in headers.entries} == {"a.w": "BF16", "b": "F32", "empty": "F32"}
 
 
 def test_shards_with_an_index(sharded: Path) -> None:
@@ -42,12 +41,13 @@ def test_shards_with_an_index(sharded: Path) -> None:
         assert headers.total_bytes == 48
 
 
-def test_json_summary_has_no_path(sharded: Path) -> None:
-    summary = read_checkpoint(sharded).to_json()
-    assert str(sharded.parent) not in json.dumps(summary)
-    assert summary["source"] == "sharded"
-    assert summary["keys"] == [{"name": "layers.{0..1}.w", "count": 2}, {"name": "norm.w", "count": 1}]
-    assert summary["files"][1] == {"name": "model-00002-of-00002.safetensors", "tensors": 1, "bytes": 16}
+def test_headers_know_no_path(sharded: Path) -> None:
+    headers = read_checkpoint(sharded)
+    assert str(sharded.parent) not in repr(headers)
+    assert headers.source == "sharded"
+    assert [(row.pattern, row.count) for row in fold(headers.tensors)] == [("layers.{0..1}.w", 2), ("norm.w", 1)]
+    last = headers.files[1]
+    assert (last.name, last.tensors, last.data_bytes) == ("model-00002-of-00002.safetensors", 1, 16)
 
 
 def test_files_beside_an_index_are_read_too(sharded: Path, weights: Write) -> None:
@@ -130,7 +130,7 @@ def test_packaged_manifest() -> None:
     assert headers.total_bytes == 29_214_520_256
     assert headers.files[0].name == "ema.safetensors"
     assert headers.source == "manifest bagel-7b-mot"
-    patterns = {row["name"]: row["count"] for row in headers.to_json()["keys"]}
+    patterns = {row.pattern: row.count for row in fold(headers.tensors)}
     assert patterns["language_model.model.layers.{0..27}.self_attn.q_proj.weight"] == 28
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from altered import MODEL, PIPELINE, REGISTRY, Copy
@@ -13,6 +14,10 @@ from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 STEP = "scheduler.step(v_t.to(x_t.device), timesteps[i], x_t, dts[i], **_sched_kw)"
+SHIFTED = "timesteps = timestep_shift * timesteps / (1 + (timestep_shift - 1) * timesteps)"
+COUNT = "else num_timesteps\n"
+KWARGS, KEPT = "scheduler_kwargs: dict | None = None,", "scheduler_kwargs=self.scheduler_kwargs,"
+HEUN = "FlowMatchHeunDiscreteScheduler"
 
 
 @pytest.fixture
@@ -28,15 +33,139 @@ def test_unaltered_copy_answers_like_the_wheel(copy: Copy) -> None:
     assert look(copy).to_json()["answers"] == inspect_pipeline(locate("0.27.0rc1"), "bagel").to_json()["answers"]
 
 
-def test_another_default_shift(copy: Copy) -> None:
-    copy.replace(PIPELINE, '"timestep_shift", 3.0', '"timestep_shift", 5.5')
-    assert look(copy).value("scheduler.shift") == 5.5
+# What is altered: file, text, text in its place; and what is found then.
+Edits = list[tuple[str, str, str]]
+ALTERED: dict[str, tuple[Edits, dict[str, Any]]] = {
+    "another default shift": (
+        [(PIPELINE, '"timestep_shift", 3.0', '"timestep_shift", 5.5')],
+        {"scheduler.shift": 5.5},
+    ),
+    "shift in a module constant": (
+        [
+            (PIPELINE, '"timestep_shift", 3.0', '"timestep_shift", FLOW_SHIFT'),
+            (PIPELINE, "logger = init_logger(__name__)", "logger = init_logger(__name__)\nFLOW_SHIFT = 2.25"),
+        ],
+        {"scheduler.shift": 2.25},
+    ),
+    "shift formula written another way": (
+        [(MODEL, SHIFTED, "timesteps = 1.0 / (1.0 + (1.0 / timesteps - 1.0) / timestep_shift)")],
+        {"scheduler.shift": 3.0},
+    ),
+    "other guidance defaults": (
+        [
+            (PIPELINE, '"cfg_text_scale", 4.0', '"cfg_text_scale", 6.25'),
+            (PIPELINE, '"cfg_img_scale", 1.5', '"cfg_img_scale", 1.75'),
+            (PIPELINE, '"cfg_interval", (0.4, 1.0)', '"cfg_interval", (0.1, 0.9)'),
+        ],
+        {"cfg.scales": {"cfg_text_scale": 6.25, "cfg_img_scale": 1.75}, "cfg.interval": [0.1, 0.9]},
+    ),
+    "open interval": (
+        [(MODEL, "t > cfg_interval[0] and t <= cfg_interval[1]", "cfg_interval[0] <= t < cfg_interval[1]")],
+        {"detail.cfg.interval_rule": "lo <= sigma < hi"},
+    ),
+    "another guidance formula": (
+        [
+            (MODEL, f"{u} + {s} * ({c} - {u})", f"{c} + ({s} - 1.0) * ({c} - {u})")
+            for u, s, c in (
+                ("cfg_text_v_t", "cfg_text_scale", "v_t"),
+                ("cfg_img_v_t", "cfg_img_scale", "v_t_text_"),
+                ("cfg_img_v_t", "cfg_img_scale", "v_t_text"),
+            )
+        ],
+        {"detail.cfg.formula": "c+(s-1)(c-u)", "cfg.branches": 3},
+    ),
+    "three arguments of the step": (
+        [(MODEL, STEP, "scheduler.step(v_t.to(x_t.device), timesteps[i], x_t, **_sched_kw)")],
+        {"scheduler.arguments": ["model_output", "timestep", "sample"]},
+    ),
+    "generator as fourth argument": (
+        [
+            (MODEL, STEP, "scheduler.step(v_t, timesteps[i], x_t, generator, **_sched_kw)"),
+            (MODEL, KWARGS, f"{KWARGS}\n        generator=None,"),
+            (PIPELINE, KEPT, f"{KEPT}\n                generator=req.sampling_params.generator,"),
+        ],
+        {"scheduler.arguments": ["model_output", "timestep", "sample", "generator"]},
+    ),
+    "arguments in another order": (
+        [(MODEL, STEP, "scheduler.step(x_t, v_t, t=timesteps[i], **_sched_kw)")],
+        {"scheduler.arguments": ["sample", "model_output", "timestep"]},
+    ),
+    "scheduler method and attribute renamed": (
+        [(MODEL, "scheduler.step(", "scheduler.advance("), (PIPELINE, "self.scheduler", "self.sampler")],
+        {"scheduler.call": "sampler.advance", "detail.scheduler.attribute": "sampler"},
+    ),
+    "scheduler object made by the pipeline": (
+        [
+            (PIPELINE, "self.scheduler: object | None = None", f"self.scheduler = {HEUN}(shift=2.0)"),
+            (PIPELINE, "from PIL import Image\n", f"from PIL import Image\nfrom diffusers import {HEUN}\n"),
+        ],
+        {"scheduler.class": HEUN},
+    ),
+    "no scheduler object at all": (
+        [(PIPELINE, "                scheduler=self.scheduler,\n", "")],
+        {
+            "scheduler.inline": True,
+            "scheduler.call": None,
+            "scheduler.steps": "n-1",
+            "scheduler.shift": 3.0,
+            "verdict.path": "non_diffusers",
+        },
+    ),
+    "negated prediction": (
+        [(MODEL, STEP, "scheduler.step(-v_t, timesteps[i], x_t, dts[i], **_sched_kw)")],
+        {"scheduler.negated": True},
+    ),
+    "one point more": ([(MODEL, COUNT, "else num_timesteps + 1\n")], {"scheduler.steps": "n"}),
+    "two points more": ([(MODEL, COUNT, "else num_timesteps + 2\n")], {"scheduler.steps": "n+1"}),
+    "one point less": ([(MODEL, COUNT, "else num_timesteps - 1\n")], {"scheduler.steps": "n-2"}),
+    "an extra step by default": (
+        [(MODEL, "_denoise_schedule_extra_step: bool = False", "_denoise_schedule_extra_step: bool = True")],
+        {"scheduler.steps": "n"},
+    ),
+    "rising times": (
+        [(MODEL, "torch.linspace(1, 0,", "torch.linspace(0, 1,")],
+        {"scheduler.direction": "ascending"},
+    ),
+    "loop called through its class": (
+        [(PIPELINE, "= self.bagel.generate_image(", "= Bagel.generate_image(\n                self.bagel,")],
+        {"scheduler.call": "scheduler.step"},
+    ),
+    "latent sizes": (
+        [(PIPELINE, '"z_channels", 16', '"z_channels", 48'), (PIPELINE, '"downsample", 8', '"downsample", 16')],
+        {"vae.channels": 48, "vae.downsample": 16},
+    ),
+    "latent layout": (
+        [
+            (PIPELINE, "latent.reshape(1, h, w, p, p, c)", "latent.reshape(1, h, w, c, p, p)"),
+            (PIPELINE, '"nhwpqc->nchpwq"', '"nhwcpq->nchpwq"'),
+        ],
+        {"latents.layout": "(h w) (c p q) -> c (h p) (w q)"},
+    ),
+    "trajectory not returned": (
+        [(PIPELINE, '            payload["trajectory"] = trajectory_payload\n', "            pass\n")],
+        {"trajectory.recorded": False, "trajectory.fields": []},
+    ),
+    "negative prompt that is always encoded": (
+        [(PIPELINE, "            if neg_prompt:\n", "            if True:\n")],
+        {"detail.negative.kind": "empty_string"},
+    ),
+    "positions that start at zero": (
+        [(MODEL, "_ids.extend([curr_position_id] * (num_image", "_ids.extend([0] * (num_image")],
+        {"detail.rope.image_position": "zero"},
+    ),
+    "scaled time": (
+        [(MODEL, "self.time_embedder(timestep)", "self.time_embedder(timestep * 1000)")],
+        {"detail.timestep.scale": 1000.0},
+    ),
+}
 
 
-def test_shift_in_a_module_constant(copy: Copy) -> None:
-    copy.replace(PIPELINE, '"timestep_shift", 3.0', '"timestep_shift", FLOW_SHIFT')
-    copy.replace(PIPELINE, "logger = init_logger(__name__)", "logger = init_logger(__name__)\nFLOW_SHIFT = 2.25")
-    assert look(copy).value("scheduler.shift") == 2.25
+@pytest.mark.parametrize(("edits", "answers"), ALTERED.values(), ids=list(ALTERED))
+def test_answers_follow_an_edit(copy: Copy, edits: Edits, answers: dict[str, Any]) -> None:
+    for edit in edits:
+        copy.replace(*edit)
+    found = look(copy)
+    assert {key: found.value(key) for key in answers} == answers
 
 
 def test_shift_from_the_dataclass_default(copy: Copy) -> None:
@@ -45,32 +174,10 @@ def test_shift_from_the_dataclass_default(copy: Copy) -> None:
     assert look(copy).value("scheduler.shift") == 4.5
 
 
-def test_shift_formula_written_another_way(copy: Copy) -> None:
-    copy.replace(
-        MODEL,
-        "timesteps = timestep_shift * timesteps / (1 + (timestep_shift - 1) * timesteps)",
-        "timesteps = 1.0 / (1.0 + (1.0 / timesteps - 1.0) / timestep_shift)",
-    )
-    assert look(copy).value("scheduler.shift") == 3.0
-
-
 def test_schedule_that_is_no_shift_is_unknown(copy: Copy) -> None:
-    copy.replace(
-        MODEL,
-        "timesteps = timestep_shift * timesteps / (1 + (timestep_shift - 1) * timesteps)",
-        "timesteps = timesteps**timestep_shift",
-    )
+    copy.replace(MODEL, SHIFTED, "timesteps = timesteps**timestep_shift")
     found = look(copy).fact("scheduler.shift")
     assert (found.value, found.confidence) == (None, "unknown")
-
-
-def test_other_guidance_defaults(copy: Copy) -> None:
-    copy.replace(PIPELINE, '"cfg_text_scale", 4.0', '"cfg_text_scale", 6.25')
-    copy.replace(PIPELINE, '"cfg_img_scale", 1.5', '"cfg_img_scale", 1.75')
-    copy.replace(PIPELINE, '"cfg_interval", (0.4, 1.0)', '"cfg_interval", (0.1, 0.9)')
-    found = look(copy)
-    assert found.value("cfg.scales") == {"cfg_text_scale": 6.25, "cfg_img_scale": 1.75}
-    assert found.value("cfg.interval") == [0.1, 0.9]
 
 
 def test_other_extra_argument_names(copy: Copy) -> None:
@@ -78,32 +185,6 @@ def test_other_extra_argument_names(copy: Copy) -> None:
     found = look(copy)
     assert found.value("cfg.scales") == {"pull": 4.0, "cfg_img_scale": 1.5}
     assert "pull" in found.value("prompt.extra_args")
-
-
-def test_open_interval(copy: Copy) -> None:
-    copy.replace(MODEL, "t > cfg_interval[0] and t <= cfg_interval[1]", "cfg_interval[0] <= t < cfg_interval[1]")
-    assert look(copy).value("detail.cfg.interval_rule") == "lo <= sigma < hi"
-
-
-def test_another_guidance_formula(copy: Copy) -> None:
-    copy.replace(
-        MODEL,
-        "cfg_text_v_t + cfg_text_scale * (v_t - cfg_text_v_t)",
-        "v_t + (cfg_text_scale - 1.0) * (v_t - cfg_text_v_t)",
-    )
-    copy.replace(
-        MODEL,
-        "cfg_img_v_t + cfg_img_scale * (v_t_text_ - cfg_img_v_t)",
-        "v_t_text_ + (cfg_img_scale - 1) * (v_t_text_ - cfg_img_v_t)",
-    )
-    copy.replace(
-        MODEL,
-        "cfg_img_v_t + cfg_img_scale * (v_t_text - cfg_img_v_t)",
-        "v_t_text + (cfg_img_scale - 1) * (v_t_text - cfg_img_v_t)",
-    )
-    found = look(copy)
-    assert found.value("detail.cfg.formula") == "c+(s-1)(c-u)"
-    assert found.value("cfg.branches") == 3
 
 
 def test_other_token_texts(copy: Copy) -> None:
@@ -128,86 +209,10 @@ def test_token_id_from_the_config(copy: Copy) -> None:
     assert look(copy).value("tokens")["end_of_image"] == {"source": "config", "id": 7}
 
 
-def test_three_argument_step(copy: Copy) -> None:
-    copy.replace(MODEL, STEP, "scheduler.step(v_t.to(x_t.device), timesteps[i], x_t, **_sched_kw)")
-    assert look(copy).value("scheduler.arguments") == ["model_output", "timestep", "sample"]
-
-
-def test_generator_as_fourth_argument(copy: Copy) -> None:
-    copy.replace(MODEL, STEP, "scheduler.step(v_t, timesteps[i], x_t, generator, **_sched_kw)")
-    copy.replace(
-        MODEL, "scheduler_kwargs: dict | None = None,", "scheduler_kwargs: dict | None = None,\n        generator=None,"
-    )
-    copy.replace(
-        PIPELINE,
-        "scheduler_kwargs=self.scheduler_kwargs,",
-        "scheduler_kwargs=self.scheduler_kwargs,\n                generator=req.sampling_params.generator,",
-    )
-    assert look(copy).value("scheduler.arguments") == ["model_output", "timestep", "sample", "generator"]
-
-
-def test_arguments_in_another_order(copy: Copy) -> None:
-    copy.replace(MODEL, STEP, "scheduler.step(x_t, v_t, t=timesteps[i], **_sched_kw)")
-    assert look(copy).value("scheduler.arguments") == ["sample", "model_output", "timestep"]
-
-
-def test_scheduler_method_and_attribute_renamed(copy: Copy) -> None:
-    copy.replace(MODEL, "scheduler.step(", "scheduler.advance(")
-    copy.replace(PIPELINE, "self.scheduler", "self.sampler")
-    found = look(copy)
-    assert found.value("scheduler.call") == "sampler.advance"
-    assert found.value("detail.scheduler.attribute") == "sampler"
-
-
-def test_scheduler_object_made_by_the_pipeline(copy: Copy) -> None:
-    copy.replace(
-        PIPELINE, "self.scheduler: object | None = None", "self.scheduler = FlowMatchHeunDiscreteScheduler(shift=2.0)"
-    )
-    copy.replace(
-        PIPELINE,
-        "from PIL import Image\n",
-        "from PIL import Image\nfrom diffusers import FlowMatchHeunDiscreteScheduler\n",
-    )
-    assert look(copy).value("scheduler.class") == "FlowMatchHeunDiscreteScheduler"
-
-
-def test_no_scheduler_object_at_all(copy: Copy) -> None:
-    copy.replace(PIPELINE, "                scheduler=self.scheduler,\n", "")
-    found = look(copy)
-    assert found.value("scheduler.inline") is True
-    assert found.value("scheduler.call") is None
-    assert (found.value("scheduler.steps"), found.value("scheduler.shift")) == ("n-1", 3.0)
-    assert found.verdict["path"] == "non_diffusers"
-
-
-def test_negated_prediction(copy: Copy) -> None:
-    copy.replace(MODEL, STEP, "scheduler.step(-v_t, timesteps[i], x_t, dts[i], **_sched_kw)")
-    assert look(copy).value("scheduler.negated") is True
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "steps"),
-    [
-        ("else num_timesteps\n", "else num_timesteps + 1\n", "n"),
-        ("else num_timesteps\n", "else num_timesteps + 2\n", "n+1"),
-        ("else num_timesteps\n", "else num_timesteps - 1\n", "n-2"),
-        ("_denoise_schedule_extra_step: bool = False", "_denoise_schedule_extra_step: bool = True", "n"),
-    ],
-)
-def test_schedule_length(copy: Copy, old: str, new: str, steps: str) -> None:
-    copy.replace(MODEL, old, new)
-    assert look(copy).value("scheduler.steps") == steps
-
-
 def test_steps_of_the_older_version(tmp_path: Path) -> None:
     copy = Copy(locate("0.22.0"), tmp_path / "copy")
     copy.replace(MODEL, "torch.linspace(1, 0, num_timesteps + 1", "torch.linspace(1, 0, num_timesteps")
     assert look(copy).value("scheduler.steps") == "n-1"
-
-
-def test_rising_times(copy: Copy) -> None:
-    copy.replace(MODEL, "torch.linspace(1, 0,", "torch.linspace(0, 1,")
-    assert look(copy).value("scheduler.direction") == "ascending"
 
 
 def test_loop_in_a_parent_class_of_another_module(copy: Copy) -> None:
@@ -219,15 +224,6 @@ def test_loop_in_a_parent_class_of_another_module(copy: Copy) -> None:
     before = inspect_pipeline(locate("0.27.0rc1"), "bagel").to_json()["answers"]
     assert found.to_json()["answers"] == before
     assert found.fact("scheduler.call").evidence[0].file.endswith("sampling_base.py")
-
-
-def test_loop_called_through_its_class(copy: Copy) -> None:
-    copy.replace(
-        PIPELINE,
-        "trajectory_log_probs = self.bagel.generate_image(",
-        "trajectory_log_probs = Bagel.generate_image(\n                self.bagel,",
-    )
-    assert look(copy).value("scheduler.call") == "scheduler.step"
 
 
 def test_everything_renamed(copy: Copy) -> None:
@@ -305,19 +301,6 @@ def test_denoiser_method_renamed(copy: Copy) -> None:
     assert (found.value("cfg.branches"), found.value("cfg.execution")) == (3, "packed")
 
 
-def test_latent_sizes(copy: Copy) -> None:
-    copy.replace(PIPELINE, '"z_channels", 16', '"z_channels", 48')
-    copy.replace(PIPELINE, '"downsample", 8', '"downsample", 16')
-    found = look(copy)
-    assert (found.value("vae.channels"), found.value("vae.downsample")) == (48, 16)
-
-
-def test_latent_layout(copy: Copy) -> None:
-    copy.replace(PIPELINE, "latent.reshape(1, h, w, p, p, c)", "latent.reshape(1, h, w, c, p, p)")
-    copy.replace(PIPELINE, '"nhwpqc->nchpwq"', '"nhwcpq->nchpwq"')
-    assert look(copy).value("latents.layout") == "(h w) (c p q) -> c (h p) (w q)"
-
-
 def test_another_position_in_the_checkpoint(copy: Copy) -> None:
     copy.replace(PIPELINE, 'for pfx in ("time_embedder.",', 'for pfx in ("clock.",')
     renames = [tuple(r) for r in look(copy).value("checkpoint.renames")]
@@ -329,31 +312,6 @@ def test_stacked_table_moved_to_the_class(copy: Copy) -> None:
     copy.replace(MODEL, '(".mlp.gate_up_proj", ".mlp.up_proj", 1),', '(".mlp.gate_up_proj", ".mlp.raise_proj", 1),')
     stacked = [tuple(r) for r in look(copy).value("checkpoint.stacked")]
     assert (".mlp.gate_up_proj", ".mlp.raise_proj", 1) in stacked
-
-
-def test_trajectory_not_returned(copy: Copy) -> None:
-    copy.replace(PIPELINE, '            payload["trajectory"] = trajectory_payload\n', "            pass\n")
-    found = look(copy)
-    assert (found.value("trajectory.recorded"), found.value("trajectory.fields")) == (False, [])
-
-
-def test_negative_prompt_that_is_always_encoded(copy: Copy) -> None:
-    copy.replace(PIPELINE, "            if neg_prompt:\n", "            if True:\n")
-    assert look(copy).value("detail.negative.kind") == "empty_string"
-
-
-def test_positions_that_start_at_zero(copy: Copy) -> None:
-    copy.replace(
-        MODEL,
-        "packed_position_ids.extend([curr_position_id] * (num_image_tokens + 2))",
-        "packed_position_ids.extend([0] * (num_image_tokens + 2))",
-    )
-    assert look(copy).value("detail.rope.image_position") == "zero"
-
-
-def test_scaled_time(copy: Copy) -> None:
-    copy.replace(MODEL, "self.time_embedder(timestep)", "self.time_embedder(timestep * 1000)")
-    assert look(copy).value("detail.timestep.scale") == 1000.0
 
 
 def test_no_denoising_loop_is_refused(copy: Copy) -> None:

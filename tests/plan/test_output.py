@@ -241,9 +241,9 @@ def test_git_takes_the_diff_and_arrives_at_the_same_tree(tmp_path: Path) -> None
     files = {**FILES, "empty.txt": RenderedFile(""), "open.txt": RenderedFile("no newline")}
     roots = [write(tmp_path / name, {**STANDIN, "open.txt": "old\nx", "gone": ""}) for name in ("git", "plan")]
     plan = plan_checkout(files, wired(), roots[1], force=True)
-    assert plan.diff() == plan.patch() == plan_checkout(files, wired(), roots[1], force=True).diff()
+    assert plan.diff() == plan_checkout(files, wired(), roots[1], force=True).diff()
     git(roots[0], "init", "-q")
-    git(roots[0], "apply", "-", text=plan.patch())
+    git(roots[0], "apply", "-", text=plan.diff())
     plan.commit()
     left = {path: state for path, state in snapshot(roots[0]).items() if not path.startswith(".git")}
     assert left == snapshot(roots[1])
@@ -253,7 +253,7 @@ def test_diff_of_a_link_that_becomes_a_file_applies(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     git(tmp_path, "init", "-q")
     plan = plan_checkout({"a": RenderedFile("file\n")}, (), tmp_path, force=True)
-    git(tmp_path, "apply", "-", text=plan.patch())
+    git(tmp_path, "apply", "-", text=plan.diff())
     assert not (tmp_path / "a").is_symlink()
     assert (tmp_path / "a").read_text() == "file\n"
 
