@@ -37,10 +37,10 @@ ARROWS = {
 TREES = {
     "check": 85,
     "inspect": 50,
-    "port": 38,
+    "port": 40,
     "verify": 8,
     "remap": 8,
-    "grade": 7,
+    "grade": 8,
     "remap.command": 6,
     "render": 3,
     "upstream": 3,

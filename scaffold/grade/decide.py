@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scaffold.inspect.report import Report
     from scaffold.port import Port
     from scaffold.port.names import Defined
@@ -89,7 +91,7 @@ def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, p
         port, spec = ported.port, ported.spec
         denoiser = str(spec.value("port.module")), str(spec.value("port.class"))
     else:
-        port, denoiser = port_of(source, request.report)
+        port, denoiser = port_of(source, request.report, request.preset.value("deploy", "additional_config"))
         port = _with_scheduler(port, source, request.report)
     return Graded(build_partial(request, port, denoiser, reason, source), port)
 
@@ -106,8 +108,16 @@ def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -
     return replace(port, scheduler=port_scheduler(source, section["module"], section["class"]))
 
 
-def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[str, str] | None]:
-    """Return the ported denoiser of a pipeline, and module and class that it comes from."""
+def port_of(
+    source: UpstreamSource, report: Report, settings: Mapping[str, Any] | None = None
+) -> tuple[Port | None, tuple[str, str] | None]:
+    """Return the ported denoiser of a pipeline, and module and class that it comes from.
+
+    Args:
+        source: the version of vllm-omni.
+        report: of the pipeline.
+        settings: of the engine's, those that the package fixes; None where it fixes none.
+    """
     from scaffold.port import port_denoiser
     from scaffold.port.held import find_denoiser_class, holding_attribute
     from scaffold.source.modules import ModuleGraph
@@ -119,7 +129,9 @@ def port_of(source: UpstreamSource, report: Report) -> tuple[Port | None, tuple[
     rows, methods = stacked_rows(report), also(graph, report, found)
     kept = holding_attribute(graph, report, found)
     method = _predicting(report, found)
-    port = port_denoiser(source, found.module, found.name, stacked=rows, also=methods, kept=kept, method=method)
+    port = port_denoiser(
+        source, found.module, found.name, stacked=rows, also=methods, kept=kept, method=method, settings=settings
+    )
     return port, (found.module, found.name)
 
 

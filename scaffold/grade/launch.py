@@ -96,7 +96,12 @@ def _carried(section: Section) -> tuple[str, ...]:
 
 
 def _deploy(section: Section, facts: Established) -> None:
-    """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``."""
+    """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``.
+
+    ``additional_config``: the model's own settings with which the engine has to be started.
+    """
+    if section.sources.preset.value(section.name, "additional_config") is not None:
+        section.preset("additional_config")
     topologies, origin = section.known("detail.engine.topologies")
     topologies = [entry for entry in topologies or [] if _harmless(entry)]
     alone = [entry for entry in topologies or [] if not entry["before"]]
@@ -156,6 +161,8 @@ def _lora(section: Section, port: Port | None, reached: bool) -> None:
     section.put("targets", list(layout.targets) if layout else [], origin)
     section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
     section.put("unread", list(layout.unread) if layout else [], origin)
+    if layout is not None and layout.uncalled:
+        section.put("uncalled", [".".join(path) for path in layout.uncalled], origin)
     # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.
     lists = layout.lists if layout and layout.targets else ()
     section.put("layer_prefixes", [f"{name}." for name in lists], origin)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 _PLAIN = re.compile(r"[\w.,/ -]*", re.ASCII)
+_INSTALL = re.compile(r"pip install [\w.,/ \[\]'-]+", re.ASCII)
 _KINDS = ("image", "video", "audio", "action", None)
 
 
@@ -25,6 +26,34 @@ def _media(value: Any) -> bool:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
+
+
+def _settings(value: Any) -> bool:
+    """Whether it is a table of names with plain values."""
+    return value is None or (
+        isinstance(value, dict)
+        and all(isinstance(key, str) and key.isascii() and key.isidentifier() for key in value)
+        and all(isinstance(entry, bool | int | float) or (_plain(entry) and entry) for entry in value.values())
+    )
+
+
+def _prepare(value: Any) -> bool:
+    """Whether it is a function by name, and values for arguments of it."""
+    return value is None or (
+        isinstance(value, dict)
+        and set(value) == {"function", "arguments"}
+        and isinstance(value["function"], str)
+        and value["function"].isidentifier()
+        and value["arguments"] is not None
+        and _settings(value["arguments"])
+    )
+
+
+def _commands(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list | tuple)
+        and all(isinstance(entry, str) and _INSTALL.fullmatch(entry) is not None for entry in value)
+    )
 
 
 def _flag(value: Any) -> bool:
@@ -66,6 +95,9 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("media.required", _media, "a list of image, audio"),
     ("media.sends", _media, "a list of image, audio"),
     ("media.structured", lambda value: value in (True, None), "true or absent"),
+    ("deploy.additional_config", _settings, "a table of names with numbers, plain words, true or false, or absent"),
+    ("deploy.installs", _commands, "a list of commands of pip, or absent"),
+    ("deploy.prepare", _prepare, "a table with function, a name, and arguments, plain values, or absent"),
     ("deploy.behind", _plain, "a plain word"),
     ("deploy.file", _plain, "a plain file name"),
     ("deploy.stages", lambda value: value is None or _plain_list(value), "a list of plain words"),
@@ -75,6 +107,7 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("lora.targets", _texts, "a list of names"),
     ("lora.unnamed", lambda value: value is None or _texts(value), "a list of names, or absent"),
     ("lora.unread", lambda value: value is None or _texts(value), "a list of names, or absent"),
+    ("lora.uncalled", lambda value: value is None or _texts(value), "a list of names, or absent"),
     ("lora.layer_prefixes", _texts, "a list of names"),
     ("lora.layer_counts", _texts, "a list of names"),
     ("lora.sync", lambda value: value in ("fold", "missing", "none"), "fold, missing or none"),

@@ -18,6 +18,7 @@ from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
 from scaffold.grade.proof import RUN, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
+from scaffold.grade.rollout_setup import put_rollout_setup
 from scaffold.port import Port
 from scaffold.spec.build import SpecRequest
 from scaffold.spec.derived import digests
@@ -64,6 +65,7 @@ def build_partial(
         fingerprints |= section.fingerprints
     del sections["architecture"]
     launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, bool(loading.attribute)))
+    put_rollout_setup(next(section for section in launch if section.name == "deploy"), source)
     missing = find_missing(facts, request.names.model, recording, loading)
     missing += find_needs(facts, request.names.model, {section.name: section.values for section in launch}, source)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
@@ -73,7 +75,7 @@ def build_partial(
     if sections["grade"]["value"] == COMPLETE:
         ported |= batches_of(request)
     sections["port"] = ported
-    sections["guidance"] = _guidance(facts, request.profile.sent)
+    sections["guidance"] = _guidance(facts, request.profile.sent, request.preset.value("cfg", "defaults") or {})
     sections["prediction"] = {"sign": facts.sign}
     sections["levels"] = noise_levels(facts)
     established = sections["levels"]["kind"] is not None
@@ -202,8 +204,8 @@ def _listed(lines: list[str]) -> str:
     return ", ".join(dict.fromkeys(lines))
 
 
-def _guidance(facts: Established, sent: Mapping[str, float]) -> dict[str, Any]:
-    """Formula, names and defaults; what is unknown is None.
+def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Formula, names and defaults, the recipe's where it says any; what is unknown is None.
 
     ``filled`` are scales that a request has even where nobody asks for one: the launch script gives them, too.
     """
@@ -224,6 +226,7 @@ def _guidance(facts: Established, sent: Mapping[str, float]) -> dict[str, Any]:
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
         fewest = {key: found[key] for key in ("fewest",) if key in found}
+    defaults = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in defaults]
     defaults = [entry for entry in defaults if entry["default"] is not None]
     aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}
     filled = [

@@ -137,7 +137,7 @@ def _ported_again(spec: IntegrationSpec) -> Port:
     source = origin_of(spec)
     pipeline = f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"
     report = inspect_pipeline(source, pipeline, task=spec.value("upstream.task"))
-    port, _ = port_of(source, report)
+    port, _ = port_of(source, report, spec.value("deploy.additional_config"))
     if port is None:
         raise ScaffoldError(f"vllm-omni {source.label} has no denoiser that the spec names")
     return port

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from scaffold.port.building_calls import SOURCES, Maker, Plain, without_fetching
+from scaffold.port.building_calls import SOURCES, Local, Maker, Plain, without_fetching
 from scaffold.port.casting import casts_only
+from scaffold.port.fixed_settings import with_settings
 from scaffold.port.flattening import Flattener
 from scaffold.port.lifting import Lifter
 from scaffold.port.names import Defined, Scope
@@ -53,7 +56,9 @@ class Building:
         return f"{CONFIG}.load_file(" in self.text
 
 
-def building_of(graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser: Defined) -> Building | None:
+def building_of(
+    graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser: Defined, settings: Mapping[str, Any] | None = None
+) -> Building | None:
     """Return how a pipeline builds what it keeps in an attribute; None where its source cannot be followed.
 
     Args:
@@ -61,6 +66,7 @@ def building_of(graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser:
         pipeline: the pipeline's class.
         attribute: the attribute of ``self`` that holds the denoiser.
         denoiser: the denoiser's class.
+        settings: those of the engine's that are fixed, by name; None where none are.
     """
     owners = list(_owners(graph, pipeline))
     found = next((pair for pair in methods_named(owners, "__init__")), None)
@@ -69,9 +75,10 @@ def building_of(graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser:
     owner, _ = found
     # Only methods of the module whose names the function will see.
     owners = [entry for entry in owners if entry.info.name == owner.info.name]
-    for build in (_followed, _flattened):
+    scope = Scope(graph, owner.info, frozenset(), {})
+    for build in (_followed, partial(_flattened, settings=settings)):
         try:
-            return build(Scope(graph, owner.info, frozenset(), {}), owners, attribute, denoiser)
+            return build(scope, owners, attribute, denoiser)
         except UnclearError:
             continue
     return None
@@ -93,7 +100,13 @@ def _followed(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: D
     return _building(statements, attribute, maker, [])
 
 
-def _flattened(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: Defined) -> Building:
+def _flattened(
+    scope: Scope,
+    owners: Sequence[Owner],
+    attribute: str,
+    denoiser: Defined,
+    settings: Mapping[str, Any] | None,
+) -> Building:
     """Return how it is built where methods that are called by the way make it, change it or fill it.
 
     Raises:
@@ -102,6 +115,8 @@ def _flattened(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: 
     flattener = Flattener(scope, owners, attribute, denoiser)
     constructor = copy.deepcopy(next(node for _, node in methods_named(owners, "__init__")))
     body = flattener.constructor(constructor)
+    if settings is not None:
+        body = with_settings(scope.graph, scope.info, body, settings)
     rest = [Owner(owner.info, flattener.others(owner.node)) for owner in owners]
     if _changed_afterwards(rest, attribute):
         raise UnclearError(attribute)
@@ -117,7 +132,9 @@ def _flattened(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: 
     if any(assigned_by(method.body) & made for owner in rest for method in _methods(owner.node)):
         raise UnclearError("another method assigns it, too")
     functions = [without_fetching(maker.visit(function)) for function in lifter.needed(statements)]
-    return _building(statements, attribute, maker, functions)
+    local = Local(scope)
+    statements = [local.visit(statement) for statement in statements]
+    return _building(statements, attribute, maker, [*local.functions.values(), *functions])
 
 
 def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import copy
 
+from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.own_names import name_of
 from scaffold.port.slicing import CONFIG, UnclearError
+from scaffold.source.syntax import walk_tree
 
 SOURCES = "weights_sources"
 _PLACING = ("to", "eval", "requires_grad_", "cuda", "train")
 _DROPPED = ("quant_config", "prefix")
 _FILLING = ("load_state_dict", "load_weights")
+_FETCHES = "download"
 
 
 class Maker(ast.NodeTransformer):
@@ -51,7 +55,7 @@ class Maker(ast.NodeTransformer):
             asked = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
             first = node.body[0]
             if isinstance(asked, ast.Call) and asked.args and isinstance(first, ast.Assign):
-                if ast.unparse(asked.args[0]) == ast.unparse(first.targets[0]) and "download" in ast.unparse(first):
+                if ast.unparse(asked.args[0]) == ast.unparse(first.targets[0]) and _FETCHES in ast.unparse(first):
                     return ast.Pass()
         return self.generic_visit(node)
 
@@ -145,14 +149,51 @@ class Plain(ast.NodeTransformer):
         return self.generic_visit(ast.Assign([node.target], node.value))
 
 
+class Local(ast.NodeTransformer):
+    """Functions of the pipeline's module that fetch a checkpoint which is no folder become functions that raise there.
+
+    Attributes:
+        functions: what they became, by name, to stand inside of the function that calls them.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.functions: dict[str, ast.FunctionDef] = {}
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        origin = self.scope.origin(node.func.id) if isinstance(node.func, ast.Name) else None
+        if not isinstance(origin, Defined) or origin.module != self.scope.info.name:
+            return node
+        made = self.scope.info.definitions.get(origin.name)
+        if not isinstance(made, ast.FunctionDef) or _FETCHES not in ast.unparse(made):
+            return node
+        function = without_fetching(copy.deepcopy(made))
+        if any(_FETCHES in ast.unparse(part) for part in function.body):
+            return node
+        function.name = f"pipeline_{origin.name.lstrip('_')}"
+        read = {inner.id for part in function.body for inner in walk_tree(part) if isinstance(inner, ast.Name)}
+        given = {name: value for name, value in arguments_of(node, made, bound=False) if name in read}
+        function.args = ast.arguments([], [ast.arg(name) for name in given], None, [], [], None, [])
+        function.returns = None
+        self.functions[function.name] = ast.fix_missing_locations(function)
+        return ast.copy_location(ast.Call(ast.Name(function.name, ast.Load()), list(given.values()), []), node)
+
+
 def without_fetching(function: ast.FunctionDef) -> ast.FunctionDef:
     """Return a function that raises where it would fetch a checkpoint that is no folder."""
     for index, node in enumerate(function.body):
         first = node.body[0] if isinstance(node, ast.If) else None
         if isinstance(node, ast.If) and isinstance(first, ast.Return) and first.value is not None:
             folder = ast.unparse(first.value)
+            there = (
+                f"os.path.isdir({folder})",
+                f"os.path.exists({folder})",
+                f"{folder}.exists()",
+                f"{folder}.is_dir()",
+            )
             rest = function.body[index + 1 :]
-            if ast.unparse(node.test) == f"os.path.isdir({folder})" and "download" in "".join(map(ast.unparse, rest)):
+            if ast.unparse(node.test) in there and _FETCHES in "".join(map(ast.unparse, rest)):
                 function.body[index + 1 :] = ast.parse(f"raise FileNotFoundError({folder})").body
                 break
     return ast.fix_missing_locations(function)

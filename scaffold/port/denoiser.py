@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.port.building import Building, building_of
@@ -35,6 +35,7 @@ def port_denoiser(
     also: Sequence[str] = (),
     kept: Kept | None = None,
     method: str = "forward",
+    settings: Mapping[str, Any] | None = None,
 ) -> Port:
     """Return the class and all that it needs as one module of plain torch.
 
@@ -47,6 +48,8 @@ def port_denoiser(
         kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
             far as all of it has a counterpart.
         method: the one that predicts, where that is known; it must be among ``also`` if it is not ``forward``.
+        settings: of the engine's table of a model's own settings, those that the package fixes; None where it fixes
+            none.
 
     Raises:
         ScaffoldError: there is no such class, or the port is no valid module.
@@ -56,7 +59,7 @@ def port_denoiser(
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
     request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method)
-    building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
+    building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings) if kept else None
     streams = building is not None and building.streamed
     run = request.run(building, building is not None and (building.streamed or building.handed))
     if building is not None and not run.loads:

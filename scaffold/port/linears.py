@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from scaffold.port.library_linears import linears_of, may_hold_linears
+from scaffold.port.read_weights import read_weights
 from scaffold.source.syntax import walk_tree
 
 ANY = "*"  # stands for an index or a key that only the configuration knows
@@ -29,6 +30,8 @@ class Layout:
         linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
         outside: names of those that are in no list.
         unread: classes of libraries in the layers, of which it is not known which linear layers they hold.
+        uncalled: names of the linear layers in the lists of which the module reads the weights in place of a call: no
+            target names them, because LoRA there would do nothing.
     """
 
     lists: tuple[str, ...]
@@ -37,6 +40,7 @@ class Layout:
     linears: tuple[tuple[str, ...], ...] = ()
     outside: tuple[tuple[str, ...], ...] = ()
     unread: tuple[str, ...] = ()
+    uncalled: tuple[tuple[str, ...], ...] = ()
 
 
 def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layout:
@@ -53,22 +57,26 @@ def find_layout(source: str, entry: str, layer_classes: tuple[str, ...]) -> Layo
     whole: dict[tuple[str, ...], None] = {}
     outside: set[tuple[str, ...]] = set()
     others: set[tuple[str, ...]] = set()
+    uncalled: dict[tuple[str, ...], None] = {}
     for path, linear, holder in reader.walk(entry, frozenset(layer_classes)):
         if linear is None:
             others.add(path)
             continue
         if holder is not None:
             lists[".".join(path[:holder])] = None
-        if linear:
-            if holder is None:
-                outside.add(path)
+        if linear and holder is None:
+            outside.add(path)
+        elif linear and holder is not None:
+            whole[path] = None
+            if path in reader.uncalled:
+                uncalled[path] = None
             else:
                 inside.setdefault(path[holder + 1 :], path)
-                whole[path] = None
-    targets = {whole: _shortest(path, outside | others) for path, whole in inside.items()}
+    targets = {whole: _shortest(path, outside | others | uncalled.keys()) for path, whole in inside.items()}
     named = tuple(dict.fromkeys(target for target in targets.values() if target is not None))
     unnamed = tuple(path for path, target in targets.items() if target is None)
-    return Layout(tuple(lists), named, unnamed, tuple(whole), tuple(sorted(outside)), tuple(sorted(reader.unread)))
+    unread = tuple(sorted(reader.unread))
+    return Layout(tuple(lists), named, unnamed, tuple(whole), tuple(sorted(outside)), unread, tuple(uncalled))
 
 
 def _shortest(path: tuple[str, ...], outside: set[tuple[str, ...]]) -> str | None:
@@ -107,6 +115,8 @@ class _Reader:
             for alias in node.names
         }
         self.unread: set[str] = set()
+        self.uncalled: set[tuple[str, ...]] = set()
+        self._read = read_weights(tree)
 
     def walk(
         self, name: str, layers: frozenset[str], path: tuple[str, ...] = (), holder: int | None = None, depth: int = 0
@@ -124,6 +134,8 @@ class _Reader:
                 inner = len(below) - 1
                 yield below, False, inner
             if child.name == "Linear":
+                if any(child.path in self._read.get(owner, ()) for owner in self._line(name)):
+                    self.uncalled.add(below)
                 yield below, True, inner
             elif child.name in _TAKEN and child.name not in self.classes:
                 yield below, None, inner
@@ -132,6 +144,14 @@ class _Reader:
                     self.unread.add(child.name)
             else:
                 yield from self.walk(child.name, layers, below, inner, depth + 1)
+
+    def _line(self, name: str, depth: int = 0) -> Iterator[str]:
+        """Yield a class and those of the text that it derives from."""
+        node = self.classes.get(name)
+        if node is not None and depth <= _DEPTH:
+            yield name
+            for base in node.bases:
+                yield from self._line(getattr(base, "id", ""), depth + 1)
 
     def children(self, name: str) -> Iterator[_Child]:
         """Yield the modules that an object of a class holds, those of its bases first."""

@@ -73,7 +73,8 @@ class Follower:
         missing = {name for name in part.wanted if name.startswith("self.")} - set(wanted)
         if missing - assigned_by(part.kept):
             raise UnclearError(", ".join(sorted(missing)))
-        return [*_imports(node), *part.kept[::-1]]
+        read = {n.id for kept in part.kept for n in walk_tree(kept) if isinstance(n, ast.Name)}
+        return [*(found for found in _imports(node) if _binds(found) & read), *part.kept[::-1]]
 
     def _block(self, statements: Sequence[ast.stmt], part: _Slice) -> None:
         for statement in reversed(statements):
@@ -195,8 +196,12 @@ def _parameters(node: ast.AST) -> Iterator[str]:
                 yield inner.arg
 
 
-def _imports(method: ast.FunctionDef) -> list[ast.stmt]:
+def _imports(method: ast.FunctionDef) -> list[ast.Import | ast.ImportFrom]:
     return [node for node in walk_tree(method) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
 
 
 def _without_returns(statements: Sequence[ast.stmt]) -> list[ast.stmt]:

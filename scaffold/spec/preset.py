@@ -66,7 +66,13 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     },
     "lora": {"rank": "a whole number", "alpha": "a whole number"},
     "recipe": {},
-    "deploy": {"pipeline": "text", "engine": "a table", "stage": "a table", "sampling": "a table"},
+    "deploy": {
+        "pipeline": "text",
+        "engine": "a table",
+        "stage": "a table",
+        "sampling": "a table",
+        "additional_config": "a table",
+    },
     "tiny": {
         "folder": "text",
         "image_size": "a whole number",

@@ -19,9 +19,12 @@ pytestmark = pytest.mark.upstream
 
 @pytest.fixture(scope="module")
 def tree(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("partial") / "tree"
+    folder = tmp_path_factory.mktemp("partial")
+    # Without the settings of the packaged preset nothing says which of its denoisers the pipeline builds.
+    plain, out = folder / "plain.toml", folder / "tree"
+    plain.write_text('pipelines = ["LongCatVideoAvatarPipeline"]\n', encoding="utf-8")
     arguments = ("long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", out)
-    printed = scaffold_cli("new", *arguments).success()
+    printed = scaffold_cli("new", *arguments, "--preset", plain).success()
     assert "grade    partial" in printed
     assert "still to write" in printed
     assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in printed

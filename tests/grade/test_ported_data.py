@@ -100,6 +100,56 @@ def test_the_agent_loop_puts_them_into_the_request(tmp_path: Path, monkeypatch: 
             asyncio.run(loop.run({}, extra_info={"inputs": json.dumps(lacking)}))
 
 
+def test_a_file_that_a_request_may_leave_out_is_taken_where_a_row_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    key = "LongCatVideoAvatarPipeline"
+    script = module(key, "_prompts.py", tmp_path, monkeypatch)
+    image.new("RGB", (6, 4)).save(tmp_path / "face.png")
+    (tmp_path / "voice.wav").touch()
+    words = {"prompt": "she sings", "audio": "voice.wav"}
+    for record, kinds in ((words, {"audio"}), ({**words, "image": "face.png"}, {"audio", "image"})):
+        row = script.build_row(record, "train", 0, "x", str(tmp_path))
+        inputs = json.loads(row["extra_info"]["inputs"])
+        assert inputs == {kind: str(tmp_path / record[kind]) for kind in kinds}
+        loop = module(key, "/agent_loop.py", tmp_path, monkeypatch)
+        media = loop.read_media(row["extra_info"])
+        assert media["audio"] == str(tmp_path / "voice.wav")
+        assert ({"image"} if "image" in media else set()) == kinds - {"audio"}
+    with pytest.raises(ValueError, match="no audio, which the pipeline needs"):
+        script.build_row({"prompt": "she sings", "image": "face.png"}, "train", 0, "x", str(tmp_path))
+
+
+def test_the_scripts_start_the_engine_with_the_models_own_settings() -> None:
+    """Weights in int8 and a distilled LoRA are the pipeline's defaults, and neither can be trained."""
+    key = "LongCatVideoAvatarPipeline"
+    for path in (path for path in files(key) if path.endswith(".sh")):
+        for name in ("use_int8", "use_distill"):
+            assert (
+                f"+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.additional_config.{name}=False\n"
+                in files(key)[path]
+            )
+    (builder,) = [text for path, text in files(key).items() if path.endswith("_denoiser.py")]
+    assert "class QuantizedLinear" not in builder
+    assert "load_lora" not in builder
+    assert 'CFG_DEFAULTS: dict[str, Any] = {"text_guidance_scale": 4.0, "audio_guidance_scale": 4.0}' in "".join(
+        files(key).values()
+    )
+    text = readme(key)
+    assert "`use_int8=False`, `use_distill=False`" in text
+    assert "are left out: the pipeline reads the weights in place of calling the layers" in text
+
+
+def test_what_the_rollout_wants_of_a_machine_is_said() -> None:
+    text = readme("LongCatVideoAvatarPipeline")
+    assert "`pip install 'vllm-omni[longcat-video-avatar]'`" in text
+    assert 'as prepare; prepare(sys.argv[1], use_int8=False)" "$MODEL_PATH"' in text
+    for key in ("WanS2VPipeline", "AnimaPipeline"):
+        assert "pip install" not in readme(key)
+        assert "prepare(" not in readme(key)
+
+
 VALUES = {"action": "w-8", "intrinsics": {"fx": 1.0, "fy": 1.0, "cx": 0.5, "cy": 0.5}}
 
 

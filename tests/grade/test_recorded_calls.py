@@ -73,6 +73,33 @@ def test_branches_evaluated_as_a_batch_come_back(calls: types.ModuleType) -> Non
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_latents_behind_a_given_frame_are_those_of_training(calls: types.ModuleType, rows: int) -> None:
+    """An image's first frame goes to the denoiser with the latents, and the scheduler gets what lies behind it."""
+    frame = torch.randn(1, 4, 2)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        whole = torch.cat([frame, latents], dim=2).repeat(rows, 1, 1)
+        made = denoiser(whole, torch.full((rows,), 0.9 - 0.1 * step), text=text(3, 1))[0][:, :, 2:]
+        return guide(*made.flip(0).split(1)) if rows == 2 else guide(made, None)
+
+    content, seen, denoiser = walk(calls, call)
+    given = calls.read_calls([content])[0]["calls"][0][1]["hidden_states"]
+    assert given[0] == "behind"
+    assert given[1].shape == (rows, 4, 2)
+    for step, (latents, velocity) in enumerate(seen):
+        conditional = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE)
+        if rows == 2:
+            assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+            moved = replayed(calls, content, latents + 1, step, denoiser)
+        else:
+            assert torch.allclose(conditional.evaluate(denoiser, torch.float32), velocity, atol=1e-6)
+            moved = calls.DenoiserCalls(calls.read_calls([content]), latents + 1, step, GUIDANCE).evaluate(
+                denoiser, torch.float32
+            )
+        assert torch.allclose(moved - velocity, torch.full_like(velocity, 2 * (0.9 - 0.1 * step)), atol=1e-5)
+
+
 def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: types.ModuleType) -> None:
     prompt = text(5, 1)
 

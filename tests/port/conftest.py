@@ -33,7 +33,11 @@ def port_text(tmp_path: Path) -> PortText:
     """Return a function that writes files below the folder of a model and ports ``Model`` of the first."""
 
     def port(
-        text: str, also: dict[str, str] | None = None, keep: tuple[str, ...] = (), pipeline: str | None = None
+        text: str,
+        also: dict[str, str] | None = None,
+        keep: tuple[str, ...] = (),
+        pipeline: str | None = None,
+        settings: dict[str, object] | None = None,
     ) -> Port:
         for name, content in {"first.py": text, **(also or {})}.items():
             path = tmp_path / (name if name.startswith("vllm_omni/") else f"{MODELS}/{name}")
@@ -42,7 +46,7 @@ def port_text(tmp_path: Path) -> PortText:
         source = FolderSource(tmp_path, "9.9.9", "9.9.9")
         module = "vllm_omni.diffusion.models.small.first"
         kept = Kept(module, pipeline, "transformer") if pipeline is not None else None
-        return port_denoiser(source, module, "Model", also=keep, kept=kept)
+        return port_denoiser(source, module, "Model", also=keep, kept=kept, settings=settings)
 
     return port
 

@@ -88,3 +88,43 @@ def test_a_target_names_no_layer_of_another_kind() -> None:
     layout = find_layout(text, "Whole", ("Block",))
     assert layout.targets == ("attn.proj", "value")
     assert layout.lists == ("blocks",)
+
+
+READ = """
+def in_float32(linear, x):
+    if not hasattr(linear, "weight"):
+        return linear(x.float())
+    return F.linear(x.float(), linear.weight.float(), linear.bias.float())
+
+
+def after_silu(module, x):
+    return in_float32(module[1], F.silu(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.change = nn.Sequential(nn.SiLU(), nn.Linear(dim, dim))
+        self.direct = nn.Linear(dim, dim)
+        self.called = nn.Linear(dim, dim)
+        self.asked = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        x = x.to(self.asked.weight.dtype)
+        return self.called(x) + self.asked(x) + after_silu(self.change, x) + F.linear(x, self.direct.weight)
+
+
+class Whole(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(dim) for _ in range(2)])
+"""
+
+
+def test_layers_whose_weights_are_read_are_no_targets() -> None:
+    """LoRA wraps the layer: whoever takes the weight in place of a call passes it by."""
+    layout = find_layout(READ, "Whole", ("Layer",))
+    assert layout.targets == ("called", "asked")
+    assert layout.uncalled == (("layers", "*", "change", "1"), ("layers", "*", "direct"))
+    assert layout.unnamed == ()
+    assert set(layout.uncalled) < set(layout.linears)

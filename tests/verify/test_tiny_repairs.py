@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_a_class_name_that_the_pipeline_wants_is_given(ported: PortedModule) -> 
 
 def test_only_files_below_the_checkpoint_get_a_place(tmp_path: Path) -> None:
     error = FileNotFoundError(f"missing: {tmp_path}/vae/config.json, {tmp_path}/a.safetensors, /elsewhere/b.json")
-    assert hold_places(tmp_path, error)
+    assert hold_places(tmp_path, error) == {tmp_path / "vae/config.json", tmp_path / "a.safetensors"}
     assert (tmp_path / "vae/config.json").read_text() == "{}"
     assert (tmp_path / "a.safetensors").read_text() == ""
     assert not hold_places(tmp_path, error)
@@ -260,6 +261,8 @@ def test_only_files_below_the_checkpoint_get_a_place(tmp_path: Path) -> None:
         ("Given normalized_shape=[64], expected input with shape [*, 64], but got input of size[1, 40, 32]", 64),
         ("mat1 and mat2 shapes cannot be multiplied (32x40 and 2304x96)", None),
         ("the encoder's hidden size differs: expected 2304, got 32.", 2304),
+        ("index 47 is out of bounds for dimension 2 with size 32", 48),
+        ("index 47 is out of bounds for dimension 2 with size 40", None),
         ("a video of the wrong length: expected 9, but got 5", None),
     ],
 )
@@ -338,3 +341,66 @@ def test_convolutions_in_half_precision_round_once() -> None:
 )  # fmt: skip
 def test_an_image_in_a_chat_has_the_tokens_that_there_are(names: list[str], text: str) -> None:
     assert image_text(names) == text
+
+
+def test_what_prepares_sounds_is_made_for_the_encoder_beside_it(tmp_path: Path) -> None:
+    """It lies in the encoder's folder, and a deeper encoder is still written anew."""
+    transformers: Any = pytest.importorskip("transformers")
+    found, folder = Components(tmp_path, [], {}, torch.float32), tmp_path / "whisper"
+    with found.answering():
+        model = transformers.WhisperModel.from_pretrained(str(folder))
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(str(folder))
+        with pytest.raises(NotGrownError, match="AutoFeatureExtractor"):
+            transformers.AutoFeatureExtractor.from_pretrained(str(tmp_path / "nothing"))
+    assert (model.config.encoder_layers, model.config.d_model) == (2, 32)
+    heard = extractor([0.0] * 1600, sampling_rate=16_000, return_tensors="pt").input_features
+    assert model.encoder(heard).last_hidden_state.shape[-1] == 32
+    assert found.fit(IndexError("index 32 is out of bounds for dimension 2 with size 3"))
+    assert found.layers[folder] == 32
+    assert not folder.exists()
+
+
+def test_another_repository_is_a_folder_of_the_checkpoint(tmp_path: Path) -> None:
+    hub: Any = pytest.importorskip("huggingface_hub")
+    found = Components(tmp_path, [], {}, torch.float32)
+    with found.answering():
+        places = [hub.HfApi().snapshot_download("someone/parts", allow_patterns=["vae/*"])]
+        places.append(hub.snapshot_download(repo_id="someone/parts"))
+    assert places == [str(tmp_path / "hub/someone/parts")] * 2
+    assert Path(places[0]).is_dir()
+
+
+OWN_FILE = """
+import json
+from pathlib import Path
+
+import torch
+
+
+class Toy(torch.nn.Module):
+    def __init__(self, hidden_size: int = 8192, depth: int = 4):
+        super().__init__()
+        self.body = torch.nn.ModuleList(torch.nn.Linear(hidden_size, hidden_size) for _ in range(depth))
+
+
+def build_denoiser(od_config):
+    with (Path(od_config.model) / "base" / "config.json").open() as file:
+        settings = json.load(file)
+    sizes = {name: settings[name] for name in ("hidden_size", "depth") if name in settings}
+    return Toy(**sizes), [("base", "transformer.", None)]
+"""
+
+
+def test_sizes_stand_where_the_builder_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"toy_denoiser": OWN_FILE, "toy_weights": WEIGHTS}.items():
+        (tmp_path / "own_file").mkdir(exist_ok=True)
+        (tmp_path / f"own_file/{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = PortedModule("own_file", {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline"})
+    monkeypatch.setattr(found, "_keys", lambda module, sources: {name: name for name, _ in module.named_parameters()})
+    folder = tmp_path / "checkpoint"
+    (folder / "base").mkdir(parents=True)
+    settings = found.write(folder, {}, torch.float32)
+    assert (settings["hidden_size"], settings["depth"]) == (96, 2)
+    assert json.loads((folder / "base/config.json").read_text())["hidden_size"] == 96
+    assert (folder / "base/diffusion_pytorch_model.safetensors").is_file()

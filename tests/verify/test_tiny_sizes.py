@@ -66,6 +66,8 @@ def test_lists_follow_the_layers() -> None:
         ("window_size", (-1, -1), (-1, -1)),
         ("text_len", 512, 512),
         ("depth", 1, 1),
+        ("encoder_layers", 32, DENOISER.layers),
+        ("decoder_attention_heads", 20, DENOISER.heads),
     ],
 )
 def test_one_setting(name: str, value: object, small: object) -> None:

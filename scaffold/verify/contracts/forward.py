@@ -24,7 +24,8 @@ def run(subject: Any) -> Measured:
     except NotDrivableError as reason:
         return Measured("", [str(reason)])
     problems = []
-    several = "fewest" in subject.spec.get("guidance", {})  # unconditional branches come first, however many there are
+    guidance = subject.spec.get("guidance", {})  # several unconditional branches come first, however many there are
+    several = "fewest" in guidance or (guidance.get("unconditional") or 1) > 1
     for branch, inputs in zip(("conditional", "unconditional"), pair, strict=True):
         if inputs is None:
             continue

@@ -15,14 +15,15 @@ from scaffold.verify.subject.subject import PROMPTS
 ID = "sde-step"
 TITLE = "mean, deviation and log-prob of the training step follow the formulas of sde, cps and dance_sde"
 PITFALLS = (6, 7)
-# Float32 against float64: 1e-6 relative of values of order 1; the clip range of FlowGRPO is 1e-5 at its tightest.
-LIMIT = 1e-5
+# Float32 against float64: 1e-6 relative of values of order 1; the clip range of FlowGRPO is 1e-5 at its tightest. Where
+# the noise level is close to 0 the formula itself rounds more: there it is so many times that.
+LIMIT, ROUNDINGS = 1e-5, 4
 KINDS = ("sde", "cps", "dance_sde")
 
 
 def run(subject: Any) -> Measured:
     """Score given next samples at several steps and noise levels with a known velocity."""
-    worst, where, problems = 0.0, "", []
+    worst, where, problems, limit = 0.0, "", [], LIMIT
     conventions = set()
     attempts = Attempts()
     moving = subject.moving(PROMPTS)
@@ -42,16 +43,19 @@ def run(subject: Any) -> Measured:
                 if found is None:
                     break
                 problems += _shapes(found, len(PROMPTS), latents[:, step])
-                mean, scale = transition(
+                step_of = (
                     kind,
                     latents[:, step],
                     velocity_of(latents[:, step]),
                     (sigmas[step], sigmas[step + 1], sigmas[1]),
                     noise_level,
                 )
+                mean, scale = transition(*step_of)
+                rounded, _ = transition(*step_of, dtype=torch.float32)
                 following, expected = latents[:, step + 1], mean
                 if moving is not None:  # the rest is given, and has no part in the log-prob
-                    following, expected = (tensor[moving].view(len(PROMPTS), -1) for tensor in (following, mean))
+                    parts = (tensor[moving].view(len(PROMPTS), -1) for tensor in (following, mean, rounded))
+                    following, expected, rounded = parts
                     mean = torch.where(moving, mean, latents[:, step].double())
                 scored = {norm: log_prob(kind, following, expected, scale, norm) for norm in (False, True)}
                 errors = {norm: relative(found[0], value) for norm, value in scored.items()}
@@ -60,13 +64,15 @@ def run(subject: Any) -> Measured:
                     conventions.add(norm)
                 difference = max(relative(found[1], mean), errors[norm])
                 difference = max(difference, relative(found[3], torch.tensor((sigmas[step] - sigmas[step + 1]) ** 0.5)))
-                if difference > worst or difference != difference:
-                    worst, where = difference, f" ({kind}, step {step}, noise level {noise_level})"
+                rounding = relative(log_prob(kind, following, rounded, scale, norm), scored[norm])
+                allowed = max(LIMIT, ROUNDINGS * max(rounding, relative(rounded, expected)))
+                if difference / allowed > worst / limit or difference != difference:
+                    worst, where, limit = difference, f" ({kind}, step {step}, noise level {noise_level})", allowed
     if len(conventions) > 1:
         problems.append("the Gaussian's normaliser is in some log-probs and not in others")
     kept = "with" if conventions == {True} else "without"
-    line = f"{worst:.1e} from the formulas{where if worst > LIMIT else ''}, {kept} the Gaussian's normaliser"
-    return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, LIMIT, "relative", 1e-6)
+    line = f"{worst:.1e} from the formulas{where if worst > limit else ''}, {kept} the Gaussian's normaliser"
+    return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, limit, "relative", 1e-6)
 
 
 def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int) -> tuple[Any, Any]:

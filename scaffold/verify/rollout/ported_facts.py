@@ -80,7 +80,9 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "renames": sections.get("checkpoint", {}).get("renames") or [],
             "frames": FRAMES if sections.get("recipe", {}).get("framed") else None,
             "media": media.get("inputs") or [],
+            "required": media.get("required") or [],
             "references": edit,
+            "additional_config": sections.get("deploy", {}).get("additional_config") or {},
             "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request")},
         },
     }

@@ -23,7 +23,8 @@ def run(subject: Any) -> Measured:
     """The mean of each step shows the velocity that training makes of known branches."""
     section, guided = subject.spec.get("guidance", {}), subject.recording["guided"]
     others = {entry["name"]: entry["default"] for entry in section.get("defaults", [])} | subject.recording["guidance"]
-    formula = _of_several(section, others) if "fewest" in section else _FORMULAS.get(section.get("formula") or "")
+    several = "fewest" in section or (section.get("unconditional") or 1) > 1
+    formula = _of_several(section, others) if several else _FORMULAS.get(section.get("formula") or "")
     if formula is None or not guided:
         raise NotDrivableError("the pipeline has no guidance scale" if not guided else "the formula is none of three")
     worst, where = 0.0, ""
@@ -47,12 +48,12 @@ def run(subject: Any) -> Measured:
             difference = relative(result[1], mean)
             if difference > worst or difference != difference:
                 worst, where = difference, f" with a scale of {scale:g} at step {step}"
-    told = where if worst > LIMIT else f", {section['expression' if 'fewest' in section else 'formula']}"
+    told = where if worst > LIMIT else f", {section['expression' if several else 'formula']}"
     return Measured(f"{worst:.1e} from the formula{told}", problems, worst, LIMIT, "relative", 2e-7)
 
 
 def _of_several(section: dict[str, Any], others: dict[str, Any]) -> Callable[[Any, Any, float], Any]:
-    """The expression of the spec, where how many branches there are decides which part of it counts."""
+    """The expression of the spec, where there are other branches than one, or as many as the request decides."""
     code = compile(section["expression"], "scaffold.toml", "eval")
     known = {"__builtins__": {}, "len": len, "torch": torch}
 

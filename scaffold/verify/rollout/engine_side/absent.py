@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from scaffold.verify.rollout.engine_side import sound
+
 NAMES = ("compressed_tensors", "torchaudio")
 
 
@@ -48,5 +50,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in() -> None:
-    """Serve the libraries that are not installed; what is made of them cannot run, only be imported."""
+    """Serve the libraries that are not installed; what is made of them cannot run, only be imported.
+
+    Those that prepare sounds run: a pipeline calls them with every request.
+    """
     sys.meta_path.append(_Finder())
+    sound.stand_in()

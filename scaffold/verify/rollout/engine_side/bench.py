@@ -57,7 +57,8 @@ class Bench:
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
-            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit)
+            own = ported.get("additional_config")
+            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit, own)
             self.prompts = _prompt_form(task, self.engine.pipeline)
             if checkpoint is not None:
                 self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)

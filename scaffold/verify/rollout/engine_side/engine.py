@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -31,6 +32,7 @@ class Engine:
         registered: the pipeline's key in the engine's registry; with it the engine also reads the checkpoint's
             configuration files and prepares each request, as its entry points do.
         fit: changes a checkpoint of which the pipeline cannot be built, and says whether it did.
+        own_settings: the model's own with which the package's scripts start the engine.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Engine:
         transport: Transport,
         registered: str | None = None,
         fit: Callable[[Exception], bool] | None = None,
+        own_settings: dict[str, Any] | None = None,
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
@@ -51,8 +54,10 @@ class Engine:
             enforce_eager=True,
             num_gpus=1,
             master_port=_free_port(),
+            **({"additional_config": own_settings} if own_settings else {}),
         )
         self.media: tuple[str, ...] = ()
+        self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
         self.prepare: Any = None
         self._registered = registered
         self._fit = fit
@@ -132,7 +137,7 @@ class Engine:
             known["lora_request"] = self.transport.lora_request()
         prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
         if self.media:
-            prompt["multi_modal_data"] = media(self.media, sampling["height"], sampling["width"])
+            prompt["multi_modal_data"] = media(self.media, self._folder, sampling["height"], sampling["width"])
         # One prompt a request, or the older form that holds several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import Bench
 
 FILE = "sample.json"
-RATE = 16_000  # samples a second of a sound
 
 
 def write_sample(bench: Bench, folder: Path) -> None:
@@ -33,11 +31,10 @@ def write_sample(bench: Bench, folder: Path) -> None:
         "files": {},
         "values": recipe.brought,
     }
-    for kind, value in media(bench.engine.media, recipe.height, recipe.width).items():
-        place = folder / f"sample.{'png' if kind == 'image' else 'wav'}"
+    for kind, value in media(bench.engine.media, folder, recipe.height, recipe.width).items():
+        place = value
         if kind == "image":
+            place = folder / "sample.png"
             value.save(place)
-        else:
-            importlib.import_module("soundfile").write(place, value, RATE)
         found["files"][kind] = str(place)
     (folder / FILE).write_text(json.dumps(found), encoding="utf-8")

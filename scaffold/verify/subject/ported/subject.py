@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors import safe_open
@@ -178,11 +180,15 @@ class PortedSubject(Subject):
         return rows
 
     def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
-        """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32."""
+        """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32.
+
+        Calls are made as the rollout made them: of a row alone sums run in another order, which bf16 may round apart.
+        """
         from scaffold.verify.rollout.engine_side import recorder
 
-        inputs = self.inputs_of(module, [sample], step=step)
-        with recorder.steps() as taken:
+        calls = importlib.import_module(f"{self.training.__module__.rpartition('.')[0]}.denoiser_calls")
+        with recorder.steps() as taken, mock.patch.object(calls, "_rows", return_value=set()):
+            inputs = self.inputs_of(module, [sample], step=step)
             self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity
 

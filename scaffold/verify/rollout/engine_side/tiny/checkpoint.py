@@ -56,7 +56,7 @@ class Growing:
 
     def fit(self, error: Exception) -> bool:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
-        if hold_places(self.folder, error) or self._fit_part(error) or self.components.fit(error):
+        if bool(hold_places(self.folder, error)) or self._fit_part(error) or self.components.fit(error):
             return True
         if self.module.fit(error, self.components.channels):
             self.write_denoiser()

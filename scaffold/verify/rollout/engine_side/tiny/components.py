@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,14 @@ from unittest import mock
 
 import torch
 
+from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.mismatch import wanted
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk
 
 MOST_STATES, WIDEST = 64, 4096
+HUB = "hub"  # folder of what a pipeline fetches from elsewhere
 EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 TOKENIZER = "tokenizer.json"
@@ -39,6 +42,7 @@ _OWNERS = (
     ("transformers", "PreTrainedTokenizerBase", TOKENIZER),
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
+    ("transformers", "AutoFeatureExtractor", "preprocessor_config.json"),
     ("diffusers", "ModelMixin", "config.json"),
     ("diffusers", "SchedulerMixin", "scheduler_config.json"),
 )
@@ -114,6 +118,9 @@ class Components:
                         self._load_tokenizer = original
                     replaced = classmethod(self._answering(original, file))
                     stack.enter_context(mock.patch.object(holder, "from_pretrained", replaced))
+            library_of_hubs: Any = importlib.import_module("huggingface_hub")
+            for owner in (library_of_hubs, library_of_hubs.HfApi):
+                stack.enter_context(mock.patch.object(owner, "snapshot_download", self._fetched))
             yield
 
     def _answering(self, original: Callable[..., Any], file: str) -> Callable[..., Any]:
@@ -141,13 +148,19 @@ class Components:
 
         return from_pretrained
 
+    def _fetched(self, *args: Any, **kwargs: Any) -> str:
+        """Folder of a repository that a pipeline asks a hub for: this machine asks none."""
+        place = self.folder / HUB / str(kwargs["repo_id"] if "repo_id" in kwargs else args[-1])
+        place.mkdir(parents=True, exist_ok=True)
+        return str(place)
+
     def _place(self, path: Any, subfolder: str | None) -> Path | None:
         """Folder of a component below the checkpoint; None for one that lies elsewhere on this machine."""
         if path is None:
             return None
         place = Path(str(path))
         if not place.is_absolute() and not place.exists():
-            place = self.folder / "hub" / place
+            place = self.folder / HUB / place
         elif self.folder not in (place, *place.parents):
             return None
         return place / subfolder if subfolder else place
@@ -161,6 +174,8 @@ class Components:
                 self._tokenizer(cls).save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
+            elif "AutoFeatureExtractor" in kinds:
+                _feature_extractor(folder).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
                 self._encoder(_named_model(cls, given, folder), given, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
@@ -176,7 +191,8 @@ class Components:
             line = " ".join(str(error).split())[:300]
             raise NotGrownError(f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line}") from error
         encodes = kinds & {"PreTrainedModel", _AUTO_MODEL}
-        self.written[folder] = "encoder" if encodes else cls.__name__
+        if encodes or folder not in self.written:  # what prepares its inputs lies beside an encoder
+            self.written[folder] = "encoder" if encodes else cls.__name__
 
     def vocabulary(self) -> int:
         """How many ids a tokenizer of the checkpoint has."""
@@ -255,6 +271,21 @@ def _named_model(auto: Any, given: dict[str, Any], folder: Path) -> Any:
     return auto._model_mapping[known[kind]]
 
 
+def _feature_extractor(folder: Path) -> Any:
+    """What prepares sound or images for the encoder in the same folder, with the defaults of the encoder's type.
+
+    Raises:
+        NotGrownError: there is no encoder, or nothing prepares anything for its type.
+    """
+    path = folder / "config.json"
+    kind = json.loads(read_text(path)).get("model_type") if path.is_file() else None
+    auto: Any = importlib.import_module("transformers.models.auto.feature_extraction_auto")
+    names = _flat(auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(kind))
+    if not names:
+        raise NotGrownError(f"nothing is known to prepare inputs of a model of type {kind}")
+    return getattr(importlib.import_module("transformers"), names[0])()
+
+
 def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
     """Settings in which rotary positions of three axes have their sections, which a class may leave out by default."""
     found = {n: _sectioned(v) if isinstance(v, dict) else v for n, v in values.items()}
@@ -264,19 +295,15 @@ def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def hold_places(folder: Path, error: Exception) -> bool:
-    """Put empty files where a pipeline misses some below ``folder``: it looks for them before it loads any.
-
-    Returns:
-        Whether any was put there.
-    """
-    found = False
+def hold_places(folder: Path, error: Exception) -> set[Path]:
+    """Put empty files where a pipeline misses some below ``folder``, before it loads any; returns them."""
+    found: set[Path] = set()
     for name in re.findall(rf"{re.escape(str(folder))}/[\w./-]+", str(error)) if _is_about_files(error) else ():
         path = Path(name.rstrip("."))
         if path.suffix and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(EMPTY if path.suffix == ".json" else "", encoding="utf-8")
-            found = True
+            found.add(path)
     return found
 
 

@@ -48,7 +48,8 @@ class PortedModule:
         self.reads, self.file = bool(facts.get("reads")), bool(facts.get("file"))
         self.layout: Layout | None = None
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
-        self.configurations: set[Path] = set()  # that the builder looks for, and may do without
+        self.configurations: set[Path] = set()  # that the builder looks for by itself, and settings are written to
+        self._held: set[Path] = set()  # that it misses where it does not look first
 
     def fit(self, error: Exception, channels: int | None) -> bool:
         """Give the class's name that a pipeline wants, or switch a part of the denoiser on or off.
@@ -98,9 +99,12 @@ class PortedModule:
         return self.weights.EngineConfig(str(folder / FILE if self.file else folder), dtype)
 
     def _asked(self, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
-        ask = partial(
-            asked_by, self.build, partial(self._config, folder, dtype), self.entry, partial(hold_places, folder)
-        )
+        def repair(error: Exception) -> bool:
+            held = hold_places(folder, error)
+            self._held |= {path for path in held if path.suffix == ".json"}
+            return bool(held)
+
+        ask = partial(asked_by, self.build, partial(self._config, folder, dtype), self.entry, repair)
         if not self.reads:
             return ask()
         with self._files(folder), noting_missing(folder, self.build.__globals__) as missing:
@@ -185,6 +189,9 @@ class PortedModule:
             total = _count(module)
             if total <= LARGEST:
                 return settings
+            if not self._held <= self.configurations:
+                self.configurations |= self._held  # its sizes stand there and not in the engine's configuration
+                continue
             most = next((name for name, child in module.named_children() if _count(child) > total / 2), "")
             flags = [name for name in _conditions(self.entry, most) if settings.get(name) is True and name not in given]
             if not flags:

@@ -12,10 +12,15 @@ _MISMATCHES = (
     r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
     r"expected (?P<b>\d+),? (?:but )?got (?P<a>\d+)",
 )
+# How it says that there is no such item.
+_BEYOND = re.compile(r"index (?P<index>\d+) is out of bounds for dimension \d+ with size (?P<size>\d+)")
 
 
 def wanted(error: Exception, size: int) -> int | None:
     """The size that an operation wants in place of the given one; None where the error is about none or another."""
+    beyond = _BEYOND.search(str(error))
+    if beyond is not None and int(beyond["size"]) == size:
+        return int(beyond["index"]) + 1
     for pattern in _MISMATCHES:
         found = re.search(pattern, str(error))
         pair = {int(value) for value in found.groups()} if found else set()

@@ -30,11 +30,14 @@ _RULES: tuple[tuple[str, int | str], ...] = (
     (r"(^|_)moe.*(intermediate|ffn|hidden).*(size|dim)$", 16),
     (r"(intermediate|ffn|feed_forward|mlp)_?(hidden_)?(size|dim|channels)$|^d_ff$", INTERMEDIATE),
     (r"(num|n)_(key_value|kv)_(heads|groups)$|^kv_heads$", "key_value"),
-    (r"(^|_)(num|n)_?(attention_|attn_)?heads$|^n_heads?$|^heads$", "heads"),
+    (r"(^|_)(num|n|encoder|decoder)_?(attention_|attn_)?heads$|^n_heads?$|^heads$", "heads"),
     (r"(^|_)experts_per_tok(en)?$|(^|_)top_?k$", 2),
     (r"(^|_)(num|n)_(routed_|local_)?experts$", EXPERTS),
     (r"(^|_)(num|n)_\w*(refiner|single|double|control)\w*_layers$", 1),
-    (r"(^|_)(num|n)_(hidden_|encoder_|decoder_|transformer_|attention_)?(layers|blocks)$|(^|_)depth$", "layers"),
+    (
+        r"(^|_)(num|n)_(hidden_|encoder_|decoder_|transformer_|attention_)?(layers|blocks)$|(^|_)depth$|^(en|de)coder_layers$",
+        "layers",
+    ),
     (r"(attention_)?head_(dim|size)$|^d_kv$", "head"),
     (r"^(out_)?(hidden|embed|embedding|model|inner)_?(size|dim)$|^d_model$|^dim$|^width$", "hidden"),
     (

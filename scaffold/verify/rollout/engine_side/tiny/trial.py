@@ -27,8 +27,8 @@ def first_request(
         engine: its ``media`` are set where a request needs them.
         checkpoint: changed where an error says what the pipeline wants.
         recipe: what is asked for.
-        facts: ``frames``, ``media``, ``references`` (no request goes without media) and the request that
-            ``scaffold.toml`` gives, see ``ported_facts``.
+        facts: ``frames``, ``media``, ``required`` of these, ``references`` (no request goes without media) and the
+            request that ``scaffold.toml`` gives, see ``ported_facts``.
         prompts: make the ids of a text.
 
     Returns:
@@ -51,7 +51,8 @@ def first_request(
         sampling = {**recipe.sampling(7), "num_inference_steps": 2}
         if recipe.sde_window_range is not None:
             sampling |= {"sde_window_size": 1, "sde_window_range": [1, 2]}
-        for brought in dict.fromkeys([tuple(kinds)] if facts.get("references") else [(), tuple(kinds)]):
+        needed = tuple(kind for kind in kinds if kind in facts.get("required", ()))
+        for brought in dict.fromkeys([tuple(kinds)] if facts.get("references") else [(), needed, tuple(kinds)]):
             engine.media = brought
             try:
                 engine.generate(ids, sampling, ids)
