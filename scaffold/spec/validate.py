@@ -18,7 +18,7 @@ from scaffold.team import PACKAGED, Team
 ALLOWED: Mapping[str, Collection[Any]] = {
     "target.rollout_result": ("rollout_output", "custom_output"),
     "upstream.sample_rank": (2, 3),
-    "upstream.task": (None,),
+    "upstream.task": (None, "edit"),
     "upstream.steps": ("n", "n-1", None),
     "schedule.steps": ("n", "n-1", None),
     "schedule.request_offset": (-1, 0, 1, None),

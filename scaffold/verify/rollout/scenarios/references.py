@@ -17,7 +17,7 @@ CHECKS = equality("without-references", "Requests of words alone to a package fo
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """The pipeline then runs other branches, and gives its denoiser other arguments."""
-    if not (bench.task.facts.get("ported") or {}).get("references"):
+    if not bench.references:
         raise NotApplicable("the package is made for requests of words alone")
     with bench.engine.without_media():
         samples = bench.roll_out(bench.recipe, bench.texts[:2])
