@@ -11,8 +11,8 @@ CLOCK = "day of rendering"
 
 
 def fill(section: Section) -> None:
-    """Put what was measured, and the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
-    for key in ("memory", "step"):
+    """Put what was measured, of images of words alone, and the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
+    for key in ("memory", "step") if section.sources.report.task is None else ():
         if section.sources.preset.value(section.name, key) is not None:
             section.preset(key)
     if section.sources.date is not None:
