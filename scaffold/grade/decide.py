@@ -68,26 +68,12 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
     from scaffold.spec import build_spec
     from scaffold.spec.derived import digests
 
-    if request.report.task is not None:
-        request = replace(request, report=_with_words_alone(request.report, source))
     spec = build_spec(request)
     proven = is_proven(request, source)
     grade = {"value": COMPLETE} if proven else {"value": UNPROVEN, "reason": not_run(request)}
     provenance = {**spec.provenance, **{f"grade.{key}": "omni-scaffold" for key in grade}}
     derived = {**spec.derived, **digests({"grade": grade})}
     return Graded(replace(spec, sections={**spec.sections, "grade": grade}, provenance=provenance, derived=derived))
-
-
-def _with_words_alone(report: Report, source: UpstreamSource) -> Report:
-    """Return the report of a request without images, and of the other what it says about them.
-
-    Both are of one module: what the images add stands in front of the same sequence.
-    """
-    from scaffold.inspect import inspect_pipeline
-
-    plain = inspect_pipeline(source, report.upstream.pipeline, report.headers)
-    added = {key: fact for key, fact in report.facts.items() if key.startswith(("answers.edit.", "detail.edit."))}
-    return replace(plain, facts={**plain.facts, **added}, task=report.task)
 
 
 def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:

@@ -14,10 +14,10 @@ from scaffold.inspect.questions.layers import repeated_layers
 from scaffold.inspect.questions.position import PLACES
 from scaffold.inspect.questions.position import answers as position_answers
 from scaffold.inspect.questions.prompt import encode_calls
+from scaffold.inspect.report import PREFIX
 from scaffold.source.values import Value
 
 ORDER = 17
-PREFIX = "detail.edit.prefix"
 KEYS = (PREFIX,)
 
 

@@ -22,7 +22,6 @@ from scaffold.spec.sections.tokens import TIMESTEP_TOKEN
 
 ORDER = 15
 
-PREFIX = "detail.edit.prefix"
 # What the blocks put in front of an image that is made from another: its latents, each at the one place and on the way
 # of images, its features likewise on the way of text, then the text.
 REFERENCE_PARTS = [
@@ -151,9 +150,9 @@ def _put_references(section: Section) -> None:
     """
     if section.sources.report.task is None:
         return
-    prefix, origin = section.known(PREFIX)
+    prefix, origin = section.known("detail.edit.prefix")
     if prefix is None:
-        raise RefusedError(f"what stands before the loop in the decoder's cache was not established ({PREFIX})")
+        raise RefusedError("what stands in the decoder's cache before the loop could not be followed in its source")
     if prefix["parts"] != REFERENCE_PARTS:
         parts = ", ".join(str(part["of"]) for part in prefix["parts"])
         raise RefusedError(
