@@ -145,7 +145,9 @@ def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable
         and all(isinstance(v, str) and all(map(str.isidentifier, v.split("."))) for v in value.values()),
         f"a table of names: {', '.join(sorted(keys))}",
     )
-    require("architecture.image_position", lambda value: value == "text_length", "'text_length' where images are edited")
+    require(
+        "architecture.image_position", lambda value: value == "text_length", "'text_length' where images are edited"
+    )
     require("architecture.text_attention", lambda value: value == "causal", "'causal' where images are edited")
     require("media.sends", lambda value: value == ["image"], "['image'] where images are edited")
 

@@ -11,7 +11,10 @@ CLOCK = "day of rendering"
 
 
 def fill(section: Section) -> None:
-    """Put what was measured, of images of words alone, and the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
+    """Put what was measured, which was not of edits, and the date: the flag's, else today.
+
+    ``SOURCE_DATE_EPOCH`` says which day today is, where it is set.
+    """
     for key in ("memory", "step") if section.sources.report.task is None else ():
         if section.sources.preset.value(section.name, key) is not None:
             section.preset(key)
