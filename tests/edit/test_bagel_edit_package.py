@@ -162,3 +162,15 @@ def test_a_spec_edited_to_something_else_is_refused(
     assert text.count(right) == 1
     spec.write_text(text.replace(right, wrong))
     assert reason in scaffold_cli("update", tree, "--spec").refusal(2)
+
+
+def test_the_recipe_turns_the_branch_without_the_image_on_and_reads_no_words(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    command = ("new", "bagel_edit", "--pipeline", "BagelPipeline", "--vllm-omni", VERSION, "--task", "edit")
+    out = tmp_path / "out"
+    scaffold_cli(*command, "--guidance", "cfg_img_scale=2.0", "--profile", "v0.2.0", "--out", out).success()
+    assert '"cfg_img_scale": 2.0' in (out / PACKAGE / "common.py").read_text()
+    scaffold_cli("check", out / PACKAGE).success()
+    said = scaffold_cli(*command, "--reward", "ocr", "--out", tmp_path / "other").refusal(2)
+    assert "--reward ocr reads words off pictures" in said
