@@ -146,13 +146,11 @@ def _put_references(section: Section) -> None:
     """Put where the rollout sees what became of a reference image, where the request brings one.
 
     Raises:
-        RefusedError: the source puts it before the decoder in another form than the blocks do, or cannot be followed.
+        RefusedError: the source puts it before the decoder in another form than the blocks do.
     """
     if section.sources.report.task is None:
         return
     prefix, origin = section.known("detail.edit.prefix")
-    if prefix is None:
-        raise RefusedError("what stands in the decoder's cache before the loop could not be followed in its source")
     if prefix["parts"] != REFERENCE_PARTS:
         parts = ", ".join(str(part["of"]) for part in prefix["parts"])
         raise RefusedError(
