@@ -159,6 +159,8 @@ def _put_references(section: Section) -> None:
         )
     ways = {key: section.values.get(key) for key in REFERENCE_WAYS}
     other = [key for key, value in ways.items() if value != REFERENCE_WAYS[key]]
+    if not section.says("detail.negative.kind", "empty"):
+        raise RefusedError("with words in the branch without the prompt no block holds a reference image")
     if other or not section.values.get("position_embedding") or not section.values.get("experts"):
         what = f"{other[0]} {ways[other[0]]!r}" if other else "this kind of denoiser"
         raise RefusedError(f"with {what.replace('_', ' ')} the blocks of a training module hold no reference images")
