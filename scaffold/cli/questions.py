@@ -146,7 +146,7 @@ def _reward(spec: IntegrationSpec) -> str | None:
 
 def _reads_words(spec: IntegrationSpec) -> bool:
     """Whether the reward of the published recipe fits, so that none has to be named."""
-    return "port" not in spec.sections or bool(spec.value("media.ocr"))
+    return "media" not in spec.sections or bool(spec.value("media.ocr"))
 
 
 def _has_no_size(spec: IntegrationSpec) -> bool:

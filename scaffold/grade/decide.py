@@ -63,16 +63,13 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
 
     Raises:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
-        RefusedError: something that no template can leave open is unknown, or the task is one that only ported
-            denoisers have.
+        RefusedError: something that no template can leave open is unknown, or the task asks for what no block has.
     """
     from scaffold.grade import COMPLETE, UNPROVEN
     from scaffold.grade.proof import is_proven, not_run
     from scaffold.spec import build_spec
     from scaffold.spec.derived import digests
 
-    if request.report.task is not None:
-        raise RefusedError("the shared blocks of a training module have no place for reference images")
     spec = build_spec(request)
     proven = is_proven(request, source)
     grade = {"value": COMPLETE} if proven else {"value": UNPROVEN, "reason": not_run(request)}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold import own_process
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
-from scaffold.inspect.report import EDIT, Report
+from scaffold.inspect.report import EDIT, PREFIX, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,13 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     reads: dict[tuple[str, str], Evidence | None] = {}
     key = pipeline if pipeline in target.registry_keys else next(iter(target.registry_keys), None)
     if task == EDIT:
-        return answer_all(_with_references(source, target, headers, key))
+        report = answer_all(_with_references(source, target, headers, key))
+        if report.fact(PREFIX).confidence == "unknown":
+            return report
+        # The images stand in front of a sequence that is the same without them, and easier to follow.
+        plain = _inspect(source, pipeline, headers, None)
+        details = {k: f for k, f in plain.facts.items() if k.startswith("detail.")}
+        return replace(report, facts={k: details.get(k, f) if f == UNKNOWN else f for k, f in report.facts.items()})
     for program in _executions(source, target, headers, key):
         if program.alone:
             if best is not None:

@@ -18,6 +18,8 @@ EDIT = "edit"
 """The task of a request that brings images to make another one of; without a task it brings words alone."""
 # Of a request that brings images: arguments of the denoiser that they reach, and how predictions are combined.
 CONDITIONS, GUIDED = "answers.edit.conditions", "answers.edit.guidance"
+PREFIX = "detail.edit.prefix"
+"""What stands in a decoder's cache before the loop of such a request."""
 # Of a refusal: whether nobody could train the pipeline. What a later release of diffusers has than the pinned one.
 IMPOSSIBLE, LATER = "detail.verdict.impossible", "detail.verdict.later"
 

@@ -60,7 +60,7 @@ Values = dict[str, tuple[Any, str]]
 
 
 def _reward(spec: IntegrationSpec, given: str | None) -> Values:
-    if given == "ocr" and "port" in spec.sections and not spec.value("media.ocr"):
+    if given == "ocr" and "media" in spec.sections and not spec.value("media.ocr"):
         hint = "give FILE:FUNCTION, or leave it out: the scripts ask for a file"
         raise ScaffoldError(
             f"--reward ocr reads words off pictures; nothing that {_pipeline(spec)} makes has any", hint=hint

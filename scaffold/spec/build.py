@@ -70,6 +70,8 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
         section = Section(name, sources, sections)
         with reading_preset(sources.preset, name):
             module.fill(section)
+        if not section.values and getattr(module, "OPTIONAL", False):
+            continue
         sections[name] = section.values
         provenance |= section.provenance
         fingerprints |= section.fingerprints

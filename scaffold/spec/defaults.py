@@ -34,6 +34,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "norm_parts": [""],
         "position_embedding": None,
         "position_table_side": None,
+        "references": None,
     },
     "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
     "levels": {"source": None, "folder": None, "arguments": [], "first": None, "rises": False, "ends_at_zero": False},

@@ -62,6 +62,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "divided_by": "a table",
         "fixed_config": "a list of tables",
         "drop_reasons": "a table",
+        "edit_drop_reasons": "a table",
         "index": "text",
     },
     "lora": {"rank": "a whole number", "alpha": "a whole number"},

@@ -58,6 +58,8 @@ STEP_ARGUMENTS = frozenset({"model_output", "timestep", "sigma", "sample", "dt",
 
 def refuse_unsupported(report: Report) -> None:
     """Raise `RefusedError` for the first convention that no template renders, with its place in the source."""
+    if report.task is not None and not _known(report, "detail.edit.prefix"):
+        raise RefusedError("what stands in the decoder's cache before the loop could not be followed in its source")
     for name, values in SUPPORTED.items():
         fact = report.fact(name)
         if any(_known(report, n) for n in INSTEAD.get(name, ())) or (fact.value is None and name in MAY_BE_UNKNOWN):

@@ -18,7 +18,7 @@ from scaffold.team import PACKAGED, Team
 ALLOWED: Mapping[str, Collection[Any]] = {
     "target.rollout_result": ("rollout_output", "custom_output"),
     "upstream.sample_rank": (2, 3),
-    "upstream.task": (None,),
+    "upstream.task": (None, "edit"),
     "upstream.steps": ("n", "n-1", None),
     "schedule.steps": ("n", "n-1", None),
     "schedule.request_offset": (-1, 0, 1, None),
@@ -114,6 +114,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec", team: Team = PACKA
     require(
         "architecture.sequence", lambda _: ordered, "'text' first, then 'latents' and names of [tokens] around them"
     )
+    _validate_references(spec, require)
     table = f"{spec.value('architecture.position_embedding')}.pos_embed"
     require(
         "checkpoint.computed", lambda value: value in (None, [], [table]), f"[{table!r}], all that the module computes"
@@ -129,6 +130,26 @@ def validate(spec: IntegrationSpec, source: str = "the spec", team: Team = PACKA
     require(
         "architecture.num_attention_heads", lambda value: value % kv_heads == 0, "a multiple of the key-value heads"
     )
+
+
+def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable[[Any], bool], str], None]) -> None:
+    """A package for edits, and no other, has the place at which the rollout sees a reference image."""
+    if spec.value("upstream.task") is None:
+        require("architecture.references", lambda value: value is None, "left out: upstream.task is no edit")
+        return
+    keys = {"decoder", "sequence", "positions", "cached"}
+    require(
+        "architecture.references",
+        lambda value: isinstance(value, Mapping)
+        and set(value) == keys
+        and all(isinstance(v, str) and all(map(str.isidentifier, v.split("."))) for v in value.values()),
+        f"a table of names: {', '.join(sorted(keys))}",
+    )
+    require(
+        "architecture.image_position", lambda value: value == "text_length", "'text_length' where images are edited"
+    )
+    require("architecture.text_attention", lambda value: value == "causal", "'causal' where images are edited")
+    require("media.sends", lambda value: value == ["image"], "['image'] where images are edited")
 
 
 def _blocks(team: Team) -> dict[str, list[str]]:

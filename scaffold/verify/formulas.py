@@ -57,7 +57,9 @@ def log_prob(kind: str, following: Tensor, mean: Tensor, scale: float, normalize
     return values.flatten(1).mean(dim=1)
 
 
-def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: float) -> Tensor:
+def guided(
+    c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: float, image_free: Tensor | None = None
+) -> Tensor:
     """Guidance with text and image scale, interval and renorm.
 
     Args:
@@ -67,6 +69,7 @@ def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: 
         values: ``text_scale``, ``image_scale``, ``interval``, ``renorm_type``, ``renorm_min``; ``interval_rule`` and
             ``time`` where they are not ``lo < sigma <= hi`` and ``sigma``.
         epsilon: added to the norm that is divided by.
+        image_free: velocity with the prompt and without the image that a request brings; None where it brings none.
     """
     c, u = c.double(), u.double()
     low, high = values["interval"]
@@ -80,7 +83,8 @@ def guided(c: Tensor, u: Tensor, sigma: float, values: dict[str, Any], epsilon: 
         result = _renormed(result, c, (-1,), minimum, epsilon)
     if values["image_scale"] > 1.0:
         # In text-to-image the branch without the input image is the conditional one.
-        result = c + values["image_scale"] * (result - c)
+        start = c if image_free is None else image_free.double()
+        result = start + values["image_scale"] * (result - start)
     if kind in ("global", "channel"):
         result = _renormed(result, c, (1, 2) if kind == "global" else (-1,), minimum, epsilon)
     return result

@@ -29,6 +29,7 @@ from tests.real_rollout import assert_recorded
 ELSEWHERE = {
     ("0.27.0rc1", "BagelPipeline"): "test_rollout.py",
     ("0.30.0", "BagelPipeline"): "test_rollout.py",
+    ("0.30.0", "BagelPipeline edit"): "../edit/test_bagel_edit_rollout.py",
     ("0.30.0", "HiDreamO1ImagePipeline"): "test_verify_hidream_o1_image.py",
     ("0.30.0", "LancePipeline"): "../models/test_lance_rollout.py",
     ("0.30.0", "SenseNovaU1Pipeline"): "../models/test_sensenova_u1_rollout.py",

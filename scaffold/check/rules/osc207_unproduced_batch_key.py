@@ -15,6 +15,7 @@ import ast
 from functools import lru_cache
 
 from scaffold.check.example import Example
+from scaffold.check.model.data_rows import rows
 from scaffold.check.model.key_reads import keys_read
 from scaffold.check.model.package import Package
 from scaffold.check.model.project import PIPELINES
@@ -49,7 +50,7 @@ _TREES = ("examples/", "tests/")
 
 def check(package: Package) -> Hits:
     """Compare the keys that are read with those of the preprocessors and of the rollout."""
-    makers = [file for file in package.preprocessors if _keys(file)]
+    makers = [file for file in package.preprocessors if _keys(file) and not _hands_on(file, package)]
     if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
         return
     produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
@@ -69,6 +70,12 @@ def check(package: Package) -> Hits:
                 if any(read.key not in keys for keys in columns) and place not in seen:
                     seen.add(place)
                     yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
+
+
+def _hands_on(file: PythonFile, package: Package) -> bool:
+    """Whether a script makes no rows by itself and names another that does: what it writes is that one's input."""
+    others = [other.path for other in package.preprocessors if other is not file]
+    return any(path.encode() in file.data for path in others) and not any(rows(file))
 
 
 def _columns(file: PythonFile) -> set[str]:

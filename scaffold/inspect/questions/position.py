@@ -24,7 +24,7 @@ KEYS = (
 _COUNTED = frozenset(("arange", "range", "meshgrid", "linspace"))
 _SIZES = frozenset(("shape", "size", "numel", "len", "device", "dtype"))
 _JOINS = frozenset(("cat", "concat", "concatenate"))
-_PLACES = re.compile(r"(?:^|_)pos(?:_|$|ition)")
+PLACES = re.compile(r"(?:^|_)pos(?:_|$|ition)")
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -103,7 +103,7 @@ def _rotary(program: Program) -> dict[str, Fact]:
     stop = {id(sample)}
     seen: set[int] = set()
     for name, value in denoiser.record.bound.items():
-        if not _PLACES.search(name):
+        if not PLACES.search(name):
             # A mask, a length or a batch of conditions is a list of one number as well.
             continue
         for node in walk(value, stop, seen):

@@ -22,6 +22,24 @@ from scaffold.spec.sections.tokens import TIMESTEP_TOKEN
 
 ORDER = 15
 
+# What the blocks put in front of an image that is made from another: its latents, each at the one place and on the way
+# of images, its features likewise on the way of text, then the text.
+REFERENCE_PARTS = [
+    {"of": "latents", "causal": False, "image": True, "place": "one"},
+    {"of": "features", "causal": False, "image": False, "place": "one"},
+    {"of": "text", "causal": True, "image": False, "place": "counted"},
+]
+REFERENCE_WAYS = {
+    "image_position": "text_length",
+    "text_attention": "causal",
+    "prediction": None,
+    "timestep_token": None,
+    "noise_scale": None,
+    "noise_rule": None,
+    "latent_input": None,
+    "latent_output": None,
+    "time": None,
+}
 _NEEDED = (
     "input_projection",
     "output_projection",
@@ -72,6 +90,7 @@ def fill(section: Section) -> None:
     _put_grid(section)
     _put_extras(section)
     _put_noise_rule(section)
+    _put_references(section)
     for key in _NEEDED:
         if section.values.get(key) is None:
             raise RefusedError(
@@ -121,6 +140,31 @@ def _put_grid(section: Section) -> None:
     scale = section.sources.report.fact("detail.latents.noise_scale")
     if scale.value is not None and scale.value != 1.0 and scale.confidence == "certain":
         section.fact("noise_scale", "detail.latents.noise_scale")
+
+
+def _put_references(section: Section) -> None:
+    """Put where the rollout sees what became of a reference image, where the request brings one.
+
+    Raises:
+        RefusedError: the source puts it before the decoder in another form than the blocks do.
+    """
+    if section.sources.report.task is None:
+        return
+    prefix, origin = section.known("detail.edit.prefix")
+    if prefix["parts"] != REFERENCE_PARTS:
+        parts = ", ".join(str(part["of"]) for part in prefix["parts"])
+        raise RefusedError(
+            f"the blocks of a training module hold latents, then features, then text in front of an image, and the "
+            f"decoder is given {parts}, or gives them other places or attention ({origin.rpartition(', ')[2]})"
+        )
+    ways = {key: section.values.get(key) for key in REFERENCE_WAYS}
+    other = [key for key, value in ways.items() if value != REFERENCE_WAYS[key]]
+    if not section.says("detail.negative.kind", "empty"):
+        raise RefusedError("with words in the branch without the prompt no block holds a reference image")
+    if other or not section.values.get("position_embedding") or not section.values.get("experts"):
+        what = f"{other[0]} {ways[other[0]]!r}" if other else "this kind of denoiser"
+        raise RefusedError(f"with {what.replace('_', ' ')} the blocks of a training module hold no reference images")
+    section.put("references", {key: value for key, value in prefix.items() if key != "parts"}, origin)
 
 
 def _put_noise_rule(section: Section) -> None:

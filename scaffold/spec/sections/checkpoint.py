@@ -36,7 +36,7 @@ def fill(section: Section) -> None:
     """
     headers, origin = section.sources.headers, section.sources.headers_origin
     wanted = parameters(section.before["architecture"], section.before["latents"])
-    reasons = section.sources.preset.value("checkpoint", "drop_reasons") or {}
+    reasons = _drop_reasons(section)
     source = SourceRules.of(section.sources.report)
     known = established(section)
     _, loader = section.known("answers.checkpoint.renames")
@@ -100,11 +100,18 @@ def _put_second_prefix(section: Section) -> None:
         )
 
 
+def _drop_reasons(section: Section) -> dict[str, str]:
+    """Return why training has no use for tensors; for an edit, some are of the rollout's encoders."""
+    preset, edit = section.sources.preset, section.sources.report.task is not None
+    keys = ["drop_reasons", *(["edit_drop_reasons"] if edit else [])]
+    return {k: v for key in keys for k, v in (preset.value("checkpoint", key) or {}).items()}
+
+
 def _origin(rule: Rule, section: Section) -> str:
     """Return who made a rule: the loader for what it cites, the preset for reasons that it words, else the headers."""
     if rule.origin is not None:
         return rule.origin
-    worded = (section.sources.preset.value("checkpoint", "drop_reasons") or {}).values()
+    worded = _drop_reasons(section).values()
     if rule.op == "drop" and any(rule.reason == reason for reason in worded):
         return f"{section.sources.headers_origin}; preset {section.sources.preset.name}"
     return section.sources.headers_origin

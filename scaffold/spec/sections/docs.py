@@ -11,8 +11,11 @@ CLOCK = "day of rendering"
 
 
 def fill(section: Section) -> None:
-    """Put what was measured, and the date: the flag's, else today, or the day that ``SOURCE_DATE_EPOCH`` says."""
-    for key in ("memory", "step"):
+    """Put what was measured, which was not of edits, and the date: the flag's, else today.
+
+    ``SOURCE_DATE_EPOCH`` says which day today is, where it is set.
+    """
+    for key in ("memory", "step") if section.sources.report.task is None else ():
         if section.sources.preset.value(section.name, key) is not None:
             section.preset(key)
     if section.sources.date is not None:

@@ -91,6 +91,6 @@ def _difference(
     conditional = module.conditional[-1]
     # An adapter may leave the second branch out, but only where guidance is off and the branch does not matter.
     without = module.unconditional[-1] if module.unconditional else conditional + 1
-    velocity = guided(conditional, without, sigma, values, 1e-8)
+    velocity = guided(conditional, without, sigma, values, 1e-8, *module.image_free[-1:])
     mean, _ = transition("sde", latents[:, index], velocity, (sigma, following, second), settings.algo.noise_level)
     return worst_relative(result[1], mean)

@@ -38,5 +38,15 @@ def run(subject: Any) -> Measured:
         "another noise level": relative(velocity(when=timesteps * 0.5), base),
         "latents in other places": relative(rolled, base),
     }
-    problems = [f"{name} changes nothing" for name, value in seen.items() if not value > LEAST]
+    problems = []
+    inputs, _ = subject.inputs(module, settings=settings, trajectory=(latents, timesteps))
+    for column in subject.references(latents):
+        name = column.removeprefix("reference_")
+        given = getattr(inputs["reference"], name)
+        moved = given.roll(1, dims=-1).requires_grad_(given.is_floating_point())
+        found = subject.velocity(module, {**inputs, "reference": inputs["reference"]._replace(**{name: moved})})
+        seen[f"other {name} of the reference image"] = relative(found.detach(), base)
+        if moved.requires_grad and not torch.autograd.grad(found.sum(), moved)[0].any():
+            problems.append(f"nothing is learned through the {name} of the reference image")
+    problems += [f"{name} changes nothing" for name, value in seen.items() if not value > LEAST]
     return Measured("; ".join(f"{name} {value:.1e}" for name, value in seen.items()), problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
@@ -45,6 +46,7 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
         "sizes": known.get("sizes"),
         "prompt": known["prompt"],
         "guidance": known["guidance"],
+        "media": known.get("media") or [],
         "lora": {"targets": declared_lists(package).get("target_modules") or [], "sync": known["sync"]},
     }
 
@@ -53,6 +55,7 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
     latents, prompt, cfg = sections.get("latents", {}), sections.get("prompt", {}), sections.get("cfg", {})
     tokens = {name: entry.get("text") for name, entry in sections.get("tokens", {}).items()}
     defaults = {entry["name"]: entry["default"] for entry in cfg.get("parameters") or []}
+    media = sections.get("media", {}).get("inputs") or []
     return {
         "downsample": latents.get("downsample"),
         "patch": latents.get("patch"),
@@ -67,7 +70,9 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
             prompt.get("column"),
         )
         | {"around": None if prompt.get("suffix") is None else [prompt.get("prefix") or "", prompt["suffix"]]},
-        "guidance": _guidance(cfg.get("text_scale"), defaults.get(cfg.get("text_scale"))),
+        "guidance": _guidance(cfg.get("text_scale"), defaults.get(cfg.get("text_scale")))
+        | {"others": raised([cfg["image_scale"]], defaults) if media and cfg.get("image_scale") else {}},
+        "media": media,
         "sync": sections.get("lora", {}).get("sync"),
     }
 
@@ -130,6 +135,11 @@ def _prompt(
         "column": column or "prompt_token_ids",
         "around": None,
     }
+
+
+def raised(names: Iterable[str], defaults: Mapping[str, Any], neutral: float = 1.0) -> dict[str, float]:
+    """Scales that are on where a request brings images, so that all branches run: one off by default is one above."""
+    return {name: max(float(defaults[name]), neutral + 1) for name in names}
 
 
 def _guidance(name: str | None, scale: Any) -> dict[str, Any]:

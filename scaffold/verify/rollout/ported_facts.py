@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaffold.verify.package import Package, declared_lists
-from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.facts import NotEstablishedError, raised
 
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
 PIXELS = 16
@@ -41,9 +41,8 @@ def ported_facts(package: Package) -> dict[str, Any]:
     scale = float(scale) if isinstance(scale, int | float) and scale > neutral else None
     given = sections.get("verify", {})
     edit = sections.get("upstream", {}).get("task") is not None
-    # Scales that are off by default are on where a request brings images, so that all branches run.
-    numbers = {name: value for name, value in defaults.items() if edit and isinstance(value, int | float)}
-    others = {name: max(float(value), neutral + 1) for name, value in numbers.items() if name != cfg.get("scale")}
+    numbers = [name for name, value in defaults.items() if edit and isinstance(value, int | float)]
+    others = raised([name for name in numbers if name != cfg.get("scale")], defaults, neutral)
     return {
         "pixels_per_token": PIXELS,
         "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),

@@ -50,7 +50,7 @@ class KnownVelocity(nn.Module):
 
 
 class TwoBranches(KnownVelocity):
-    """Predicts one velocity with the prompt and another without, and counts its calls.
+    """Predicts one velocity with the prompt, another without, a third without a reference image, and counts its calls.
 
     Args:
         subject: as above.
@@ -63,6 +63,7 @@ class TwoBranches(KnownVelocity):
         self.without = nn.Parameter(torch.zeros(1))  # as ``anchor``, in the branch without the prompt
         self.conditional: list[Tensor] = []
         self.unconditional: list[Tensor] = []
+        self.image_free: list[Tensor] = []
 
     def forward(self, **arguments: Any) -> tuple[Tensor]:
         sample = self.latents(arguments)
@@ -73,6 +74,9 @@ class TwoBranches(KnownVelocity):
                 found = torch.stack([row + 0.05 * i * row.cos() for i, row in enumerate(found)])
             self.unconditional.append(found)
             return (found,)
+        if (negative or {}).get("reference") is not None and arguments.get("reference") is None:
+            self.image_free.append(0.4 * velocity_of(sample) + 0.15 * sample.sin() + self.anchor)
+            return (self.image_free[-1],)
         # A small scale makes the guided velocity shorter than this one, a large one longer: a renorm must tell them.
         self.conditional.append(0.5 * velocity_of(sample) + 0.1 * sample.cos() + self.anchor)
         return (self.conditional[-1],)

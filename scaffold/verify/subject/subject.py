@@ -22,6 +22,8 @@ from scaffold.verify.subject.settings import Settings
 STEPS = 6
 # Ragged on purpose: the longest first, last and in the middle find different mistakes.
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
+# Latents and features of a reference image.
+REFERENCE_SIZES = (6, 5)
 # Of the latents of ``unlike`` samples.
 SCALES = (1.0, 20.0, 0.05)
 
@@ -260,8 +262,11 @@ class Subject:
         ]
         return torch.stack(rows)
 
-    def micro_batch(self, prompts: Any) -> Any:
-        """The engine's batch: ``prompt_token_ids`` per sample, and the agent loop's tensors padded on the left."""
+    def micro_batch(self, prompts: Any, latents: Tensor | None = None) -> Any:
+        """The engine's batch: ``prompt_token_ids`` per sample, and the agent loop's tensors padded on the left.
+
+        With ``latents``, the trajectories of the samples, requests brought images where the package's do.
+        """
         from tensordict import TensorDict
         from tensordict.tensorclass import NonTensorData, NonTensorStack
 
@@ -272,7 +277,25 @@ class Subject:
         content: dict[str, Any] = {"prompts": padded, "attention_mask": mask}
         for column in {"prompt_token_ids", self.spec.get("prompt", {}).get("column") or "prompt_token_ids"}:
             content[column] = NonTensorStack(*(NonTensorData(row) for row in rows))
+        content |= {} if latents is None else self.references(latents)
         return TensorDict(content, batch_size=[len(rows)])
+
+    def references(self, latents: Tensor) -> dict[str, Tensor]:
+        """What a rollout made of the reference image of each trajectory ``(B, T + 1, …)``, by column.
+
+        Nothing for a package whose requests bring none. A sample has the same image in whatever batch it is.
+        """
+        if not self.spec.get("architecture", {}).get("references"):
+            return {}
+        count, side = REFERENCE_SIZES[0], self.config.max_latent_size
+        shapes = {"latents": (count, latents.shape[-1]), "features": (REFERENCE_SIZES[1], self.config.hidden_size)}
+        seeds = [int(1e6 * float(row[0].abs().max())) % 2**31 for row in latents]
+        drawn = {
+            name: torch.stack([torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
+            for name, shape in shapes.items()
+        }
+        places = (torch.arange(count) + torch.tensor(seeds)[:, None]) % side**2
+        return {f"reference_{name}": value for name, value in {**drawn, "positions": places}.items()}
 
     def inputs(
         self,
@@ -288,7 +311,7 @@ class Subject:
         settings = settings or self.settings()
         latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
         made = self.training.prepare_model_inputs(
-            module, settings, latents, timesteps, None, None, None, None, self.micro_batch(prompts), step
+            module, settings, latents, timesteps, None, None, None, None, self.micro_batch(prompts, latents), step
         )
         if not isinstance(made, tuple) or len(made) != 2:
             raise NotDrivableError(f"prepare_model_inputs returns {type(made).__name__}, not a pair; see input-keys")

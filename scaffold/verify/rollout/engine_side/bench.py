@@ -60,6 +60,7 @@ class Bench:
             own = ported.get("additional_config")
             self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit, own)
             self.prompts = _prompt_form(task, self.engine.pipeline)
+            self.engine.media = tuple(task.facts.get("media") or ())
             if checkpoint is not None:
                 self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)
         column = task.facts["prompt"]["column"]
@@ -81,6 +82,12 @@ class Bench:
         if self._first is None:
             self._first = self.roll_out(self.recipe)
         return self._first
+
+    @property
+    def references(self) -> bool:
+        """Whether the package is for edits, so that its requests bring images."""
+        ported = self.task.facts.get("ported")
+        return bool(ported["references"] if ported else self.task.facts.get("media"))
 
     def roll_out(
         self,

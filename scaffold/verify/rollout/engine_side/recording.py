@@ -44,7 +44,7 @@ def record(bench: Bench, folder: Path) -> None:
         kinds = {kind: _plain(_one(bench, replace(recipe, sde_type=kind))) for kind in ("sde", "cps", "dance_sde")}
         content |= {"kinds": kinds, "guided": dict(_guided(bench))}
         with bench.engine.without_media():
-            content["plain"] = [_plain(_one(bench, recipe))] if bench.task.facts["ported"]["references"] else []
+            content["plain"] = [_plain(_one(bench, recipe))] if bench.references else []
         content |= {"schedules": dict(_schedules(bench)), "windows": dict(_windows(bench))}
     torch.save(content, folder / FILE)
 

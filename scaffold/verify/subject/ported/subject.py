@@ -133,7 +133,7 @@ class PortedSubject(Subject):
         found = torch.stack([(s["latents"][1:] != s["latents"][:-1]).any(dim=0) for s in samples])
         return None if bool(found.all()) else found
 
-    def micro_batch(self, prompts: Any) -> Any:
+    def micro_batch(self, prompts: Any, latents: Tensor | None = None) -> Any:
         """The engine's batch with the columns that the rollout returned."""
         return self.batch_of([self.sample_of(prompt) for prompt in prompts])
 

@@ -1,0 +1,51 @@
+"""The composed package for edits against the real pipeline on a CPU; a mistake with its reference image is seen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.real_rollout import assert_passes, rolled
+
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+VERSION = "0.30.0"
+PACKAGE = "verl_omni/pipelines/bagel_edit_flow_grpo"
+
+
+def test_every_check_passes(bagel_edit: Callable[..., Path]) -> None:
+    skipped = {"rollout-control-cached-weights"}
+    assert_passes(rolled(bagel_edit() / PACKAGE, VERSION), VERSION, "BagelPipeline edit", skipped)
+
+
+MODEL, TRAINING, ROLLOUT = "bagel_edit_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+VELOCITY, WITHOUT = "rollout-wide-velocity", "rollout-without-references-log-prob"
+MISTAKES = {
+    "the reference at the noise level of the image": (MODEL, "torch.zeros(1, device", "torch.ones(1, device", VELOCITY),
+    "latents and features at each other's position": (MODEL, "zip((2, 1), sizes", "zip((1, 2), sizes", VELOCITY),
+    "latents that see the features behind them": (MODEL, "q_latents[:, :count]), dim=1), *seen(2))",
+                                                  "q_latents[:, :count]), dim=1), *seen(prefix))", VELOCITY),
+    "text that sees a part of the reference": (MODEL, "device=device).tril(\n                seen\n",
+                                               "device=device).tril(\n                9\n", VELOCITY),
+    "a reference of zeros": (MODEL, "latents = torch.cat((there.to(context.dtype), latents)",
+                                         "latents = torch.cat((0 * there.to(context.dtype), latents)", VELOCITY),
+    "an image in the branch without one": (TRAINING, '{**model_inputs, "reference": None}', "model_inputs", VELOCITY),
+    "guidance from the branch with the image": (TRAINING, "start = conditional if image_free is None else image_free",
+                                                "start = conditional", VELOCITY),
+    "features that are off by one": (ROLLOUT, "features[1 : len(features) - 1]", "features[2:]", VELOCITY),
+    "an image that neither side sees": (ROLLOUT, 'startswith("dummy_req_id")', 'startswith("")', WITHOUT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_with_the_reference_is_seen(bagel_edit: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    tree = shutil.copytree(bagel_edit(), tmp_path / "tree", symlinks=True)
+    file, before, after, seen_by = MISTAKES[name]
+    path = tree / PACKAGE / file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after), encoding="utf-8")
+    results = rolled(tree / PACKAGE, VERSION, seen_by)
+    assert {check for check, result in results.items() if result.status == "fail"} == {seen_by}
