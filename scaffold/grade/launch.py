@@ -127,6 +127,9 @@ def _deploy(section: Section, facts: Established) -> None:
         if registers and facts.value("detail.media.kind") in VISUAL:
             section.put("position", behind["stage"], origin)
             section.put("pipeline", section.before["names"]["package"], place)
+            prepares, place = section.known("detail.pre_process")
+            if prepares:
+                section.put("prepares", prepares, place)
     elif section.says("detail.engine.class_by_config", True):
         section.put("needed", False, section.known("detail.engine.class_by_config")[1])
     else:

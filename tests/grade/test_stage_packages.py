@@ -75,11 +75,14 @@ def test_a_request_gets_what_its_file_holds_once(stage: Any, tmp_path: Path) -> 
     path = str(tmp_path / "0.safetensors")
     stage.write_stage_inputs(path, INPUTS)
     prompt, params = {"prompt_token_ids": [1]}, types.SimpleNamespace(extra_args={"stage_inputs": path, "other": 1})
-    assert stage.give_stage_inputs(prompt, params) is True
-    assert same(prompt, {"prompt_token_ids": [1], **INPUTS})
+    stage.give_stage_inputs(prompt, params)
+    given = {"prompt_token_ids": [1], **INPUTS, "stage_inputs": path}
+    assert same(prompt, given)
     assert params.extra_args == {"other": 1}
-    assert stage.give_stage_inputs(prompt, params) is False
-    assert stage.give_stage_inputs({}, types.SimpleNamespace(extra_args=None)) is False
+    stage.give_stage_inputs(prompt, params)
+    assert same(prompt, given)
+    stage.give_stage_inputs(nothing := {}, types.SimpleNamespace(extra_args=None))
+    assert nothing == {}
 
 
 def test_the_agent_loop_sends_the_path_that_the_row_names(
@@ -135,3 +138,16 @@ def test_what_is_precomputed_and_not_trained_is_said() -> None:
     assert f"pipeline: {PACKAGE}\n" in deploy
     for path, text in files(KEY).items():
         assert "DEPLOY_CONFIG:?" not in text, path
+
+
+def test_what_the_engine_asks_of_a_request_beforehand_is_asked_of_a_filled_one() -> None:
+    """vllm-omni refuses a request of this pipeline without the states before the pipeline itself gets to see it."""
+    (adapter,) = [
+        text for path, text in files("MammothModa2DiTPipeline").items() if path.endswith("rollout_adapter.py")
+    ]
+    name = "pipeline_mammothmoda2_dit.get_mammoth_moda2_pre_process_func"
+    assert f"{name} = rollout_preparation\n" in adapter
+    before, _, behind = adapter.partition("give_stage_inputs(request.prompt, request.sampling_params)\n")
+    assert before.endswith("def prepared(request: Any) -> Any:\n        ")
+    assert behind.startswith("        return prepare(request)\n")
+    assert "rollout_preparation" not in "".join(files(KEY).values())
