@@ -81,7 +81,7 @@ def _media(section: Section, facts: Established) -> None:
         section.put("blocks", blocks, asked_at)
     structured = section.fact("structured", "detail.prompt.structured") is True
     told = bool(prompts) or not facts.value("answers.prompt.prompt_keys")
-    alone = not lacks and not section.values["sends"] and not blocks and not structured
+    alone = not lacks and not section.values["sends"] and not blocks and not structured and _behind(section) is None
     section.put("ocr", kind in VISUAL and alone and told, origin)
 
 
@@ -95,9 +95,18 @@ def _carried(section: Section) -> tuple[str, ...]:
     return ("image", "audio") if section.sources.profile.request_audio else ("image",)
 
 
+def _behind(section: Section) -> dict[str, Any] | None:
+    """The topology in which the pipeline comes behind other stages, where there is none in which it runs alone."""
+    topologies, _ = section.known("detail.engine.topologies")
+    found = [entry for entry in topologies or [] if _harmless(entry)]
+    return found[0] if found and all(entry["before"] for entry in found) else None
+
+
 def _deploy(section: Section, facts: Established) -> None:
     """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``.
 
+    Behind other stages, of which images are made, ``pipeline`` is a topology that the package brings: stage
+    ``position`` of ``behind`` alone, with inputs that the ``stages`` before it made once.
     ``additional_config``: the model's own settings with which the engine has to be started.
     """
     if section.sources.preset.value(section.name, "additional_config") is not None:
@@ -105,16 +114,24 @@ def _deploy(section: Section, facts: Established) -> None:
     topologies, origin = section.known("detail.engine.topologies")
     topologies = [entry for entry in topologies or [] if _harmless(entry)]
     alone = [entry for entry in topologies or [] if not entry["before"]]
+    behind = _behind(section)
     if alone:
         section.put("pipeline", alone[0]["name"], origin)
         settings, place = section.known("detail.engine.deploy_settings")
         for key, value in (settings or {}).items():
             if value:
                 section.put(key, value, place)
-    elif topologies:
-        section.put("behind", topologies[0]["name"], origin)
-        section.put("stages", topologies[0]["before"], origin)
-        section.put("file", topologies[0]["file"], origin)
+    elif behind is not None:
+        section.put("behind", behind["name"], origin)
+        section.put("stages", behind["before"], origin)
+        section.put("file", behind["file"], origin)
+        registers, place = section.known("detail.engine.registers")
+        if registers and facts.value("detail.media.kind") in VISUAL:
+            section.put("position", behind["stage"], origin)
+            section.put("pipeline", section.before["names"]["package"], place)
+            prepares, place = section.known("detail.pre_process")
+            if prepares:
+                section.put("prepares", prepares, place)
     elif section.says("detail.engine.class_by_config", True):
         section.put("needed", False, section.known("detail.engine.class_by_config")[1])
     else:

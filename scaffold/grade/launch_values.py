@@ -100,6 +100,8 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("deploy.prepare", _prepare, "a table with function, a name, and arguments, plain values, or absent"),
     ("deploy.behind", _plain, "a plain word"),
     ("deploy.file", _plain, "a plain file name"),
+    ("deploy.position", _count, "a positive whole number or absent"),
+    ("deploy.prepares", _name, "an identifier or absent"),
     ("deploy.stages", lambda value: value is None or _plain_list(value), "a list of plain words"),
     ("recipe.num_frames", _count, "a positive whole number or absent"),
     ("recipe.sized", _flag, "true or false"),

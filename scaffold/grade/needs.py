@@ -115,7 +115,12 @@ def _construction(source: UpstreamSource, module: str, entry: str, parameter: st
 
 
 def _configuration(facts: Established, model: str, source: UpstreamSource) -> Iterator[Missing]:
-    """Classes of the checkpoint's configuration that transformers knows only once vllm-omni's module is imported."""
+    """Classes of the checkpoint's configuration that transformers knows only once vllm-omni's module is imported.
+
+    Code that builds the denoiser without asking transformers for a class by its name needs none of them.
+    """
+    if facts.port is not None and facts.port.builder and not _asks_by_name(facts.port.source):
+        return
     pipeline = facts.report.upstream.module.replace(".", "/") + ".py"
     derived = list(facts.port.derived_from) if facts.port is not None else []
     for file in dict.fromkeys([*derived, *_imported(source, pipeline, pipeline.rpartition("/")[0])]):
@@ -124,6 +129,11 @@ def _configuration(facts: Established, model: str, source: UpstreamSource) -> It
             what = "configuration classes of the checkpoint, which only importing vllm-omni makes known to transformers"
             yield Missing("configuration", what, f"{file}:{line}", f"{model}_model.py")
             return
+
+
+def _asks_by_name(text: str) -> bool:
+    """Whether ported code asks transformers for a class by its name, or by that of a type of models."""
+    return any(isinstance(node, ast.Name) and node.id in _REGISTERS for node in walk_tree(ast.parse(text)))
 
 
 def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:
@@ -160,7 +170,7 @@ def _registration(source: UpstreamSource, file: str) -> int | None:
 
 def _stages(facts: Established, deploy: Mapping[str, Any]) -> Iterator[Missing]:
     before = deploy.get("stages")
-    if before:
+    if before and not deploy.get("pipeline"):
         what = (
             f"the prompts, which stage {', '.join(before)} of topology {deploy['behind']} makes: VeRL-Omni's request"
             " holds token ids"

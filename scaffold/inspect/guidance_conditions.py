@@ -88,6 +88,17 @@ class Conditions:
                         return True
         return False
 
+    def gates(self, name: str) -> list[float]:
+        """Numbers above which a setting has to be for what was read to happen, where a condition says so."""
+        found: list[float] = []
+        for cond in self._conditions.values():
+            if isinstance(cond, Op) and cond.op in (">", "<") and len(cond.args) == 2:
+                asked, limit = cond.args if cond.op == ">" else reversed(cond.args)
+                number = default_of(limit) if isinstance(limit, Const) else MISSING
+                if isinstance(asked, Param) and asked.key == name and isinstance(number, int | float):
+                    found.append(float(number))
+        return found
+
     def _with(self, facts: Facts, cond: Value, holds: bool) -> Facts:
         """What is known where a condition holds, or does not."""
         self._conditions |= {id(part): part for part in plain_parts(cond)}

@@ -16,6 +16,7 @@ _LISTS = ("ModuleList", "Sequential", "ModuleDict")
 _DEPTH = 12
 # Torch's own layers that LoRA takes beside linear ones: their updates are no products of two matrices.
 _TAKEN = frozenset({"Conv1d", "Conv2d", "Conv3d", "Embedding"})
+_OTHER = ""  # in place of the class of a module that is no linear layer
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Layout:
 
     Attributes:
         lists: dotted names of the lists that hold layers, in the order of the text.
-        targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists, and no other
-            layer that LoRA takes.
+        targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists, and no module
+            of another kind: LoRA takes some with updates that are no products of two matrices, and refuses the rest.
         unnamed: names of the linear layers in the lists that no target names: each end fits one outside, too.
         linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
         outside: names of those that are in no list.
@@ -123,7 +124,7 @@ class _Reader:
     ) -> Iterator[tuple[tuple[str, ...], bool | None, int | None]]:
         """Yield path, whether it is a linear layer, and the length of the path of the list of layers around it.
 
-        None in place of the second is another layer that LoRA takes.
+        None in place of the second is a module of another kind.
         """
         if depth > _DEPTH:
             return
@@ -137,9 +138,11 @@ class _Reader:
                 if any(child.path in self._read.get(owner, ()) for owner in self._line(name)):
                     self.uncalled.add(below)
                 yield below, True, inner
-            elif child.name in _TAKEN and child.name not in self.classes:
+                continue
+            # Inside the lists a layer may be another one where a setting says so, in the place of a linear one.
+            if below[-1] != ANY and (inner is None or child.name in _TAKEN):
                 yield below, None, inner
-            elif "." in child.name:
+            if "." in child.name:
                 if inner is not None:
                     self.unread.add(child.name)
             else:
@@ -163,12 +166,15 @@ class _Reader:
                 yield from self.children(base.id)
                 for linear in linears_of(self.imported.get(base.id, "")) or ():
                     yield _Child(tuple(linear.split(".")), "Linear", False)
+        entries = _entries(node)
         for found in walk_tree(node):
             if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
                 for target in targets:
                     if _is_own(target):
                         yield from self._held((target.attr,), found.value, False)
+                        for entry in entries.get(_listed_name(found.value), ()):
+                            yield from self._held((target.attr, ANY), entry, True)
             elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute):
                 yield from self._called(node, found, found.func)
 
@@ -199,12 +205,18 @@ class _Reader:
                 yield _Child(path, origin, listed)
             for linear in known or ():
                 yield _Child((*path, *linear.split(".")), "Linear", listed)
+            if not known:
+                yield _Child(path, _OTHER, listed)
         elif name == "Sequential":
+            yield _Child(path, _OTHER, listed)
             for index, argument in enumerate(value.args):
                 yield from self._held((*path, str(index)), argument, True)
         elif name in _LISTS:
+            yield _Child(path, _OTHER, listed)
             for argument in value.args:
                 yield from self._items(path, argument)
+        elif isinstance(value.func, ast.Attribute) and ast.unparse(value.func.value) == "nn" and name[:1].isupper():
+            yield _Child(path, _OTHER, listed)
 
     def _origin(self, func: ast.expr, name: str) -> str | None:
         """Dotted name of a library's class; None for what torch itself makes lists of, and for anything else."""
@@ -228,6 +240,29 @@ class _Reader:
     def _is_linear(self, name: str) -> bool:
         node = self.classes.get(name)
         return node is not None and any(_last(base) == "Linear" for base in node.bases)
+
+
+def _listed_name(value: ast.expr) -> str:
+    """Name of the variable of which a list of modules is made; empty where it is made of something else."""
+    made = isinstance(value, ast.Call) and _last(value.func) in _LISTS and len(value.args) == 1
+    return getattr(value.args[0], "id", "") if made else ""  # type: ignore[attr-defined]
+
+
+def _entries(node: ast.ClassDef) -> dict[str, list[ast.expr]]:
+    """What is put into each variable that is a table, ``table[key] = value``, in the methods of a class."""
+    found: dict[str, list[ast.expr]] = {}
+    named: dict[str, ast.expr] = {}
+    for item in walk_tree(node):
+        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+            named[item.targets[0].id] = item.value
+        elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Subscript):
+            table = item.targets[0].value
+            if isinstance(table, ast.Name):
+                found.setdefault(table.id, []).append(item.value)
+    return {
+        name: [named.get(value.id, value) if isinstance(value, ast.Name) else value for value in values]
+        for name, values in found.items()
+    }
 
 
 def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:

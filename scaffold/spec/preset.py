@@ -90,7 +90,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     },
     "docs": {"memory": "text", "step": "text"},
     "train": {"gain": "a number"},
-    "verify": {"denoiser": "a table", "components": "a table", "request": "a table"},
+    "verify": dict.fromkeys(("denoiser", "components", "request", "files", "stages"), "a table"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import row
-from scaffold.grade.needs import _handed
+from scaffold.grade.needs import _asks_by_name, _handed
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -25,12 +25,9 @@ VERSION = "0.30.0"
 NEEDS = {
     "MammothModa2DiTPipeline": [
         ("configuration", "configuration classes", "vllm_omni/transformers_utils/configs/mammoth_moda2.py"),
-        ("stages", "stage ar of topology mammoth_moda2", "vllm_omni/model_executor/models/mammoth_moda2/pipeline.py"),
     ],
-    "MingImageDiffusionPipeline": [
-        ("configuration", "configuration classes", "vllm_omni/transformers_utils/configs/ming_flash_omni.py"),
-        ("stages", "stage mllm", "vllm_omni/model_executor/models/ming_image/pipeline.py"),
-    ],
+    "MingImageDiffusionPipeline": [],
+    "MingImagePipeline": [],
     "AuKPipeline": [
         ("stages", "stage encoder", "vllm_omni/model_executor/models/auk/pipeline.py"),
         ("output", "images in place of sound", "vllm_omni/diffusion/models/auk/pipeline_auk.py"),
@@ -103,6 +100,8 @@ def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
         "AnimaPipeline": COMPLETE,
+        "MingImageDiffusionPipeline": COMPLETE,
+        "MingImagePipeline": UNPROVEN,
         "SanaWmPipeline": COMPLETE,
         "WanS2VPipeline": COMPLETE,
     }
@@ -116,6 +115,30 @@ def test_a_table_of_values_is_carried_where_the_pipeline_looks_for_it_among_the_
     assert spec_of("SanaWmPipeline").value("media.required") == ["image"]
     for key in ("Pi0Pipeline", "WanS2VPipeline"):
         assert spec_of(key).value("media.blocks") is None
+
+
+def test_behind_other_stages_a_package_of_images_runs_its_stage_in_a_topology_of_its_own() -> None:
+    for key, behind, stages, file in (
+        ("MingImageDiffusionPipeline", "ming_image", ["mllm"], "ming_image.yaml"),
+        ("MingImagePipeline", "ming_flash_omni_image", ["thinker"], "ming_flash_omni_image.yaml"),
+        ("MammothModa2DiTPipeline", "mammoth_moda2", ["ar"], "mammoth_moda2.yaml"),
+    ):
+        spec = spec_of(key)
+        assert (spec.value("deploy.behind"), spec.value("deploy.stages"), spec.value("deploy.file")) == (
+            behind,
+            stages,
+            file,
+        )
+        assert (spec.value("deploy.position"), spec.value("deploy.pipeline")) == (1, f"{model_name(key)}_flow_grpo")
+        assert spec.value("media.ocr") is False
+    # Sound comes back in no result, so its stage stays where it is; a topology of one stage is named as it is.
+    assert spec_of("AuKPipeline").value("deploy.position") is None
+    assert spec_of("Pi0Pipeline").value("deploy.position") is None
+
+
+def test_code_that_asks_transformers_for_no_class_by_its_name_needs_no_registration() -> None:
+    assert _asks_by_name("config = AutoConfig.for_model(**values)\n")
+    assert not _asks_by_name("config = ImageConfig(**values)\n")
 
 
 def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:

@@ -36,6 +36,20 @@ def test_as_the_source_writes_it(tmp_path: Path, written: str, text: str, neutra
     assert found["settings"] == [{"name": "strength", "default": 6.5, "others": []}]
 
 
+def test_a_scale_that_guides_only_above_a_number_is_none_up_to_it(tmp_path: Path) -> None:
+    body = """
+    c = self.net(x, sigmas[i], cond)
+    if scale > 1:
+        u = self.net(x, sigmas[i], none)
+        v = c + scale * (c - u)
+    else:
+        v = c
+    """
+    assert combination(tmp_path, body)["neutral"] == 1.0
+    assert combination(tmp_path, body.replace("scale > 1", "1.5 < scale"))["neutral"] == 1.5
+    assert combination(tmp_path, body.replace("scale > 1", "scale > 0"))["neutral"] == 0.0
+
+
 def test_three_predictions_and_two_scales(tmp_path: Path) -> None:
     before = BEFORE + 'other = params.extra_args.get("second", 2.0)\n'
     body = BOTH + 'w = self.net(x, sigmas[i], self.encode("w"))\nv = u + scale * (c - w) + other * (w - u)'

@@ -128,3 +128,20 @@ def test_layers_whose_weights_are_read_are_no_targets() -> None:
     assert layout.uncalled == (("layers", "*", "change", "1"), ("layers", "*", "direct"))
     assert layout.unnamed == ()
     assert set(layout.uncalled) < set(layout.linears)
+
+
+def test_a_target_names_no_module_outside_that_lora_refuses() -> None:
+    """PEFT ends with an error where a name fits an activation, too."""
+    text = (
+        "class Block(nn.Module):\n    def __init__(self):\n        self.modulation = nn.Sequential(nn.Linear(8, 8))\n"
+        "        self.feed = nn.Linear(8, 8)\n\n\n"
+        "class Last(nn.Module):\n    def __init__(self):\n"
+        "        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(8, 8))\n\n\n"
+        "class Whole(nn.Module):\n    def __init__(self):\n        table = {}\n        for size in (2, 4):\n"
+        "            last = Last()\n            table[f'{size}'] = last\n        self.last = nn.ModuleDict(table)\n"
+        "        self.blocks = nn.ModuleList([Block() for _ in range(2)])\n"
+    )
+    layout = find_layout(text, "Whole", ("Block",))
+    assert layout.targets == ("feed",)
+    assert layout.unnamed == (("blocks", "*", "modulation", "0"),)
+    assert layout.outside == (("last", "*", "modulation", "1"),)

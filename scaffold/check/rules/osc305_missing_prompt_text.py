@@ -7,7 +7,8 @@ puts them.
     def forward(self, req):
         return super().forward(req)              # req.prompts[0] has prompt_token_ids only
 
-Instead: before the pipeline runs, put the text of the ids into ``prompt["prompt"]``, or hand the ids on.
+Instead: before the pipeline runs, put the text of the ids into ``prompt["prompt"]``, or hand the ids on. What other
+stages made of the prompt beforehand may be put into the request whole, ``prompt.update(…)``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def check(package: Package) -> Hits:
         # Hooks that the upstream pipeline calls: what overrides something of it.
         hooks = ("encode_prompt", "prepare_encode")
         functions += [m for cls in adapter.mro for m in cls.methods.values() if m.name in hooks]
+        if any(_puts_in_whole(function) for function in functions):
+            continue
         if not any(_reads_ids(function) for function in functions):
             yield Hit(forward.file, forward.node, f"{adapter.name}.forward() never reads the prompt's token ids")
         elif not any(_hands_on(function) for function in functions):
@@ -54,6 +57,13 @@ def _reads_ids(function: FunctionModel) -> bool:
     words += [node.attr for node in index.nodes(ast.Attribute, function.node)]
     # Not the sentences of docstrings.
     return any("prompt" in word and "ids" in word.lower() and " " not in word for word in words)
+
+
+def _puts_in_whole(function: FunctionModel) -> bool:
+    """Whether a table is put into a request's prompt: its text was encoded before."""
+    receivers = [c.func.value for c in function.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "update"]
+    held = [node.value if isinstance(node, ast.Subscript) else node for node in receivers]
+    return any((getattr(node, "id", "") or getattr(node, "attr", "")) in ("prompt", "prompts") for node in held)
 
 
 def _hands_on(function: FunctionModel) -> bool:
@@ -87,6 +97,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "what was made of it beforehand",
+        rollout=(
+            "self._ensure_prompt_text(req)\n",
+            "req.prompts[0].update(self.made_beforehand(req.sampling_params))\n",
+        ),
+    ),
     Example(
         "put into it by setdefault",
         rollout=(

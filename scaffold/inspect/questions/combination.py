@@ -29,9 +29,9 @@ def answers(program: Program) -> dict[str, Fact]:
     """``text`` over ``conditional``, ``unconditional`` and ``guidance``; how many ``unconditional``; ``settings``.
 
     One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
-    ``neutral`` the conditional one is left. A setting has a ``name``, a ``default`` and ``others``, names that the
-    pipeline asks next. ``fewest`` is there where requests with reference images may be guided with more than one
-    unconditional prediction: they are entries then, however many there are.
+    ``neutral`` the conditional one is left, or the pipeline makes no other. A setting has a ``name``, a ``default`` and
+    ``others``, names that the pipeline asks next. ``fewest`` is there where requests with reference images may be guided
+    with more than one unconditional prediction: they are entries then, however many there are.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
@@ -60,6 +60,7 @@ def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
     if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
         return None
     index, neutral = first
+    neutral = max([neutral, *writer.gates(settings[0]["name"])])
     text = ast.unparse(_named(tree, index, used))
     return {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
 

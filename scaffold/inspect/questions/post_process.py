@@ -1,4 +1,4 @@
-"""What the engine does with a result before anybody gets it, by the function that the registry names for that."""
+"""What the engine does with a request and with a result, by the functions that the registry names for that."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Func
 from scaffold.upstream.registry import REGISTRY_FILE
 
-KEYS = ("detail.post_process",)
-_TABLE = "_DIFFUSION_POST_PROCESS_FUNCS"
+KEYS = ("detail.post_process", "detail.pre_process")
+_TABLE, _BEFORE = "_DIFFUSION_POST_PROCESS_FUNCS", "_DIFFUSION_PRE_PROCESS_FUNCS"
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """The function's name; an empty one where the result stays as the pipeline returns it."""
+    """The functions' names; an empty one where a result stays as the pipeline returns it, or a request as it came."""
     if program.execution.model_name is None and not program.target.registry_keys:
         return {}  # whoever registers it says what is done with its results
+    before = registered(program, _BEFORE)
+    place = program.place(program.cls) if before is None else Evidence(REGISTRY_FILE, before[1])
+    facts = {KEYS[1]: fact("" if before is None else before[0], [place])}
     found = registered(program, _TABLE)
     if found is None:
-        return {KEYS[0]: fact("", [program.place(program.cls)])}
+        return {**facts, KEYS[0]: fact("", [program.place(program.cls)])}
     name, line = found
     places = [Evidence(REGISTRY_FILE, line)]
     maker = program.scopes.lookup(program.cls.module, name)
@@ -29,7 +32,7 @@ def answers(program: Program) -> dict[str, Fact]:
         places.append(Evidence(maker.module.file, maker.node.lineno))
         if _gives_back(maker.node):
             name = ""
-    return {KEYS[0]: fact(name, places)}
+    return {**facts, KEYS[0]: fact(name, places)}
 
 
 def _gives_back(maker: ast.AST) -> bool:

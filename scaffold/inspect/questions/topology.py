@@ -13,10 +13,16 @@ from scaffold.inspect.program import Program
 from scaffold.source.syntax import walk_tree
 
 ORDER = 16
-KEYS = ("detail.engine.topologies", "detail.engine.class_option", "detail.engine.deploy_settings")
+KEYS = (
+    "detail.engine.topologies",
+    "detail.engine.class_option",
+    "detail.engine.deploy_settings",
+    "detail.engine.registers",
+)
 _FOLDERS = ("vllm_omni/model_executor/models/", "vllm_omni/diffusion/models/")
 _FILES = ("/pipeline.py", "_pipeline_config.py")
 _REGISTRY = "vllm_omni/config/pipeline_registry.py"
+_REGISTERS = "register_pipeline"
 _OPTIONS = "vllm_omni/entrypoints/cli/serve.py"
 _OPTION = "--model-class-name"
 _DEPLOY = "vllm_omni/deploy/"
@@ -26,7 +32,10 @@ _PLACED = ("pipeline", "stages", "platforms", "async_chunk", "stage_id", "device
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``topologies``: ``name``, ``stage`` of the pipeline, ``before`` (stages in front), ``output``, ``file``."""
+    """``topologies``: ``name``, ``stage`` of the pipeline, ``before`` (stages in front), ``output``, ``file``.
+
+    ``registers`` is the function with which a package brings a topology of its own.
+    """
     facts: dict[str, Fact] = {}
     found: list[dict[str, Any]] = []
     places: list[Evidence] = []
@@ -41,6 +50,9 @@ def answers(program: Program) -> dict[str, Fact]:
     line = _line(program, _OPTIONS, f'"{_OPTION}"')
     if line is not None:
         facts[KEYS[1]] = fact(_OPTION.strip("-").replace("-", "_"), [Evidence(_OPTIONS, line)])
+    line = _line(program, _REGISTRY, f"def {_REGISTERS}(")
+    if line is not None:
+        facts[KEYS[3]] = fact(_REGISTERS, [Evidence(_REGISTRY, line)])
     return facts
 
 

@@ -24,7 +24,8 @@ def ported_facts(package: Package) -> dict[str, Any]:
     """Return the facts of ``gather_facts`` and, under ``ported``, what a tiny checkpoint is made from.
 
     Hand-written settings of a tiny model stand in ``[verify]`` of ``scaffold.toml``: ``denoiser`` and ``request`` are
-    tables of values, ``components`` one table for each folder of the checkpoint.
+    tables of values, ``components`` one table for each folder of the checkpoint, ``files`` one for each file that a
+    pipeline reads by itself, and ``stages`` what stages before the pipeline hand on.
 
     Raises:
         NotEstablishedError: the package says of something that it is still to be written.
@@ -38,11 +39,17 @@ def ported_facts(package: Package) -> dict[str, Any]:
     defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
     scale = defaults.get(cfg.get("scale"))
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
-    scale = float(scale) if isinstance(scale, int | float) and scale > neutral else None
+    # A scale that is off by default is on, so that all branches run.
+    scale = (float(scale) if scale > neutral else neutral + 1) if isinstance(scale, int | float) else None
     given = sections.get("verify", {})
+    staged = sections.get("deploy", {}).get("position") is not None
+    if staged and not given.get("stages"):
+        what = "what the stages before hand on to the pipeline"
+        raise NotEstablishedError(f"{what}: set the shapes in [verify.stages] of scaffold.toml")
     edit = sections.get("upstream", {}).get("task") is not None
     numbers = [name for name, value in defaults.items() if edit and isinstance(value, int | float)]
     others = raised([name for name in numbers if name != cfg.get("scale")], defaults, neutral)
+    others |= {cfg["scale"]: scale} if scale is not None and scale != defaults.get(cfg["scale"]) else {}
     return {
         "pixels_per_token": PIXELS,
         "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),
@@ -82,6 +89,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "required": media.get("required") or [],
             "references": edit,
             "additional_config": sections.get("deploy", {}).get("additional_config") or {},
-            "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request")},
+            "staged": staged,
+            "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request", "files", "stages")},
         },
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.contracts.cfg_branches import _idle
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
@@ -17,14 +18,17 @@ def run(subject: Any) -> Measured:
     """The unconditional velocity must not follow the prompt; both branches must get a gradient.
 
     Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow.
+    Zeros in place of a prompt are as many as it has tokens, so prompts of one length are compared there.
     """
     module = subject.new_module()
     settings = subject.settings()
-    trajectory = subject.trajectory(len(PROMPTS), settings)
-    inputs, negative = subject.inputs(module, settings=settings, trajectory=trajectory)
+    zeros = subject.spec.get("prompt", {}).get("negative") == "zeros"
+    prompts = batch_equals_singles.PROMPTS if zeros else PROMPTS
+    trajectory = subject.trajectory(len(prompts), settings)
+    inputs, negative = subject.inputs(module, prompts, settings=settings, trajectory=trajectory)
     if negative is None:
         raise NotDrivableError("the rollout ran no unconditional branch")
-    others = [*PROMPTS[1:], PROMPTS[0]]
+    others = [*prompts[1:], prompts[0]]
     with torch.no_grad():
         conditional, unconditional = subject.velocity(module, inputs), subject.velocity(module, negative)
         elsewhere = subject.velocity(module, subject.inputs(module, others, trajectory=trajectory)[1])

@@ -45,6 +45,7 @@ class Bench:
         self.patched = [*withheld, *precision.match(self.adapters, task.dtype)]
 
         from scaffold.verify.rollout.engine_side.engine import Engine
+        from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
         from scaffold.verify.rollout.engine_side.tiny.trial import first_request
         from scaffold.verify.rollout.engine_side.training import Training
         from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport
@@ -59,8 +60,11 @@ class Bench:
             fit = None if checkpoint is None else checkpoint.fit
             own = ported.get("additional_config")
             self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit, own)
-            self.prompts = _prompt_form(task, self.engine.pipeline)
+            self.prompts = _prompt_form(task, self.engine.pipeline, checkpoint)
             self.engine.media = tuple(task.facts.get("media") or ())
+            if ported.get("staged"):
+                folder = Path(task.checkpoint) / "stage_inputs"
+                self.engine.stage_inputs = StageInputs(task.package, ported["given"]["stages"], folder, dtype)
             if checkpoint is not None:
                 self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)
         column = task.facts["prompt"]["column"]
@@ -199,11 +203,16 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
     return growing(Path(task.checkpoint), task.package, adapters, facts, getattr(torch, task.dtype))
 
 
-def _prompt_form(task: Task, pipeline: Any) -> PromptForm:
-    """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it."""
+def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
+    """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it.
+
+    One behind other stages has none: they encoded the prompt.
+    """
     if task.facts.get("ported"):
         holders = (pipeline, getattr(pipeline, "processor", None))
         tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
+        if tokenizer is None and task.facts["ported"].get("staged"):
+            tokenizer = checkpoint.components.tokenizer()
     else:
         from transformers import AutoTokenizer
 

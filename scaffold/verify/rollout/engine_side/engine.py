@@ -17,6 +17,7 @@ import torch
 from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.media import media
 from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
 from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
 
@@ -58,6 +59,7 @@ class Engine:
         )
         self.media: tuple[str, ...] = ()
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+        self.stage_inputs: StageInputs | None = None
         self.prepare: Any = None
         self._registered = registered
         self._fit = fit
@@ -130,6 +132,8 @@ class Engine:
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
+        if self.stage_inputs is not None:
+            sampling = {**sampling, **self.stage_inputs.sampling(request_ids)}
         declared = {entry.name for entry in dataclasses.fields(params_class)}
         known = {name: value for name, value in sampling.items() if name in declared}
         known["extra_args"] = {name: value for name, value in sampling.items() if name not in declared}

@@ -19,6 +19,7 @@ from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
+from scaffold.verify.rollout.engine_side.tiny.given_files import write_files
 from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, TEXT, shrunk
 
@@ -111,6 +112,7 @@ def growing(
     for name in subfolders(inspect.getsource(pipeline)):
         (folder / name).mkdir(exist_ok=True)  # a pipeline may tell a layout by the folders that are there
     given = facts["given"]
+    write_files(folder, given["files"], dtype)
     components = Components(folder, [source], given["components"], dtype)
     made = Growing(folder, PortedModule(package, facts), components, given["denoiser"], dtype)
     made.write_denoiser()

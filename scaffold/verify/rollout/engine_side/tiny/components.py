@@ -39,6 +39,7 @@ _AUTO_MODEL = "_BaseAutoModelClass"
 _OWNERS = (
     ("transformers", "PreTrainedModel", "config.json"),
     ("transformers.models.auto.modeling_auto", _AUTO_MODEL, "config.json"),
+    ("transformers", "AutoConfig", "config.json"),
     ("transformers", "PreTrainedTokenizerBase", TOKENIZER),
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
@@ -171,11 +172,15 @@ class Components:
         given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
-                self._tokenizer(cls).save_pretrained(folder)
+                self.tokenizer(cls).save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
             elif "AutoFeatureExtractor" in kinds:
                 _feature_extractor(folder).save_pretrained(folder)
+            elif "AutoConfig" in kinds:
+                # The model is asked for next, of the class that its configuration is of.
+                named = _named_model(importlib.import_module("transformers").AutoModelForCausalLM, given, folder)
+                self._encoder(named, given, folder).to(self.dtype).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
                 self._encoder(_named_model(cls, given, folder), given, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
@@ -190,15 +195,16 @@ class Components:
             where = folder.relative_to(self.folder)
             line = " ".join(str(error).split())[:300]
             raise NotGrownError(f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line}") from error
-        encodes = kinds & {"PreTrainedModel", _AUTO_MODEL}
+        encodes = kinds & {"PreTrainedModel", "AutoConfig", _AUTO_MODEL}
         if encodes or folder not in self.written:  # what prepares its inputs lies beside an encoder
             self.written[folder] = "encoder" if encodes else cls.__name__
 
     def vocabulary(self) -> int:
         """How many ids a tokenizer of the checkpoint has."""
-        return len(self._tokenizer())
+        return len(self.tokenizer())
 
-    def _tokenizer(self, cls: Any = None) -> Any:
+    def tokenizer(self, cls: Any = None) -> Any:
+        """The tokenizer of the checkpoint, whose class it may be told."""
         return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources), cls)
 
     def _processor(self, cls: Any) -> Any:
@@ -208,7 +214,7 @@ class Components:
         parts: dict[str, Any] = {}
         for name in cls.get_attributes():
             if name == "tokenizer":
-                parts[name] = self._tokenizer()
+                parts[name] = self.tokenizer()
                 continue
             module = importlib.import_module(f"transformers.models.auto.{_AUTO[name]}")
             found = getattr(module, f"{name.upper()}_MAPPING_NAMES")[model]
@@ -222,7 +228,7 @@ class Components:
         beside = cls.__module__.replace(".modeling_", ".processing_")
         if beside != cls.__module__ and importlib.util.find_spec(beside) is not None:
             self.sources.append(inspect.getsource(importlib.import_module(beside)))
-        tokenizer = self._tokenizer()
+        tokenizer = self.tokenizer()
         plain = cls.config_class().to_dict()
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
             plain = _sectioned(plain)
@@ -248,7 +254,10 @@ class Components:
                 small[name] = (1,) * len(values[name])
         if self.channels and "latent_channels" in values:
             small["latent_channels"] = self.channels
-        return randomised(cls(**{name: value for name, value in {**small, **given}.items() if name in values}))
+        made = cls(**{name: value for name, value in {**small, **given}.items() if name in values})
+        # A released configuration may hold what the class itself does not take, and its pipeline reads.
+        made.register_to_config(**{name: value for name, value in given.items() if name not in values})
+        return randomised(made)
 
 
 def _whole(value: Any) -> bool:
