@@ -30,8 +30,8 @@ def answers(program: Program) -> dict[str, Fact]:
 
     One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
     ``neutral`` the conditional one is left, or the pipeline makes no other. A setting has a ``name``, a ``default`` and
-    ``others``, names that the pipeline asks next. ``fewest`` is there where requests with reference images may be guided
-    with more than one unconditional prediction: they are entries then, however many there are.
+    ``others``, names that the pipeline asks next. ``fewest`` is there where requests with reference images may be
+    guided with more than one unconditional prediction: they are entries then, however many there are.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
