@@ -225,7 +225,7 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
         others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
-        fewest = {key: found[key] for key in ("fewest",) if key in found}
+        fewest = {key: found[key] for key in ("fewest", "above") if key in found}
     defaults = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in defaults]
     defaults = [entry for entry in defaults if entry["default"] is not None]
     aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}

@@ -50,7 +50,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def same(left: Any, right: Any) -> bool:
     """Whether two structures have the same values, tensors by dtype and bits."""
     if isinstance(left, torch.Tensor):
-        return left.dtype == right.dtype and torch.equal(left, right)
+        return left.dtype == right.dtype and bool(torch.equal(left, right))
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list):
@@ -81,7 +81,8 @@ def test_a_request_gets_what_its_file_holds_once(stage: Any, tmp_path: Path) -> 
     assert params.extra_args == {"other": 1}
     stage.give_stage_inputs(prompt, params)
     assert same(prompt, given)
-    stage.give_stage_inputs(nothing := {}, types.SimpleNamespace(extra_args=None))
+    nothing: dict[str, Any] = {}
+    stage.give_stage_inputs(nothing, types.SimpleNamespace(extra_args=None))
     assert nothing == {}
 
 

@@ -36,7 +36,7 @@ def test_as_the_source_writes_it(tmp_path: Path, written: str, text: str, neutra
     assert found["settings"] == [{"name": "strength", "default": 6.5, "others": []}]
 
 
-def test_a_scale_that_guides_only_above_a_number_is_none_up_to_it(tmp_path: Path) -> None:
+def test_a_number_above_which_a_scale_guides_is_known(tmp_path: Path) -> None:
     body = """
     c = self.net(x, sigmas[i], cond)
     if scale > 1:
@@ -45,9 +45,9 @@ def test_a_scale_that_guides_only_above_a_number_is_none_up_to_it(tmp_path: Path
     else:
         v = c
     """
-    assert combination(tmp_path, body)["neutral"] == 1.0
-    assert combination(tmp_path, body.replace("scale > 1", "1.5 < scale"))["neutral"] == 1.5
-    assert combination(tmp_path, body.replace("scale > 1", "scale > 0"))["neutral"] == 0.0
+    assert (combination(tmp_path, body)["neutral"], combination(tmp_path, body)["above"]) == (0.0, 1.0)
+    assert combination(tmp_path, body.replace("scale > 1", "1.5 < scale"))["above"] == 1.5
+    assert "above" not in combination(tmp_path, body.replace("scale > 1", "scale > 0"))
 
 
 def test_three_predictions_and_two_scales(tmp_path: Path) -> None:

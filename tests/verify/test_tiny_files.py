@@ -163,3 +163,24 @@ def test_the_type_of_an_automatic_model(given: dict[str, Any], folder: str, kind
             _named_model(auto, given, Path(folder))
     else:
         assert _named_model(auto, given, Path(folder)).__name__ == kind
+
+
+def test_files_that_a_pipeline_reads_by_itself_are_as_scaffold_toml_describes_them(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from scaffold.verify.rollout.engine_side.tiny.given_files import write_files
+
+    given = {"mlp/config.json": {"width": 4}, "mlp/model.safetensors": {"a.weight": [3, 64], "b.scale": [4]}}
+    write_files(tmp_path, given, torch.bfloat16)
+    assert json.loads((tmp_path / "mlp/config.json").read_text()) == {"width": 4}
+    found = load_file(tmp_path / "mlp/model.safetensors")
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()} == {
+        "a.weight": ((3, 64), torch.bfloat16),
+        "b.scale": ((4,), torch.bfloat16),
+    }
+    assert 0 < found["a.weight"].abs().max() < 1
+    assert (found["b.scale"] - 1).abs().max() < 0.5
+    write_files(tmp_path, {"mlp/config.json": {"width": 5}}, torch.float32)
+    assert json.loads((tmp_path / "mlp/config.json").read_text()) == {"width": 4}  # what is there stays
+    with pytest.raises(ValueError, match=r"\.\./out\.json of \[verify\.files\] lies outside of the checkpoint"):
+        write_files(tmp_path / "in", {"../out.json": {}}, torch.float32)

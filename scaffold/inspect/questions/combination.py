@@ -29,9 +29,10 @@ def answers(program: Program) -> dict[str, Fact]:
     """``text`` over ``conditional``, ``unconditional`` and ``guidance``; how many ``unconditional``; ``settings``.
 
     One unconditional prediction is ``unconditional`` itself, several are its entries. Where all settings are
-    ``neutral`` the conditional one is left, or the pipeline makes no other. A setting has a ``name``, a ``default`` and
-    ``others``, names that the pipeline asks next. ``fewest`` is there where requests with references may be guided
-    with more than one unconditional prediction: they are entries then, however many there are.
+    ``neutral`` the conditional one is left; ``above`` is there where the pipeline makes no other up to that scale. A
+    setting has a ``name``, a ``default`` and ``others``, names that the pipeline asks next. ``fewest`` is there where
+    requests with reference images may be guided with more than one unconditional prediction: they are entries then,
+    however many there are.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
@@ -60,9 +61,10 @@ def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
     if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
         return None
     index, neutral = first
-    neutral = max([neutral, *writer.gates(settings[0]["name"])])
+    above = [limit for limit in writer.gates(settings[0]["name"]) if limit > neutral]
     text = ast.unparse(_named(tree, index, used))
-    return {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
+    value = {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
+    return {**value, "above": max(above)} if above else value
 
 
 def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:

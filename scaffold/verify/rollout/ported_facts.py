@@ -39,6 +39,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
     defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
     scale = defaults.get(cfg.get("scale"))
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
+    neutral = max(neutral, float(cfg.get("above", neutral)))
     # A scale that is off by default is on, so that all branches run.
     scale = (float(scale) if scale > neutral else neutral + 1) if isinstance(scale, int | float) else None
     given = sections.get("verify", {})

@@ -37,7 +37,7 @@ def run(subject: Any) -> Measured:
             inputs = subject.inputs_of(None, [sample], step=step, **{section["scale"]: scale})
             module = TwoBranches(subject, inputs[1])
             result = subject.scored(module, settings, inputs, trajectory, step)
-            if not module.unconditional and scale != section.get("neutral", 1.0):
+            if not module.unconditional and scale != section.get("neutral", 1.0) and scale > section.get("above", 0.0):
                 problems.append(f"with a scale of {scale:g}, step {step} is not guided")
             c = module.conditional[-1].double()
             velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
