@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scaffold.port.result import Assumption, Fused, Gap, Kept, Port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scaffold.port.stacked import Row
     from scaffold.upstream import UpstreamSource
@@ -24,6 +24,7 @@ def port_denoiser(
     also: Sequence[str] = (),
     kept: Kept | None = None,
     method: str = "forward",
+    constants: Mapping[str, object] | None = None,
 ) -> Port:
     """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
     import gc
@@ -34,7 +35,7 @@ def port_denoiser(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method)
+        return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method, constants=constants)
     finally:
         if collecting:
             gc.enable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,10 @@ from scaffold.port.constant_tables import constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
+from scaffold.port.layer_lists import made_by_number
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
+from scaffold.port.own_model import OwnModel, own_model
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 from scaffold.source.modules import ModuleGraph
@@ -35,6 +37,7 @@ def port_denoiser(
     also: Sequence[str] = (),
     kept: Kept | None = None,
     method: str = "forward",
+    constants: Mapping[str, object] | None = None,
 ) -> Port:
     """Return the class and all that it needs as one module of plain torch.
 
@@ -47,6 +50,8 @@ def port_denoiser(
         kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
             far as all of it has a counterpart.
         method: the one that predicts, where that is known; it must be among ``also`` if it is not ``forward``.
+        constants: given where the class is the pipeline itself, which is its own model: arguments of the method that
+            always have one plain value. The class is cut down to what the method needs then.
 
     Raises:
         ScaffoldError: there is no such class, or the port is no valid module.
@@ -55,8 +60,12 @@ def port_denoiser(
     origin = resolve(graph, module, name)
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
-    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method)
-    building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
+    own = own_model(graph, origin, method, constants) if constants is not None else None
+    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method, own)
+    if own is not None:
+        building = Building(own.builder, origin.module, streamed=True) if own.builder else None
+    else:
+        building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin) if kept else None
     streams = building is not None and building.streamed
     run = request.run(building, building is not None and (building.streamed or building.handed))
     if building is not None and not run.loads:
@@ -67,7 +76,7 @@ def port_denoiser(
         if set(run.engine.gaps) - set(bare.engine.gaps):
             run = bare
     tables = None
-    if kept is not None and building is not None and run.builder and not run.engine.gaps:
+    if own is None and kept is not None and building is not None and run.builder and not run.engine.gaps:
         tables = constant_tables(graph, kept, origin, _arguments(run.engine, origin, method))
         if tables is not None:
             more = request.run(building, building.streamed or building.handed, (kept.module, tables))
@@ -109,6 +118,7 @@ def port_denoiser(
         structures=holds_tensors(tree),
         tables=tables is not None,
         loader=bool(engine.loaders),
+        own=own is not None,
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
 
@@ -130,13 +140,17 @@ class _Request:
     stacked: tuple[Row, ...]
     also: frozenset[str]
     method: str
+    own: OwnModel | None = None
 
     def run(self, building: Building | None, loads: bool, *functions: tuple[str, str]) -> _Run:
         """Port it with functions beside it, each given as the module whose names it sees and its text."""
         engine = Engine(self.graph, self.version, list(self.stacked))
         engine.attributes |= self.also - NEVER
         engine.predicts = self.origin, self.method
-        if loads:
+        if self.own is not None:
+            engine.files.replace(self.origin.module, self.own.tree)
+            engine.keep_loaders = loads
+        elif loads:
             engine.keep_loader(self.origin)
         entries = [self.origin, *(Defined(module, engine.files.add(module, text)) for module, text in functions)]
         if building is not None:
@@ -144,7 +158,8 @@ class _Request:
         engine.run(*entries)
         if building is None:
             return _Run(engine)
-        return _Run(engine, engine.order[entries[-1]], _is_loaded(engine, building))
+        loaded = self.own is not None or _is_loaded(engine, building)
+        return _Run(engine, engine.order[entries[-1]], loaded)
 
 
 def _is_loaded(engine: Engine, building: Building) -> bool:
@@ -185,9 +200,11 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
     for node in own.values():
         for found in walk_tree(node):
             if isinstance(found, ast.ListComp | ast.GeneratorExp):
-                element = found.elt
-                if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
-                    listed.setdefault(element.func.id, node.name)
+                element: ast.expr | None = found.elt
+            else:
+                element = made_by_number(found)
+            if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
+                listed.setdefault(element.func.id, node.name)
     return tuple(name for name, owner in listed.items() if owner not in listed)
 
 

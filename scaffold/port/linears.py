@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from scaffold.port.layer_lists import made_by_number
 from scaffold.port.library_linears import linears_of, may_hold_linears
 from scaffold.source.syntax import walk_tree
 
@@ -146,8 +147,13 @@ class _Reader:
         for found in walk_tree(node):
             if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
+                numbered = made_by_number(found.value)
                 for target in targets:
-                    if _is_own(target):
+                    if numbered is not None:
+                        last = target.elts[-1] if isinstance(target, ast.Tuple) else target
+                        if _is_own(last):
+                            yield from self._held((last.attr, ANY), numbered, True)
+                    elif _is_own(target):
                         yield from self._held((target.attr,), found.value, False)
             elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute):
                 yield from self._called(node, found, found.func)

@@ -83,7 +83,14 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     },
     "docs": {"memory": "text", "step": "text"},
     "train": {"gain": "a number"},
-    "verify": {"denoiser": "a table", "components": "a table", "request": "a table"},
+    "verify": {
+        "denoiser": "a table",
+        "components": "a table",
+        "request": "a table",
+        "files": "a table",
+        "tokens": "a list of text",
+        "whole": "a list of text",
+    },
 }
 
 

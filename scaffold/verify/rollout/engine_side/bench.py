@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -57,7 +58,8 @@ class Bench:
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
-            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit)
+            registered, wide = ported.get("pipeline"), bool(ported.get("own"))
+            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, registered, fit, wide)
             self.prompts = _prompt_form(task, self.engine.pipeline)
             if checkpoint is not None:
                 self.recipe = first_request(self.engine, checkpoint, self.recipe, ported, self.prompts)
@@ -194,8 +196,11 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
 def _prompt_form(task: Task, pipeline: Any) -> PromptForm:
     """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it."""
     if task.facts.get("ported"):
-        holders = (pipeline, getattr(pipeline, "processor", None))
-        tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
+        if task.facts["ported"].get("tokenizer"):
+            tokenizer = attrgetter(task.facts["ported"]["tokenizer"])(pipeline)
+        else:
+            holders = (pipeline, getattr(pipeline, "processor", None))
+            tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
     else:
         from transformers import AutoTokenizer
 

@@ -31,6 +31,8 @@ class Engine:
         registered: the pipeline's key in the engine's registry; with it the engine also reads the checkpoint's
             configuration files and prepares each request, as its entry points do.
         fit: changes a checkpoint of which the pipeline cannot be built, and says whether it did.
+        wide: whether the autoencoder computes in float32 also where it is small: a pipeline that decodes in another
+            half precision than its weights' needs kernels for both at once, which CPUs lack.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Engine:
         transport: Transport,
         registered: str | None = None,
         fit: Callable[[Exception], bool] | None = None,
+        wide: bool = False,
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
@@ -55,7 +58,7 @@ class Engine:
         self.media: tuple[str, ...] = ()
         self.prepare: Any = None
         self._registered = registered
-        self._fit = fit
+        self._fit, self._wide = fit, wide
         worker_class: Any = transport.worker_class()
         with contextlib.ExitStack() as stack:
             # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
@@ -77,6 +80,9 @@ class Engine:
             for trial in range(TRIALS):
                 if self._registered is not None:
                     self.config.enrich_config()
+                compiled = getattr(getattr(self.worker, "vllm_config", None), "compilation_config", None)
+                if compiled is not None:
+                    compiled.static_forward_context.clear()  # layers that an earlier trial registered
                 try:
                     self.worker.re_init_pipeline({"pipeline_class": self._path})
                     break
@@ -86,7 +92,7 @@ class Engine:
         dtype, autoencoder = self.config.dtype, getattr(self.pipeline, "vae", None)
         if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
             # Convolutions in half precision take minutes on a CPU. A tiny one stays: some pipelines take its dtype.
-            if sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
+            if self._wide or sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
                 autoencoder.float()
 
     @property

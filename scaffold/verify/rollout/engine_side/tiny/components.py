@@ -158,7 +158,10 @@ class Components:
         given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
-                self._tokenizer(cls).save_pretrained(folder)
+                tokenizer = self._tokenizer(cls)
+                for name, token in given.items():
+                    setattr(tokenizer, name, token)
+                tokenizer.save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
