@@ -59,7 +59,7 @@ class Files:
         for made, given in zip(ast.walk(twin), ast.walk(tree), strict=False):
             if type(made) is not type(given):
                 break
-            if hasattr(made, "lineno") and hasattr(given, "lineno"):
+            if isinstance(made, ast.stmt | ast.expr) and isinstance(given, ast.stmt | ast.expr):
                 made.lineno, made.end_lineno = given.lineno, given.end_lineno
 
     def info(self, module: str) -> ModuleInfo:

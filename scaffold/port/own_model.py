@@ -51,15 +51,14 @@ def own_model(graph: ModuleGraph, pipeline: Defined, method: str, constants: Map
     cut = _Cut(graph, owners)
     cut.add(method, constants)
     node = owners[0].node
-    tree = ast.ClassDef(node.name, [ast.parse("nn.Module", mode="eval").body], [], [], [], type_params=[])
+    tree = ast.parse(f"class {node.name}(nn.Module):\n    pass").body[0]
+    assert isinstance(tree, ast.ClassDef)
     ast.copy_location(tree, node)
-    try:
-        constructor, builds = cut.constructor(), True
-    except UnclearError:
-        constructor, builds = ast.parse("def __init__(self):\n    super().__init__()").body[0], False
-    tree.body = [constructor, *cut.methods.values()]
+    constructor = cut.constructor()
+    builds = constructor is not None and _loads_by_names(owners)
+    tree.body = [constructor or ast.parse("def __init__(self):\n    super().__init__()").body[0], *cut.methods.values()]
     builder = ""
-    if builds and _loads_by_names(owners):
+    if builds:
         builder = (
             f"def {NAME}({CONFIG}):\n    denoiser = {node.name}({CONFIG})\n    return denoiser, denoiser.{SOURCES}\n"
         )
@@ -107,22 +106,21 @@ class _Cut:
         only = body[0] if len(body) == 1 else None
         return only.value if isinstance(only, ast.Return) else None
 
-    def constructor(self) -> ast.FunctionDef:
-        """Return the constructor with the statements that lead to what is read.
-
-        Raises:
-            UnclearError: something else takes part.
-        """
-        owner, node = next(methods_named(self.owners, "__init__"))
-        if owner.info.name != self.owners[0].info.name:
-            raise UnclearError("__init__")
-        node = copy.deepcopy(node)
+    def constructor(self) -> ast.FunctionDef | None:
+        """Return the constructor with the statements that lead to what is read; None where more than that takes part."""
+        found = next(methods_named(self.owners, "__init__"), None)
+        if found is None or found[0].info.name != self.owners[0].info.name:
+            return None
+        owner, node = found[0], copy.deepcopy(found[1])
         wanted = {f"self.{name}" for name in self.read - set(self.methods)} | {f"self.{SOURCES}"}
         node.body = _KeepsConfig().block(node.body)
         made = assigned_by(node.body)
         imports = self._configuration(node)
-        node = Maker(Scope(self.graph, owner.info, frozenset(), {}), "", Defined("", "")).visit(node)
-        kept = Follower([], "", lambda call: False, parts=True).method(node, wanted & made)
+        Maker(Scope(self.graph, owner.info, frozenset(), {}), "", Defined("", "")).visit(node)
+        try:
+            kept = Follower([], "", lambda call: False, parts=True).method(node, wanted & made)
+        except UnclearError:
+            return None
         node.body = [*imports, ast.parse("super().__init__()").body[0], *kept]
         return node
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -87,7 +88,7 @@ CONSTANTS = {"mode": "draw", "cache": None}
 
 
 @pytest.fixture
-def cut(tmp_path, request) -> OwnModel:
+def cut(tmp_path: Path, request: pytest.FixtureRequest) -> OwnModel:
     folder = tmp_path / "vllm_omni"
     folder.mkdir()
     (folder / "__init__.py").write_text("")

@@ -77,4 +77,5 @@ def _taken(loop: ast.AST, line: int) -> str | None:
         for node in walk_tree(loop)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and ast.unparse(node.value) in names
     }
-    return keys.pop() if len(keys) == 1 and all(isinstance(key, str) for key in keys) else None
+    key = keys.pop() if len(keys) == 1 else None
+    return key if isinstance(key, str) else None
