@@ -37,7 +37,7 @@ ARROWS = {
 TREES = {
     "check": 88,
     "inspect": 51,
-    "port": 41,
+    "port": 42,
     "verify": 8,
     "remap": 8,
     "grade": 7,

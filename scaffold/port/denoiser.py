@@ -19,6 +19,7 @@ from scaffold.port.layer_lists import made_by_number
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
 from scaffold.port.own_model import OwnModel, own_model
+from scaffold.port.own_precision import restore_precision
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 from scaffold.source.modules import ModuleGraph
@@ -83,7 +84,7 @@ def port_denoiser(
             run, tables = (run, None) if more.engine.gaps else (more, tables)
     engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
-    checkpointed = checkpoint_layers(module_text(engine, _header(engine, origin, files)))
+    checkpointed = checkpoint_layers(restore_precision(module_text(engine, _header(engine, origin, files))))
     text = finish(checkpointed.text if building is None else without_file_checks(checkpointed.text))
     tree = ast.parse(text)
     entry = engine.order[origin]
@@ -96,7 +97,8 @@ def port_denoiser(
         source=text,
         entry=entry,
         classes=classes,
-        layer_classes=(*layer_classes(tree), *([CALLED] if checkpointed.called else [])),
+        # Classes of ours stand for parts of one layer of the engine's.
+        layer_classes=(*(n for n in layer_classes(tree) if n in classes), *([CALLED] if checkpointed.called else [])),
         gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
         derived_from=files,
         fused=tuple(engine.fused[key] for key in sorted(engine.fused)),

@@ -85,6 +85,7 @@ class _Cut:
             node.body = [*_demanded(used), *node.body]
         self.methods[name] = node
         node.body = _LeavesOut(self._reads_others).block(node.body)
+        node.body = [_Scatters().visit(line) for line in node.body]
         for attribute in sorted(_attributes(node)):
             self.read.add(attribute)
             self.add(attribute, {})
@@ -107,7 +108,7 @@ class _Cut:
         return only.value if isinstance(only, ast.Return) else None
 
     def constructor(self) -> ast.FunctionDef | None:
-        """Return the constructor with the statements that lead to what is read; None where more than that takes part."""
+        """Return the constructor with the statements that lead to what is read; None where more takes part."""
         found = next(methods_named(self.owners, "__init__"), None)
         if found is None or found[0].info.name != self.owners[0].info.name:
             return None
@@ -158,6 +159,20 @@ class _LeavesOut(ast.NodeTransformer):
             raised = ast.copy_location(ast.parse(text).body[0], node.body[0])
             return ast.copy_location(ast.If(node.test, [raised], []), node)
         return self.generic_visit(node)
+
+
+class _Scatters(ast.NodeTransformer):
+    """What is put into a tensor takes its dtype: autocast may compute one of them in another than the weights'."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "scatter_":
+            for given in (keyword for keyword in node.keywords if keyword.arg == "src"):
+                cast = ast.parse(f"x.to({ast.unparse(node.func.value)}.dtype)", mode="eval").body
+                assert isinstance(cast, ast.Call)
+                assert isinstance(cast.func, ast.Attribute)
+                cast.func.value, given.value = given.value, ast.copy_location(cast, given.value)
+        return node
 
 
 class _KeepsConfig(ast.NodeTransformer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,7 +69,6 @@ class PortedSubject(Subject):
     def new_module(self, seed: int = 0) -> Any:
         """A float32 training module in eval mode, loaded from the tiny checkpoint; other seeds have other weights."""
         module = load(self, self.checkpoint)
-        self._round_as_recorded()
         with torch.no_grad():
             generator = torch.Generator().manual_seed(seed)
             for parameter in module.parameters():
@@ -79,18 +77,6 @@ class PortedSubject(Subject):
                     noise = torch.randn(parameter.shape, generator=generator)
                     parameter.add_(0.1 * parameter.std().nan_to_num(0.1) * noise)
         return module.eval()
-
-    def _round_as_recorded(self) -> None:
-        """Let a literal bfloat16 in the denoiser mean what it meant while the pipeline was recorded."""
-        from scaffold.verify.rollout.engine_side import precision
-
-        denoiser = sys.modules.get(f"{self.name}.{self.spec['names']['model']}_denoiser")
-        if denoiser is None:
-            return
-        if self.job["ported"] is self.job.get("half"):
-            vars(denoiser)["torch"] = torch
-        else:
-            precision.follow(denoiser, "float32")
 
     def settings(self, *, asked: set[str] | None = None, **changes: Any) -> Settings:
         changes.setdefault("local_path", str(self.checkpoint))
