@@ -97,7 +97,7 @@ def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
         "AnimaPipeline": COMPLETE,
-        "HunyuanImage3ForCausalMM": UNPROVEN,
+        "HunyuanImage3ForCausalMM": COMPLETE,
         "SanaWmPipeline": COMPLETE,
         "WanS2VPipeline": COMPLETE,
     }
