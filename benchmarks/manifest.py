@@ -51,12 +51,16 @@ def derived(pipeline: str, layout: Layout, folder: Path) -> Iterator[TensorHeade
     denoiser = importlib.import_module(f"{package.name}.{model_name(pipeline)}_denoiser")
     with weights.parameters_on_meta():
         module, _ = denoiser.build_denoiser(weights.EngineConfig(str(folder), torch.bfloat16))
+    shapes: dict[str, list[tuple[int, ...]]] = {}
     for parameter, tensor in module.named_parameters():
         name = parameter
         for pattern, put in (layout.names or {}).items():
             name = re.sub(pattern, put, name)
+        shapes.setdefault(name, []).append(tuple(tensor.shape))
+    for name, parts in shapes.items():
         dtype = next((kind for kind, pattern in layout.dtypes.items() if re.search(pattern, name)), "BF16")
-        yield TensorHeader(name, dtype, tuple(tensor.shape), "")
+        # Parameters of one name are rows of one tensor.
+        yield TensorHeader(name, dtype, (sum(part[0] for part in parts), *parts[0][1:]), "")
 
 
 def main() -> None:

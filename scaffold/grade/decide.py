@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,9 @@ def port_of(
     from scaffold.source.modules import ModuleGraph
 
     graph = ModuleGraph(source)
+    constants = report.value("detail.model.constants")
+    if isinstance(constants, Mapping):
+        return _own_port(source, graph, report, constants)
     found = find_denoiser_class(graph, report)
     if found is None:
         return None, None
@@ -130,6 +134,23 @@ def port_of(
         source, found.module, found.name, stacked=rows, also=methods, kept=kept, method=method, settings=settings
     )
     return port, (found.module, found.name)
+
+
+def _own_port(
+    source: UpstreamSource, graph: ModuleGraph, report: Report, constants: Mapping[str, object]
+) -> tuple[Port | None, tuple[str, str] | None]:
+    """Return the port of a pipeline that is the model of its own loop."""
+    from scaffold.port import Kept, port_denoiser
+    from scaffold.port.names import Defined, resolve
+
+    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
+    method = str(report.value("denoiser.method"))
+    if not isinstance(pipeline, Defined) or not method.isidentifier():
+        return None, None
+    kept = Kept(pipeline.module, pipeline.name, "")
+    rows = stacked_rows(report)
+    port = port_denoiser(source, *pipeline, stacked=rows, also=[method], kept=kept, method=method, constants=constants)
+    return port, (pipeline.module, pipeline.name)
 
 
 def _predicting(report: Report, denoiser: Defined) -> str:

@@ -29,6 +29,7 @@ class Layout:
             shapes (`digest`), ``bytes`` what the tensors take, ``file_bytes`` the size of the one weight file, each as
             found elsewhere.
         parts: how many weight files there are.
+        digits: how many the number of a part has.
         index: path of the weights' index; by default there is one of several parts only.
         names: of a manifest that is derived: expressions for the pipeline's names of parameters, and what the
             checkpoint has in their place, applied one after the other. None where it is not derived here.
@@ -44,6 +45,7 @@ class Layout:
     configs: Mapping[str, Mapping[str, Any]]
     origin: Mapping[str, Any]
     parts: int = 1
+    digits: int = 5
     index: str | None = None
     names: Mapping[str, str] | None = None
     dtypes: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +57,8 @@ class Layout:
         """Paths of the weight files."""
         if self.parts == 1:
             return (f"{self.weights}.safetensors",)
-        return tuple(f"{self.weights}-{i + 1:05}-of-{self.parts:05}.safetensors" for i in range(self.parts))
+        wide = self.digits
+        return tuple(f"{self.weights}-{i + 1:0{wide}}-of-{self.parts:0{wide}}.safetensors" for i in range(self.parts))
 
     @property
     def index_file(self) -> str | None:

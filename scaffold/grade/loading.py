@@ -22,12 +22,18 @@ class Loading:
     """What is known about weights.
 
     Attributes:
-        attribute: the pipeline's attribute that holds the denoiser; empty where that is unknown.
+        attribute: the pipeline's attribute that holds the denoiser; empty where that is unknown, or it is the pipeline.
         established: whether the ported code builds the denoiser and places every weight as the pipeline does.
     """
 
     attribute: str = ""
     established: bool = False
+    own: bool = False  # the pipeline is its own denoiser
+
+    @property
+    def held(self) -> bool:
+        """Whether it is known where the rollout engine has the denoiser."""
+        return bool(self.attribute) or self.own
 
     def section(self) -> dict[str, Any]:
         """Return the section of the spec."""
@@ -44,6 +50,8 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
     if port is None or port.kept is None:
         return Loading()
     known = bool(port.builder)
+    if port.own:
+        return Loading("", known, own=True)
     if known and port.streamed:
         known = _names_pass(facts, port) and _tensors_pass(facts, source)
     return Loading(port.kept.attribute, known)

@@ -84,7 +84,7 @@ def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missi
     if not loading.established:
         yield Missing("loading", "how the denoiser is built from the checkpoint's configuration", facts.place(), module)
         yield Missing("key_map", "the map from the checkpoint's keys to the module's parameters", loader, module)
-    if not loading.attribute:
+    if not loading.held:
         what = "the pipeline's names for weights that the actor sends"
         yield Missing("weight_sync", what, loader, "vllm_omni_rollout_adapter.py")
         what = "how a LoRA update reaches the pipeline's layers"

@@ -64,13 +64,16 @@ def build_partial(
         provenance |= section.provenance
         fingerprints |= section.fingerprints
     del sections["architecture"]
-    launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, bool(loading.attribute)))
+    launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, loading.held))
     put_rollout_setup(next(section for section in launch if section.name == "deploy"), source)
     missing = find_missing(facts, request.names.model, recording, loading)
     missing += find_needs(facts, request.names.model, {section.name: section.values for section in launch}, source)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
+    if port is not None and port.own:
+        known = {name: facts.value(f"detail.model.{name}") for name in ("output", "first", "tokenizer")}
+        ported |= {"own": True, **known}
     sections["grade"] = _grade(missing, reason, request, ported, source)
     if sections["grade"]["value"] == COMPLETE:
         ported |= batches_of(request)

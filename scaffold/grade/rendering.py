@@ -72,8 +72,13 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
     attribute, builder = spec.value("loading.attribute"), spec.value("port.builder")
     require("loading.attribute", not attribute or str(attribute).isidentifier(), "a name or empty")
     require("port.builder", builder is None or str(builder).isidentifier(), "a name or absent")
-    loads = spec.value("loading.established")
-    require("loading.established", loads in (False, None) or bool(attribute and builder), "false without a builder")
+    loads, own = spec.value("loading.established"), spec.value("port.own")
+    held = bool(attribute) or own is True
+    require("loading.established", loads in (False, None) or bool(held and builder), "false without a builder")
+    for key in ("port.output", "port.first", "port.tokenizer"):
+        value = spec.value(key)
+        named = value is None or all(part.isidentifier() for part in str(value).split("."))
+        require(key, named, "a name or absent")
     for key, fits, wanted in RULES:
         require(key, fits(spec.value(key)), wanted)
     _require_levels(spec, require)

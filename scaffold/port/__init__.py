@@ -25,6 +25,7 @@ def port_denoiser(
     kept: Kept | None = None,
     method: str = "forward",
     settings: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object] | None = None,
 ) -> Port:
     """Return a denoiser and all that it needs as one module of plain torch; see `scaffold.port.denoiser`."""
     import gc
@@ -35,7 +36,17 @@ def port_denoiser(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return port(source, module, name, stacked=stacked, also=also, kept=kept, method=method, settings=settings)
+        return port(
+            source,
+            module,
+            name,
+            stacked=stacked,
+            also=also,
+            kept=kept,
+            method=method,
+            settings=settings,
+            constants=constants,
+        )
     finally:
         if collecting:
             gc.enable()

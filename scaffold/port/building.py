@@ -68,7 +68,7 @@ def building_of(
         denoiser: the denoiser's class.
         settings: those of the engine's that are fixed, by name; None where none are.
     """
-    owners = list(_owners(graph, pipeline))
+    owners = list(owners_of(graph, pipeline))
     found = next((pair for pair in methods_named(owners, "__init__")), None)
     if found is None:
         return None
@@ -167,7 +167,7 @@ def _reads_model(text: str) -> bool:
     return False
 
 
-def _owners(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[Owner]:
+def owners_of(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[Owner]:
     """Yield a class and its bases, in the order of lookup as far as single inheritance goes."""
     info = graph.find(origin.module)
     node = info.definitions.get(origin.name) if info is not None else None
@@ -177,7 +177,7 @@ def _owners(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[Own
     for base in node.bases:
         parent = Scope(graph, info, frozenset(), {}).origin(base.id) if isinstance(base, ast.Name) else None
         if isinstance(parent, Defined):
-            yield from _owners(graph, parent, depth + 1)
+            yield from owners_of(graph, parent, depth + 1)
 
 
 def _changed_afterwards(owners: Sequence[Owner], attribute: str) -> bool:

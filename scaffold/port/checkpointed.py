@@ -11,6 +11,7 @@ import libcst as cst
 
 from scaffold.port.layer_functions import GROWS, LayerFunction, layer_functions
 from scaffold.port.layer_lists import layer_lists, outermost
+from scaffold.port.never_given import never_given
 from scaffold.port.supports import support_text
 from scaffold.source.syntax import walk_tree
 
@@ -51,14 +52,16 @@ def checkpoint_layers(text: str) -> Checkpointed:
 
     A loop counts where it runs over a list of modules that hold a class of the same text, and calls its variable; or
     where it runs over numbers, and calls a function of the text that computes the layer of that number. A call that is
-    handed a cache which the layer adds to stays as it is.
+    handed a cache which the layer adds to stays as it is, unless there never is one.
     """
     tree = ast.parse(text)
     lists, functions = layer_lists(tree), layer_functions(tree)
     if not lists and not functions:
         return Checkpointed(text)
     found = _Found()
-    rewriter = _Rewriter(lists, functions, _constructed(tree), found, _holding(tree, ast.For | ast.AsyncFor))
+    rewriter = _Rewriter(
+        lists, functions, _constructed(tree), found, _holding(tree, ast.For | ast.AsyncFor), never_given(tree)
+    )
     parts = _Parts(text, tree)
     parts.change(rewriter, [node for node in tree.body if _has(node, ast.For | ast.AsyncFor)])
     if not found.layers:
@@ -137,6 +140,7 @@ class _Rewriter(cst.CSTTransformer):
         constructed: dict[str, frozenset[str]],
         found: _Found,
         looping: frozenset[str],
+        nothing: frozenset[str],
     ) -> None:
         super().__init__()
         self.lists = lists
@@ -144,6 +148,7 @@ class _Rewriter(cst.CSTTransformer):
         self.constructed = constructed
         self.found = found
         self.looping = looping
+        self.nothing = nothing
         self.owners: list[str] = []
         self.bound: list[dict[str, str]] = [{}]
 
@@ -187,8 +192,9 @@ class _Rewriter(cst.CSTTransformer):
             return self._checkpointed(updated_node, self._called(original_node, self.functions[called]))
         if known.get(called, _NUMBER) == _NUMBER:
             return updated_node
-        names = [ast.unparse(ast.parse(cst.Module([]).code_for_node(arg.value))) for arg in original_node.args]
-        keywords = [arg.keyword.value if arg.keyword else "" for arg in original_node.args]
+        given = [arg for arg in original_node.args if not (arg.keyword and arg.keyword.value in self.nothing)]
+        names = [ast.unparse(ast.parse(cst.Module([]).code_for_node(arg.value))) for arg in given]
+        keywords = [arg.keyword.value if arg.keyword else "" for arg in given]
         if any(part in text for text in (*names, *keywords) for part in GROWS):
             return updated_node
         self.found.layers |= dict.fromkeys(self.lists[known[called]])

@@ -15,8 +15,11 @@ from scaffold.port.constant_tables import constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine
 from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
+from scaffold.port.layer_lists import made_by_number
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
+from scaffold.port.own_model import OwnModel, own_model
+from scaffold.port.own_precision import restore_precision
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 from scaffold.source.modules import ModuleGraph
@@ -36,6 +39,7 @@ def port_denoiser(
     kept: Kept | None = None,
     method: str = "forward",
     settings: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object] | None = None,
 ) -> Port:
     """Return the class and all that it needs as one module of plain torch.
 
@@ -50,6 +54,8 @@ def port_denoiser(
         method: the one that predicts, where that is known; it must be among ``also`` if it is not ``forward``.
         settings: of the engine's table of a model's own settings, those that the package fixes; None where it fixes
             none.
+        constants: given where the class is the pipeline itself, which is its own model: arguments of the method that
+            always have one plain value. The class is cut down to what the method needs then.
 
     Raises:
         ScaffoldError: there is no such class, or the port is no valid module.
@@ -58,8 +64,14 @@ def port_denoiser(
     origin = resolve(graph, module, name)
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
-    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method)
-    building = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings) if kept else None
+    own = own_model(graph, origin, method, constants) if constants is not None else None
+    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method, own)
+    if own is not None:
+        building = Building(own.builder, origin.module, streamed=True) if own.builder else None
+    else:
+        building = (
+            building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings) if kept else None
+        )
     streams = building is not None and building.streamed
     run = request.run(building, building is not None and (building.streamed or building.handed))
     if building is not None and not run.loads:
@@ -70,14 +82,14 @@ def port_denoiser(
         if set(run.engine.gaps) - set(bare.engine.gaps):
             run = bare
     tables = None
-    if kept is not None and building is not None and run.builder and not run.engine.gaps:
+    if own is None and kept is not None and building is not None and run.builder and not run.engine.gaps:
         tables = constant_tables(graph, kept, origin, _arguments(run.engine, origin, method))
         if tables is not None:
             more = request.run(building, building.streamed or building.handed, (kept.module, tables))
             run, tables = (run, None) if more.engine.gaps else (more, tables)
     engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
-    checkpointed = checkpoint_layers(module_text(engine, _header(engine, origin, files)))
+    checkpointed = checkpoint_layers(restore_precision(module_text(engine, _header(engine, origin, files))))
     text = finish(checkpointed.text if building is None else without_file_checks(checkpointed.text))
     tree = ast.parse(text)
     entry = engine.order[origin]
@@ -90,7 +102,8 @@ def port_denoiser(
         source=text,
         entry=entry,
         classes=classes,
-        layer_classes=(*layer_classes(tree), *([CALLED] if checkpointed.called else [])),
+        # Classes of ours stand for parts of one layer of the engine's.
+        layer_classes=(*(n for n in layer_classes(tree) if n in classes), *([CALLED] if checkpointed.called else [])),
         gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
         derived_from=files,
         fused=tuple(engine.fused[key] for key in sorted(engine.fused)),
@@ -112,6 +125,7 @@ def port_denoiser(
         structures=holds_tensors(tree),
         tables=tables is not None,
         loader=bool(engine.loaders),
+        own=own is not None,
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
     )
 
@@ -133,13 +147,17 @@ class _Request:
     stacked: tuple[Row, ...]
     also: frozenset[str]
     method: str
+    own: OwnModel | None = None
 
     def run(self, building: Building | None, loads: bool, *functions: tuple[str, str]) -> _Run:
         """Port it with functions beside it, each given as the module whose names it sees and its text."""
         engine = Engine(self.graph, self.version, list(self.stacked))
         engine.attributes |= self.also - NEVER
         engine.predicts = self.origin, self.method
-        if loads:
+        if self.own is not None:
+            engine.files.replace(self.origin.module, self.own.tree)
+            engine.keep_loaders = loads
+        elif loads:
             engine.keep_loader(self.origin)
         entries = [self.origin, *(Defined(module, engine.files.add(module, text)) for module, text in functions)]
         if building is not None:
@@ -147,7 +165,8 @@ class _Request:
         engine.run(*entries)
         if building is None:
             return _Run(engine)
-        return _Run(engine, engine.order[entries[-1]], _is_loaded(engine, building))
+        loaded = self.own is not None or _is_loaded(engine, building)
+        return _Run(engine, engine.order[entries[-1]], loaded)
 
 
 def _is_loaded(engine: Engine, building: Building) -> bool:
@@ -188,9 +207,11 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
     for node in own.values():
         for found in walk_tree(node):
             if isinstance(found, ast.ListComp | ast.GeneratorExp):
-                element = found.elt
-                if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
-                    listed.setdefault(element.func.id, node.name)
+                element: ast.expr | None = found.elt
+            else:
+                element = made_by_number(found)
+            if isinstance(element, ast.Call) and isinstance(element.func, ast.Name) and element.func.id in own:
+                listed.setdefault(element.func.id, node.name)
     return tuple(name for name, owner in listed.items() if owner not in listed)
 
 

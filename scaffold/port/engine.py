@@ -42,6 +42,7 @@ class Engine(HeldLayers):
         self.lines: dict[Defined, dict[int, list[cst.BaseStatement]]] = {}
         self.attributes = set(ALWAYS)
         self.loaders: set[Defined] = set()
+        self.keep_loaders = False  # of whatever module has one
         self.predicts: tuple[Defined, str] | None = None
         self.context: ContextArguments | None = None
         self._decided: dict[Defined, str | None] = {}
@@ -168,6 +169,9 @@ class Engine(HeldLayers):
             entry = self.classes[origin]
             ordered = sorted(entry.methods, key=lambda name: name != "__init__")
             for name in ordered:
+                if name == LOADER and self.keep_loaders and self.is_module(entry):
+                    self.loaders.add(origin)
+                    self.attributes.add(LOADER)
                 taken = (name == LOADER and origin in self.loaders) or (name == READER and not self.is_module(entry))
                 left_out = name in NEVER and not taken
                 if name in self.ported[origin] or left_out or name not in self.attributes:

@@ -104,14 +104,17 @@ class Expressions(LayerExpressions):
         return node
 
     def _answered(self, node: cst.Attribute) -> cst.BaseExpression | None:
-        """Return the literal of ``get_group().attribute``."""
-        if not isinstance(node.value, cst.Call):
+        """Return the literal of ``get_group().attribute``, and of an attribute of an attribute of it."""
+        asked, inner = node.attr.value, node.value
+        while isinstance(inner, cst.Attribute):
+            asked, inner = f"{inner.attr.value}.{asked}", inner.value
+        if not isinstance(inner, cst.Call):
             return None
-        origin, rest = self.scope.path(node.value.func)
+        origin, rest = self.scope.path(inner.func)
         if origin is None or rest or (isinstance(origin, Defined) and self.engine.followed(origin)):
             return None
         last = origin.name if isinstance(origin, Defined) else origin.path.rpartition(".")[2]
-        literal = attributes_of(last).get(node.attr.value)
+        literal = attributes_of(last).get(asked)
         if literal is None:
             return None
         self.decided = True
@@ -149,6 +152,9 @@ class Expressions(LayerExpressions):
         if isinstance(origin, Defined) and not rest:
             if not self.engine.followed(origin) or origin.name in table("CALLS"):
                 origin = External(f"{origin.module}.{origin.name}")
+        elif isinstance(origin, Defined) and len(rest) == 1 and not self.engine.followed(origin):
+            method = f"{origin.module}.{origin.name}.{rest[0]}"  # of a class of the engine's
+            origin = External(method) if kind_of(method) is not None else origin
         if isinstance(origin, External):
             found = self._library_call(origin.path, original_node)
             if found is not None:

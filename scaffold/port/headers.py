@@ -12,8 +12,8 @@ from scaffold.port.one_device import names
 from scaffold.port.raising import Raising
 from scaffold.source.syntax import walk_tree
 
-# What turns gradients off, or hands the function to a compiler: training wants neither.
-WITHOUT = ("no_grad", "inference_mode", "support_torch_compile", "compile", "set_grad_enabled")
+# What turns gradients off, hands the function to a compiler, or tells the engine's kernels of it: training wants none.
+WITHOUT = ("no_grad", "inference_mode", "support_torch_compile", "compile", "set_grad_enabled", "set_forward_context")
 
 
 class Headers(Raising):

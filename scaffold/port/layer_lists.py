@@ -14,7 +14,16 @@ def layer_lists(tree: ast.Module) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for function in (node for node in walk_tree(tree) if isinstance(node, ast.FunctionDef)):
         for statement in walk_tree(function):
-            if not isinstance(statement, ast.Assign) or not _is_module_list(statement.value):
+            if not isinstance(statement, ast.Assign):
+                continue
+            made = made_by_number(statement.value)
+            if made is not None:
+                whole = statement.targets[0]
+                last = whole.elts[-1] if isinstance(whole, ast.Tuple) else whole
+                if isinstance(last, ast.Attribute):
+                    found.setdefault(last.attr, {}).update(dict.fromkeys(_made(made, own)))
+                continue
+            if not _is_module_list(statement.value):
                 continue
             assert isinstance(statement.value, ast.Call)
             for target in statement.targets:
@@ -53,6 +62,14 @@ def outermost(tree: ast.Module, owners: set[str]) -> set[str]:
         return any(base in owners or inherits(base) for base in bases.get(name, ()))
 
     return {name for name in owners if not inherits(name)}
+
+
+def made_by_number(node: ast.AST) -> ast.expr | None:
+    """Return ``Layer(…)`` of ``all_layers(count, lambda prefix: Layer(…))``, a list; None for anything else."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "all_layers" and len(node.args) == 2:
+        make = node.args[1]
+        return make.body if isinstance(make, ast.Lambda) else None
+    return None
 
 
 def _is_module_list(node: ast.expr) -> bool:

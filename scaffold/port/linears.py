@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from scaffold.port.layer_lists import made_by_number
 from scaffold.port.library_linears import linears_of, may_hold_linears
 from scaffold.port.read_weights import read_weights
 from scaffold.source.syntax import walk_tree
@@ -170,8 +171,13 @@ class _Reader:
         for found in walk_tree(node):
             if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
+                numbered = made_by_number(found.value)
                 for target in targets:
-                    if _is_own(target):
+                    if numbered is not None:
+                        last = target.elts[-1] if isinstance(target, ast.Tuple) else target
+                        if _is_own(last):
+                            yield from self._held((last.attr, ANY), numbered, True)
+                    elif _is_own(target):
                         yield from self._held((target.attr,), found.value, False)
                         for entry in entries.get(_listed_name(found.value), ()):
                             yield from self._held((target.attr, ANY), entry, True)

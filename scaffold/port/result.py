@@ -97,6 +97,7 @@ class Port:
         tables: whether there is ``constant_tables``, a function of the denoiser that returns tables by name which the
             pipeline makes of it and gives to every call.
         loader: whether the class has the method by which it places weights of the checkpoint.
+        own: whether the class is the pipeline's own, cut down to what predicts.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
         scheduler: text of the module of the pipeline's scheduler class, where one is ported beside the denoiser.
@@ -123,6 +124,7 @@ class Port:
     structures: bool = False
     tables: bool = False
     loader: bool = False
+    own: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
     scheduler: str | None = None
     method: str = "forward"

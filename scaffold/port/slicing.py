@@ -50,10 +50,13 @@ class Follower:
         owners: the pipeline's classes.
         made: the attribute that they make.
         casts: tells whether a call that is handed what is made changes no more than its dtype.
+        parts: whether assignments to attributes of what is wanted count, too.
     """
 
-    def __init__(self, owners: Sequence[Owner], made: str, casts: Callable[[ast.Call], bool]) -> None:
-        self.owners, self.made, self.casts = owners, made, casts
+    def __init__(
+        self, owners: Sequence[Owner], made: str, casts: Callable[[ast.Call], bool], parts: bool = False
+    ) -> None:
+        self.owners, self.made, self.casts, self.parts = owners, made, casts, parts
         self.depth = 0
 
     def method(self, node: ast.FunctionDef, wanted: set[str]) -> list[ast.stmt]:
@@ -87,6 +90,8 @@ class Follower:
             for target in targets:
                 if isinstance(target, ast.Attribute) and f"{ast.unparse(target)}.".startswith(f"{self.made}."):
                     names.append(self.made)  # a part of the denoiser that the pipeline makes
+                elif self.parts and isinstance(target, ast.Attribute) and name_of(target) is None:
+                    names.append(name_of(target.value))
                 elif isinstance(target, ast.Tuple) and all(name_of(element) for element in target.elts):
                     names += [name_of(element) for element in target.elts]
                 elif name_of(target) is None and assigned_in(target) & part.wanted:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 
+ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
 OWN = "package"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr
@@ -39,6 +40,17 @@ class ModuleInfo:
         parts = self.package.split(".")
         base = parts[: len(parts) - (level - 1)]
         return ".".join([*base, *([module] if module else [])])
+
+
+def _asks_for_accelerator(node: ast.If) -> bool:
+    """Whether a condition is ``platform.is_cuda()`` or the like, and something is said for all others."""
+    test = node.test
+    return (
+        bool(node.orelse)
+        and isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Attribute)
+        and (test.func.attr in ACCELERATORS and not test.args)
+    )
 
 
 class ModuleGraph:
@@ -108,9 +120,10 @@ class ModuleGraph:
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 self.bind_imports(info, node, info.imports, info.stars)
             elif isinstance(node, ast.If):
-                # The branch that is normally taken comes last, so that it wins.
-                self._collect(info, node.orelse)
-                self._collect(info, node.body)
+                # The branch that is normally taken comes last, so that it wins: that for no particular accelerator.
+                first, last = (node.body, node.orelse) if _asks_for_accelerator(node) else (node.orelse, node.body)
+                self._collect(info, first)
+                self._collect(info, last)
             elif isinstance(node, ast.Try):
                 for handler in node.handlers:
                     self._collect(info, handler.body)

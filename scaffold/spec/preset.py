@@ -90,7 +90,10 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     },
     "docs": {"memory": "text", "step": "text"},
     "train": {"gain": "a number"},
-    "verify": dict.fromkeys(("denoiser", "components", "request", "files", "stages"), "a table"),
+    "verify": {
+        **dict.fromkeys(("denoiser", "components", "request", "files", "stages"), "a table"),
+        **dict.fromkeys(("tokens", "whole"), "a list of text"),
+    },
 }
 
 

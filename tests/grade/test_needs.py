@@ -38,13 +38,7 @@ NEEDS = {
     ],
     "SanaWmPipeline": [],
     "LancePipeline": [("part", "Qwen2MoTForCausalLM", "vllm_omni/diffusion/models/lance/pipeline_lance.py")],
-    "HunyuanImage3ForCausalMM": [
-        (
-            "forward",
-            "its loop was not seen to call that",
-            "vllm_omni/diffusion/models/hunyuan_image3/hunyuan_image3_transformer.py",
-        )
-    ],
+    "HunyuanImage3ForCausalMM": [],
     "AnimaPipeline": [],
     "WanS2VPipeline": [],
 }
@@ -100,6 +94,7 @@ def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
         "AnimaPipeline": COMPLETE,
+        "HunyuanImage3ForCausalMM": COMPLETE,
         "MingImageDiffusionPipeline": COMPLETE,
         "MingImagePipeline": UNPROVEN,
         "SanaWmPipeline": COMPLETE,
@@ -156,8 +151,8 @@ def test_the_readme_says_what_is_unknown_and_unproven() -> None:
     text = readme("AnimaPipeline", "v0.2.0")
     assert "**This integration is unproven.**" in text
     assert "partial" not in text
-    text = readme("HunyuanImage3ForCausalMM")
-    assert "| denoiser | unknown; the pipeline keeps a `HunyuanImage3Model`" in text
+    text = readme("InternVLAA1Pipeline")
+    assert "| denoiser | unknown; the pipeline keeps a `" in text
 
 
 @pytest.mark.parametrize(("used", "expected"), [("self.decoder.model(x)", ["decoder"]), ("x + self.width", [])])

@@ -50,7 +50,7 @@ def test_an_update_is_replaced(version: str, pipeline: str, holder: dict[str, An
         # The pipeline's attribute is empty, and handed on to the loop of a module with the latents of one sample.
         ("0.30.0", "LancePipeline", ("attribute", "scheduler", True, True, False)),
         # The attribute is set where the scheduler is made; the pipeline inside gets what the attribute gives.
-        ("0.30.0", "HunyuanImage3ForCausalMM", ("attribute", "scheduler", False, False, False)),
+        ("0.30.0", "HunyuanImage3ForCausalMM", ("attribute", "scheduler", False, False, True)),
         ("0.30.0", "OmniGen2Pipeline", ("attribute", "scheduler", False, False, True)),
         ("0.22.0", "WanS2VPipeline", ("attribute", "scheduler", False, False, True)),
     ],

@@ -22,6 +22,7 @@ from scaffold.spec import read_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = "0.30.0"
+COMPLETE = {proven.partition(" ")[0] for proven in proofs()[VERSION]}  # others may have a layout before their proof
 DTYPES = {"BF16": "bfloat16", "F32": "float32"}
 # In a process of its own: what the module is, and how much memory of its own it has.
 LOAD = """
@@ -90,7 +91,7 @@ def load(
 
 
 def test_every_complete_pipeline_has_one() -> None:
-    assert set(layouts()) == {proven.partition(" ")[0] for proven in proofs()[VERSION]}
+    assert set(layouts()) >= COMPLETE
 
 
 @pytest.mark.parametrize("pipeline", layouts())
@@ -109,7 +110,7 @@ def test_what_it_says_fits_together(pipeline: str) -> None:
 
 @pytest.mark.upstream
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", layouts())
+@pytest.mark.parametrize("pipeline", sorted(COMPLETE))
 def test_the_package_loads_the_release(load: Callable[..., dict[str, Any]], tmp_path: Path, pipeline: str) -> None:
     pytest.importorskip("torch")
     layout = layouts()[pipeline]
@@ -125,7 +126,8 @@ def test_the_package_loads_the_release(load: Callable[..., dict[str, Any]], tmp_
     if layout.names is not None:
         assert found["elements"] == elements
     assert len(found["dtypes"]) == 1
-    assert found["private"] < 1_000_000_000
+    # HunyuanImage-3.0's loader takes queries, keys and values out of one tensor by groups, which no view can: 2 %.
+    assert found["private"] < max(1_000_000_000, layout.headers().total_bytes // 50)
 
 
 @pytest.mark.upstream

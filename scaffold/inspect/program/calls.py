@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from scaffold.inspect.program.core import Execution
 
 
+REGISTERS = "register_modules"
+"""The method of diffusers' pipelines that makes attributes of its keyword arguments."""
 SCHEDULER_METHODS = ("step", "add_noise", "scale_noise", "scale_model_input")
 """The interface of diffusers' schedulers: what they compute is the scheduler's business, not the pipeline's."""
 MAX_FORWARD_NESTING = 1
@@ -126,6 +128,9 @@ class Calls:
             if isinstance(receiver.obj, ClassRef):
                 return self._from_file(receiver.obj.cls, args, kwargs, at)
         if isinstance(func, Attr):
+            if name == REGISTERS and isinstance(receiver, Obj):
+                for attribute, value in kwargs.items():
+                    self.run.set_attr(receiver, attribute, value)
             return self.record_opaque(func, args, kwargs, at, receiver, name)
         return self.call(func, args, kwargs, at)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scaffold.inspect.known_schedulers import KnownScheduler, find
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.by_default import by_default, taken_by_default
+from scaffold.inspect.program.calls import REGISTERS
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.program import Program, once
 from scaffold.inspect.program.trace import CallRecord
@@ -17,8 +18,6 @@ from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Func, Value
 
 LOADERS = ("from_pretrained", "from_config")
-REGISTERS = "register_modules"
-"""The method of diffusers' pipelines that makes attributes of its keyword arguments."""
 
 
 @dataclass(eq=False)

@@ -94,17 +94,29 @@ def find_denoiser(program: Program) -> Denoiser | None:
         candidate = _candidate(record, loop)
         if candidate is None:
             continue
-        if best is None or _better(candidate, best, loop):
+        if best is None or _better(candidate, best, loop, program):
             best = candidate
     return best
 
 
-def _better(found: Denoiser, best: Denoiser, loop: Denoising) -> bool:
+def is_own_model(program: Program, found: Denoiser) -> bool:
+    """Whether the pipeline handed itself to the object that has the loop, which calls it as its model."""
+    loop = program.denoising
+    owners = {cls.name for cls in program.pipeline.cls.mro}
+    return loop is not None and found.receiver is program.pipeline and loop.loop.owner not in owners
+
+
+def _better(found: Denoiser, best: Denoiser, loop: Denoising, program: Program) -> bool:
     """Models beat helpers of the pipeline and a model's ``forward`` its other methods.
+
+    Of a pipeline that is the model itself, the last of its methods that the loop calls predicts: those before it make
+    what it is given.
 
     Otherwise the innermost call wins, but among methods of one model the outermost, and so where it is not known
     which argument is the sample.
     """
+    if is_own_model(program, found) and is_own_model(program, best):
+        return len(found.record.callers) <= len(best.record.callers)
     kinds = [(_is_model(d), d.record.method in _FORWARDS) for d in (found, best)]
     if kinds[0] != kinds[1]:
         return kinds[0] > kinds[1]

@@ -11,7 +11,7 @@ PLACEMENT = (
     "reduce_results", "quant_config", "prefix", "tp_size", "ep_size", "dp_size", "pcp_size", "enable_eplb",
     "num_redundant_experts", "params_dtype",
 )  # fmt: skip
-PARAMETERS = ("num_experts", "top_k", "hidden_size", "intermediate_size", "renormalize")
+PARAMETERS = ("num_experts", "top_k", "hidden_size", "intermediate_size", "renormalize", "shared_experts")
 # Options with the one value that the counterpart has.
 ONLY = {"activation": ("'silu'", '"silu"'), "scoring_func": ("'softmax'", '"softmax"')}
 
@@ -20,7 +20,7 @@ def build(arguments: Arguments, site: Site) -> Built:
     """Return the experts with softmax routing.
 
     Raises:
-        UnsupportedError: shared experts, groups of experts, or another way to route.
+        UnsupportedError: groups of experts, or another way to route.
     """
     if arguments.positional:
         raise UnsupportedError("routed experts with positional arguments")

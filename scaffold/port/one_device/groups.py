@@ -21,6 +21,7 @@ CALLS = {
     "is_pipeline_last_stage": "True",
     "is_sp_initialized": "False",
     "model_parallel_is_initialized": "False",
+    "is_pp_missing_parameter": "False",
 }
 FIRST_ARGUMENT = (
     "tensor_model_parallel_all_reduce",
@@ -30,7 +31,8 @@ FIRST_ARGUMENT = (
 )
 # Attributes of what functions return.
 ATTRIBUTES = {
-    "get_pp_group": {"is_first_rank": "True", "is_last_rank": "True", "world_size": "1", "rank_in_group": "0"}
+    "get_pp_group": {"is_first_rank": "True", "is_last_rank": "True", "world_size": "1", "rank_in_group": "0"},
+    "get_current_vllm_config": {"parallel_config.enable_expert_parallel": "False"},
 }
 # Stands where another device of a pipeline has the layer.
 LIBRARY = {"PPMissingLayer": "torch.nn.Identity"}

@@ -23,14 +23,22 @@ class Expert(nn.Module):
 class RoutedExperts(nn.ModuleList):
     """``sum_k w_k expert_k(x)`` over the ``top_k`` experts of the largest softmax probability.
 
-    With ``renormalize`` the weights of a token's experts are made to sum to one.
+    With ``renormalize`` the weights of a token's experts are made to sum to one. What all tokens go through besides,
+    ``shared_experts``, is a part of the module around this one, and is added.
     """
 
     def __init__(
-        self, num_experts: int, top_k: int, hidden_size: int, intermediate_size: int, renormalize: bool = True
+        self,
+        num_experts: int,
+        top_k: int,
+        hidden_size: int,
+        intermediate_size: int,
+        renormalize: bool = True,
+        shared_experts: nn.Module | None = None,
     ) -> None:
         super().__init__(Expert(hidden_size, intermediate_size) for _ in range(num_experts))
         self.top_k, self.renormalize = top_k, renormalize
+        self._shared = (shared_experts,)  # in a tuple it is nobody's child twice
 
     def forward(self, hidden_states: torch.Tensor, router_logits: torch.Tensor) -> torch.Tensor:
         """``(T, hidden_size)`` and ``(T, num_experts)`` to ``(T, hidden_size)``."""
@@ -39,8 +47,9 @@ class RoutedExperts(nn.ModuleList):
             weights = weights / weights.sum(dim=-1, keepdim=True)
         weights = weights.to(hidden_states.dtype)
         # Every expert is called, also for no token, so that sharded parameters are gathered on every rank.
+        shared = self._shared[0]
         mixed = torch.zeros_like(hidden_states)
         for index, expert in enumerate(self):
             tokens, places = (chosen == index).nonzero(as_tuple=True)
             mixed = mixed.index_add(0, tokens, expert(hidden_states[tokens]) * weights[tokens, places, None])
-        return mixed
+        return mixed if shared is None else shared(hidden_states) + mixed

@@ -20,12 +20,21 @@ def filled_guidance(sections: Mapping[str, Any]) -> dict[str, Any]:
     return {entry["name"]: defaults[entry["scale"]] for entry in cfg.get("filled") or [] if entry["scale"] in defaults}
 
 
+def _fused_names(sections: Mapping[str, Any]) -> list[str]:
+    """Layers that a checkpoint may have as one tensor: the parts' own names say it, then the engine's names."""
+    stacked = sections.get("checkpoint", {}).get("stacked") or []
+    engine = [entry["name"] for entry in sections.get("port", {}).get("fused") or []]
+    whole = sections.get("verify", {}).get("whole") or []
+    return list(dict.fromkeys([*whole, *engine, *(str(row[0]).strip(".") for row in stacked)]))
+
+
 def ported_facts(package: Package) -> dict[str, Any]:
     """Return the facts of ``gather_facts`` and, under ``ported``, what a tiny checkpoint is made from.
 
     Hand-written settings of a tiny model stand in ``[verify]`` of ``scaffold.toml``: ``denoiser`` and ``request`` are
     tables of values, ``components`` one table for each folder of the checkpoint, ``files`` one for each file that a
-    pipeline reads by itself, and ``stages`` what stages before the pipeline hand on.
+    pipeline reads by itself, ``tokens`` the special tokens that no source spells out, and ``stages`` what stages before
+    the pipeline hand on.
 
     Raises:
         NotEstablishedError: the package says of something that it is still to be written.
@@ -80,8 +89,11 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "class": port.get("class"),
             "method": port.get("method") or "forward",
             "fused": port.get("fused") or [],
+            "fused_names": _fused_names(sections),
             "reads": bool(port.get("reads") and not port.get("handed")),
             "file": bool(port.get("file")),
+            "own": bool(port.get("own")),
+            "tokenizer": port.get("tokenizer"),
             "lora": declared_lists(package).get("target_modules") or [],
             "pipeline": sections.get("upstream", {}).get("registry_key"),
             "renames": sections.get("checkpoint", {}).get("renames") or [],
@@ -92,5 +104,6 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "additional_config": sections.get("deploy", {}).get("additional_config") or {},
             "staged": staged,
             "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request", "files", "stages")},
+            "tokens": given.get("tokens") or [],
         },
     }

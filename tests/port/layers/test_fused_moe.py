@@ -50,8 +50,24 @@ def test_weights_that_are_not_made_to_sum_to_one(port_text: PortText) -> None:
     torch.testing.assert_close(model(x), probability[:, None] * model.experts[int(best)](x))
 
 
-def test_shared_experts_raise(port_text: PortText) -> None:
-    port = port_text(TEXT.replace('prefix="experts"', "shared_experts=nn.Identity()"))
+def test_what_all_tokens_go_through_is_added_once(port_text: PortText) -> None:
+    text = TEXT.replace('prefix="experts"', "shared_experts=self.shared, pcp_size=None")
+    text = text.replace(
+        "        self.experts = ", "        self.shared = nn.Linear(4, 4, bias=False)\n        self.experts = "
+    )
+    port = port_text(text)
+    assert not port.gaps
+    model = execute(port).Model()
+    assert [name for name, _ in model.named_parameters() if "shared" in name] == ["shared.weight"]
+    x = torch.randn(5, 4)
+    found = model(x)
+    with torch.no_grad():
+        added, model.shared.weight[:] = model.shared(x), 0
+    torch.testing.assert_close(found, added + model(x))
+
+
+def test_experts_that_are_chosen_in_groups_raise(port_text: PortText) -> None:
+    port = port_text(TEXT.replace('prefix="experts"', "num_expert_group=2"))
     assert [(gap.what, gap.line) for gap in port.gaps] == [
-        ("routed experts with shared_experts", line_of(TEXT, "self.experts = "))
+        ("routed experts with num_expert_group", line_of(TEXT, "self.experts = "))
     ]

@@ -17,13 +17,14 @@ from scaffold.verify.subject.subject import PROMPTS
 def run(subject: Any) -> Measured:
     """The unconditional velocity must not follow the prompt; both branches must get a gradient.
 
-    Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow.
-    Zeros in place of a prompt are as many as it has tokens, so prompts of one length are compared there.
+    Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow. What
+    takes the place of a prompt may be as long as it: zeros, or an empty prompt in a sequence with the image. Prompts
+    of one length are compared there.
     """
     module = subject.new_module()
     settings = subject.settings()
-    zeros = subject.spec.get("prompt", {}).get("negative") == "zeros"
-    prompts = batch_equals_singles.PROMPTS if zeros else PROMPTS
+    as_long = subject.spec.get("prompt", {}).get("negative") == "zeros" or subject.spec.get("port", {}).get("own")
+    prompts = batch_equals_singles.PROMPTS if as_long else PROMPTS
     trajectory = subject.trajectory(len(prompts), settings)
     inputs, negative = subject.inputs(module, prompts, settings=settings, trajectory=trajectory)
     if negative is None:

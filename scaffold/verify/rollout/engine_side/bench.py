@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -58,8 +59,9 @@ class Bench:
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
+            registered, wide = ported.get("pipeline"), bool(ported.get("own"))
             own = ported.get("additional_config")
-            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, ported.get("pipeline"), fit, own)
+            self.engine = Engine(self.adapters, task.checkpoint, dtype, transport, registered, fit, own, wide)
             self.prompts = _prompt_form(task, self.engine.pipeline, checkpoint)
             self.engine.media = tuple(task.facts.get("media") or ())
             if ported.get("staged"):
@@ -209,8 +211,11 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
     One behind other stages has none: they encoded the prompt.
     """
     if task.facts.get("ported"):
-        holders = (pipeline, getattr(pipeline, "processor", None))
-        tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
+        if task.facts["ported"].get("tokenizer"):
+            tokenizer = attrgetter(task.facts["ported"]["tokenizer"])(pipeline)
+        else:
+            holders = (pipeline, getattr(pipeline, "processor", None))
+            tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
         if tokenizer is None and task.facts["ported"].get("staged"):
             tokenizer = checkpoint.components.tokenizer()
     else:

@@ -34,6 +34,8 @@ class Engine:
             configuration files and prepares each request, as its entry points do.
         fit: changes a checkpoint of which the pipeline cannot be built, and says whether it did.
         own_settings: the model's own with which the package's scripts start the engine.
+        wide: whether the autoencoder computes in float32 also where it is small: a pipeline that decodes in another
+            half precision than its weights' needs kernels for both at once, which CPUs lack.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Engine:
         registered: str | None = None,
         fit: Callable[[Exception], bool] | None = None,
         own_settings: dict[str, Any] | None = None,
+        wide: bool = False,
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
@@ -62,7 +65,7 @@ class Engine:
         self.stage_inputs: StageInputs | None = None
         self.prepare: Any = None
         self._registered = registered
-        self._fit = fit
+        self._fit, self._wide = fit, wide
         worker_class: Any = transport.worker_class()
         with contextlib.ExitStack() as stack:
             # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
@@ -84,6 +87,9 @@ class Engine:
             for trial in range(TRIALS):
                 if self._registered is not None:
                     self.config.enrich_config()
+                compiled = getattr(getattr(self.worker, "vllm_config", None), "compilation_config", None)
+                if compiled is not None:
+                    compiled.static_forward_context.clear()  # layers that an earlier trial registered
                 try:
                     self.worker.re_init_pipeline({"pipeline_class": self._path})
                     break
@@ -93,7 +99,7 @@ class Engine:
         dtype, autoencoder = self.config.dtype, getattr(self.pipeline, "vae", None)
         if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
             # Convolutions in half precision take minutes on a CPU. A tiny one stays: some pipelines take its dtype.
-            if sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
+            if self._wide or sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
                 autoencoder.float()
 
     @property

@@ -23,6 +23,7 @@ def before_imports() -> None:
     absent.stand_in()
     declare_torchvision_operators()
     keep_plain_linear_layers()
+    keep_plain_experts()
 
 
 def declare_torchvision_operators() -> None:
@@ -99,6 +100,49 @@ def keep_plain_linear_layers() -> None:
     custom_ops._supports_onednn = False
     layers: Any = importlib.import_module("vllm.model_executor.layers.utils")
     layers.check_cpu_sgl_kernel = _never
+
+
+def keep_plain_experts() -> None:
+    """Compute experts with torch, of weights as they were loaded: vllm's kernels for CPUs pack them when it starts.
+
+    Routing, and what all tokens go through besides, stay vllm's. Releases that have no such kernels are left alone.
+    """
+    name = "vllm.model_executor.layers.fused_moe.experts.cpu_moe"
+    if importlib.util.find_spec("vllm") is None:
+        return
+    try:
+        kernels: Any = importlib.import_module(name)
+        experts = kernels.CPUUnquantizedExperts
+    except (ImportError, AttributeError):
+        return
+    experts.process_weights_after_loading = lambda self, layer: None
+    experts.apply = _plain_experts
+
+
+def _plain_experts(
+    self: Any,
+    output: Any,
+    hidden_states: Any,
+    w1: Any,
+    w2: Any,
+    topk_weights: Any,
+    topk_ids: Any,
+    activation: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """Gated experts on tokens ``(T, D)``: ``w1`` ``(E, 2 I, D)`` has gate and up, ``w2`` is ``(E, D, I)``."""
+    import torch.nn.functional as functional
+
+    if activation.value != "silu":
+        raise NotImplementedError(f"experts with {activation.value}")
+    output.zero_()
+    for index in range(w1.shape[0]):
+        tokens, places = (topk_ids == index).nonzero(as_tuple=True)
+        if len(tokens):
+            gate, up = functional.linear(hidden_states[tokens], w1[index]).chunk(2, dim=-1)
+            made = functional.linear(functional.silu(gate) * up, w2[index])
+            output.index_add_(0, tokens, (made * topk_weights[tokens, places, None].to(made.dtype)).to(output.dtype))
 
 
 def _never(*_: object) -> bool:

@@ -243,6 +243,8 @@ class PortedSubject(Subject):
     def checkpoint_writer(self) -> CheckpointWriter:
         """Writes checkpoints like the tiny one."""
         module = self.new_module()
+        if getattr(module._checkpoint, "cut", None):
+            return _RowsWriter.of(module._checkpoint, self.checkpoint)
         return _writer(self.checkpoint, module.state_dict(), {name for name, _ in module.named_parameters()})
 
 
@@ -262,6 +264,45 @@ class _CopyingWriter(CheckpointWriter):
         tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
         copy_tree(self.source, folder, skip=("*.safetensors",))
         write_tensors(folder / self.file, {**self.rest, **tensors, **changes})
+
+
+@dataclass(frozen=True)
+class _RowsWriter(CheckpointWriter):
+    """Writes changed weights where several parameters are rows of one tensor of the checkpoint.
+
+    Attributes:
+        source: the tiny checkpoint.
+        rows: numbers of the rows that a parameter is, where it is not all of its tensor.
+    """
+
+    source: Path = Path()
+    rows: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, read: Any, source: Path) -> _RowsWriter:
+        """A writer of what the package says that it has read from ``source``."""
+        names = {name: key for name, (_, key) in read.keys.items()}
+        names |= {name: key for name, (_, key, _) in read.cut.items()}
+        rows = {
+            name: [row for first, count in runs for row in range(first, first + count)]
+            for name, (_, _, runs) in read.cut.items()
+        }
+        file = next(path for path, _ in read.keys.values())
+        return cls(file, names, {}, source=source, rows=rows)
+
+    def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
+        tensors: dict[str, Tensor | None] = {}
+        for name, value in state.items():
+            key = self.names.get(name)
+            if key is None or name not in self.rows:
+                tensors |= {} if key is None else {key: value}
+                continue
+            height = sum(len(rows) for other, rows in self.rows.items() if self.names[other] == key)
+            whole = tensors.setdefault(key, value.new_full((height, *value.shape[1:]), float("nan")))
+            assert whole is not None
+            whole[self.rows[name]] = value.detach()
+        copy_tree(self.source, folder, skip=("*.safetensors",))
+        write_tensors(folder / self.file, {**tensors, **changes})
 
 
 def _writer(checkpoint: Path, state: dict[str, Tensor], parameters: set[str]) -> _CopyingWriter:

@@ -20,6 +20,7 @@ from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 from scaffold.verify.rollout.engine_side.tiny.given_files import write_files
+from scaffold.verify.rollout.engine_side.tiny.other_parts import know_configuration, write_other_parts
 from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, TEXT, shrunk
 
@@ -58,6 +59,8 @@ class Growing:
     def fit(self, error: Exception) -> bool:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
         if bool(hold_places(self.folder, error)) or self._fit_part(error) or self.components.fit(error):
+            return True
+        if self.module.own and write_other_parts(error, self.folder, self.dtype):
             return True
         if self.module.fit(error, self.components.channels):
             self.write_denoiser()
@@ -113,9 +116,11 @@ def growing(
         (folder / name).mkdir(exist_ok=True)  # a pipeline may tell a layout by the folders that are there
     given = facts["given"]
     write_files(folder, given["files"], dtype)
-    components = Components(folder, [source], given["components"], dtype)
+    components = Components(folder, [source, *facts["tokens"]], given["components"], dtype)
     made = Growing(folder, PortedModule(package, facts), components, given["denoiser"], dtype)
     made.write_denoiser()
+    if facts["own"]:
+        know_configuration(pipeline, given["denoiser"])
     names = vars(importlib.import_module(pipeline.__module__))
     with components.answering(), noting(names, {}, made.asked):
         yield made

@@ -172,7 +172,10 @@ class Components:
         given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
-                self.tokenizer(cls).save_pretrained(folder)
+                tokenizer = self.tokenizer(cls)
+                for name, token in given.items():
+                    setattr(tokenizer, name, token)
+                tokenizer.save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
                 self._processor(cls).save_pretrained(folder)
             elif "AutoFeatureExtractor" in kinds:

@@ -45,7 +45,7 @@ class PortedModule:
         self.build: Any = denoiser.build_denoiser
         self.fitted: dict[str, Any] = {}
         self.class_name: str = self.entry.__name__
-        self.reads, self.file = bool(facts.get("reads")), bool(facts.get("file"))
+        self.reads, self.file, self.own = (bool(facts.get(name)) for name in ("reads", "file", "own"))
         self.layout: Layout | None = None
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
         self.configurations: set[Path] = set()  # that the builder looks for by itself, and settings are written to
@@ -124,9 +124,11 @@ class PortedModule:
         """Write configuration and weights where the package's loader looks for them; returns what it is built of."""
         from safetensors.torch import save_file
 
-        (folder / "model_index.json").write_text(json.dumps({"_class_name": self.facts["pipeline"]}), encoding="utf-8")
-        place = folder / "transformer"
-        place.mkdir(parents=True, exist_ok=True)
+        place = self._place(folder)
+        if not self.own:
+            index = json.dumps({"_class_name": self.facts["pipeline"]})
+            (folder / "model_index.json").write_text(index, encoding="utf-8")
+            place.mkdir(parents=True, exist_ok=True)
         try:
             self._find_layout(folder, dtype)
             settings = self._small_settings(folder, given, dtype)
@@ -144,6 +146,9 @@ class PortedModule:
             ) from error
         randomised(module)
         tensors = {n: value.detach().to(dtype, copy=True).contiguous() for n, value in module.named_parameters()}
+        if self.own:
+            self._write_own(module, tensors, folder)
+            return settings
         if self.layout is not None:
             files = self.layout.files(tensors)
         else:
@@ -152,6 +157,51 @@ class PortedModule:
         for path, state in files.items():
             save_file(state, folder / path)
         return {**settings, **seen}
+
+    def _place(self, folder: Path) -> Path:
+        """Where the denoiser's configuration lies."""
+        return folder if self.own else folder / "transformer"
+
+    def _write_own(self, module: Any, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write weights as checkpoints have them that the pipeline's loader takes apart: several layers in one tensor.
+
+        Raises:
+            NotGrownError: no name is found under which the loader takes a parameter.
+        """
+        checkpoint = self.weights.Checkpoint()
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        for path, parts in self._fused(module):
+            for kind in ("weight", "bias"):
+                names = [f"{path}.{part}.{kind}" for part in parts]
+                if not all(name in shapes for name in names):
+                    continue
+                shape = torch.Size((sum(shapes[name][0] for name in names), *shapes[names[0]][1:]))
+                for layer in self.facts["fused_names"]:
+                    key = f"{path}.{layer}.{kind}"
+                    tried = self.weights.Checkpoint()
+                    with contextlib.suppress(LookupError):  # a name that the loader does not know
+                        self.weights._trace(module, [(key, shape, FILE, key)], tried)
+                    rows = sorted(row for name in tried.cut for row in _rows(tried.cut[name][2]))
+                    if set(tried.cut) == set(names) and rows == list(range(shape[0])):
+                        checkpoint.cut |= tried.cut
+                        checkpoint.heights |= tried.heights
+                        break
+        single = [name for name in tensors if name not in checkpoint.cut]
+        for name in single:
+            keys = [key for key in self._candidates(name)[::-1] if self._taken(module, key, tensors[name]) == {name}]
+            if not keys:
+                raise NotGrownError(f"under which key the loader finds {name!r} is not known")
+            checkpoint.keys[name] = (FILE, keys[0])
+        self.weights.write_weights(str(folder), tensors.items(), checkpoint)
+
+    def _fused(self, module: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Paths in the module, and the layers there that may be one tensor of a checkpoint."""
+        for path, inner in module.named_modules():
+            for entry in self.facts["fused"]:
+                if any(base.__name__ == entry["owner"] for base in type(inner).__mro__):
+                    yield path, tuple(entry["parts"])
+            if type(inner).__name__ == "Expert":
+                yield path, ("gate_proj", "up_proj")
 
     def _find_layout(self, folder: Path, dtype: torch.dtype) -> None:
         """Find out what the files are like that the builder reads by itself.
@@ -179,8 +229,8 @@ class PortedModule:
         """
         while True:
             settings = self.settings(folder, {**self.fitted, **given}, dtype)
-            named = {"_class_name": self.class_name, **settings}
-            (folder / "transformer" / "config.json").write_text(json.dumps(named), encoding="utf-8")
+            named = settings if self.own else {"_class_name": self.class_name, **settings}
+            (self._place(folder) / "config.json").write_text(json.dumps(named), encoding="utf-8")
             for path in self.configurations:
                 small = dict.fromkeys(self.sections, settings) if self.sections else settings
                 path.write_text(json.dumps({**json.loads(read_text(path)), **small}), encoding="utf-8")
@@ -214,7 +264,7 @@ class PortedModule:
 
     def _candidates(self, name: str) -> list[str]:
         keys = [name]
-        for saved, own in self.facts["renames"]:
+        for saved, own in (pair for pair in self.facts["renames"] if all(pair) or not self.own):
             keys += [key.replace(own, saved) for key in keys if own in key]
         return keys
 
@@ -226,6 +276,11 @@ class PortedModule:
         except Exception:
             return set()
         return set(checkpoint.keys)
+
+
+def _rows(runs: list[tuple[int, int]]) -> Iterator[int]:
+    for first, count in runs:
+        yield from range(first, first + count)
 
 
 def _count(module: Any) -> int:
