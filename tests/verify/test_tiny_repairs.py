@@ -360,6 +360,14 @@ def test_what_prepares_sounds_is_made_for_the_encoder_beside_it(tmp_path: Path) 
     assert not folder.exists()
 
 
+def test_a_processor_brings_what_prepares_its_inputs(tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    found = Components(tmp_path, [], {}, torch.float32)
+    with found.answering():
+        processor = transformers.Wav2Vec2Processor.from_pretrained(str(tmp_path / "wav2vec2"))
+    assert type(processor.feature_extractor).__name__ == "Wav2Vec2FeatureExtractor"
+
+
 def test_another_repository_is_a_folder_of_the_checkpoint(tmp_path: Path) -> None:
     hub: Any = pytest.importorskip("huggingface_hub")
     found = Components(tmp_path, [], {}, torch.float32)

@@ -32,7 +32,7 @@ MOST_STATES, WIDEST = 64, 4096
 HUB = "hub"  # folder of what a pipeline fetches from elsewhere
 EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
-TOKENIZER = "tokenizer.json"
+TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
 _AUTO_MODEL = "_BaseAutoModelClass"
 # Class that has the loading method, and the file that shows that a component is there.
@@ -43,7 +43,7 @@ _OWNERS = (
     ("transformers", "PreTrainedTokenizerBase", TOKENIZER),
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
-    ("transformers", "AutoFeatureExtractor", "preprocessor_config.json"),
+    ("transformers", "AutoFeatureExtractor", PREPARES),
     ("diffusers", "ModelMixin", "config.json"),
     ("diffusers", "SchedulerMixin", "scheduler_config.json"),
 )
@@ -129,7 +129,9 @@ class Components:
             folder = self._place(path, kwargs.get("subfolder"))
             if folder is None:
                 return original(cls, path, *args, **kwargs)
-            if not _is_there(folder / file):
+            # A processor that was written whole has what prepares its inputs in its own file, and loads it from there.
+            whole = file == PREPARES and _is_there(folder / "processor_config.json")
+            if not whole and not _is_there(folder / file):
                 self._write(cls, folder)
             if file == TOKENIZER and "ProcessorMixin" not in _kinds(cls):
                 # Classes of tokenizers build their own from a vocabulary; this one brings all that it does.
