@@ -67,6 +67,8 @@ class Bench:
         package = importlib.import_module(task["package"])
         self.common = importlib.import_module(f"{package.__name__}.common")
         self.model = importlib.import_module(f"{package.__name__}.{task['model']}_model")
+        staged = Path(str(package.__file__)).with_name("stage_inputs.py").is_file()
+        self.stage_inputs = importlib.import_module(f"{package.__name__}.stage_inputs") if staged else None
         denoisers = importlib.import_module(tiny.MODULE)
         for where in (denoisers, importlib.import_module(f"{package.__name__}.{task['model']}_denoiser")):
             getattr(tiny, "prepare", lambda _: None)(where)
@@ -139,6 +141,10 @@ class Bench:
         requests = importlib.import_module("vllm_omni.diffusion.request")
         batches = importlib.import_module("vllm_omni.diffusion.worker.request_batch")
         asked = getattr(self.case, "request", lambda _: {"prompt": "a prompt"})(pipeline)
+        if cls is self.rollout and self.stage_inputs is not None:  # in the file that a row of the data names
+            params.extra_args[self.stage_inputs.STAGE_INPUTS] = f"{self.folder}/stage_inputs.safetensors"
+            self.stage_inputs.write_stage_inputs(params.extra_args[self.stage_inputs.STAGE_INPUTS], asked)
+            asked = {"prompt_token_ids": [1]}
         request = requests.OmniDiffusionRequest(prompt=asked, sampling_params=params, request_id="one")
         mode = torch.inference_mode if getattr(self.case, "INFERENCE", False) else torch.no_grad
         with mode(), getattr(self.case, "surroundings", contextlib.nullcontext)():
