@@ -10,6 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
+ROLLOUT_TESTS := tests/grade tests/port tests/models tests/verify
 SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
@@ -19,13 +20,14 @@ CHECKOUT = $(if $(wildcard $(VERL_OMNI_SRC)/.git/HEAD),VERL_OMNI_SRC=$(VERL_OMNI
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
+.PHONY: demo test rollout-env rollout rollout-table rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
 	@echo "make test          run all tests but those of make rollout and make train"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
-	@echo "make rollout       run the tests that need them"
+	@echo "make rollout       run the tests that need them: BAGEL, and a package of each kind"
+	@echo "make rollout-table  every complete pipeline in the real rollout, at both levels (10 minutes)"
 	@echo "make rollout-newest  run those of the newest vllm-omni, which no verl-omni pins yet"
 	@echo "make train         three steps of verl-omni's own trainer with the reference, on a CPU (5 minutes)"
 	@echo "make train-table   every variant of level train, and every deliberate mistake (2 hours)"
@@ -65,7 +67,10 @@ rollout-env: $(VENV)/.tool
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest" tests/grade tests/port tests/models tests/verify
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest and not rollout_table" $(ROLLOUT_TESTS)
+
+rollout-table: $(VENV)/.test rollout-env
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout_table and not newest" $(ROLLOUT_TESTS)
 
 rollout-newest: $(VENV)/.test
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.32.0rc1

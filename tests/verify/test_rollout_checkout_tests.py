@@ -31,6 +31,7 @@ RELEASES = {
 pytestmark = [
     pytest.mark.skipif(not VERL_OMNI, reason="VERL_OMNI_SRC names no verl-omni checkout"),
     pytest.mark.rollout,
+    pytest.mark.rollout_table,
     pytest.mark.slow,
 ]
 
