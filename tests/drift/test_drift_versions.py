@@ -35,6 +35,7 @@ EXPECTED = {
         **KEYS,
         "detail.step_execution": True,
         "detail.request.sizes": False,
+        "detail.pre_process": False,
         "answers.prompt.sampling_params": False,
     },
 }

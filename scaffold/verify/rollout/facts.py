@@ -71,7 +71,7 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
         )
         | {"around": None if prompt.get("suffix") is None else [prompt.get("prefix") or "", prompt["suffix"]]},
         "guidance": _guidance(cfg.get("text_scale"), defaults.get(cfg.get("text_scale")))
-        | {"others": raised([cfg["image_scale"]], defaults) if media and cfg.get("image_scale") else {}},
+        | ({"others": raised([cfg["image_scale"]], defaults)} if media and cfg.get("image_scale") else {}),
         "media": media,
         "sync": sections.get("lora", {}).get("sync"),
     }

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from scaffold.reading import read_bytes
 
 
 class Separator:
@@ -30,7 +31,7 @@ class Separator:
         source = Path(audio_file)
         name = f"{source.stem}_({self.stem}){source.suffix}"
         self.output_dir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, self.output_dir / name)
+        (self.output_dir / name).write_bytes(read_bytes(source))
         return [name]
 
 
