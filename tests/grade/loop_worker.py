@@ -54,6 +54,8 @@ def main(tasks: list[dict[str, Any]]) -> None:
 class Bench:
     """One package, its pipeline and its training module, all with the same weights."""
 
+    stage_inputs: Any = None
+
     def __init__(self, task: dict[str, Any], helpers: Any, sources: Any) -> None:
         import torch
 
