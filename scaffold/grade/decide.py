@@ -10,8 +10,6 @@ from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from scaffold.inspect.report import Report
     from scaffold.port import Port
     from scaffold.port.names import Defined

@@ -49,7 +49,8 @@ def _asks_for_accelerator(node: ast.If) -> bool:
         bool(node.orelse)
         and isinstance(test, ast.Call)
         and isinstance(test.func, ast.Attribute)
-        and (test.func.attr in ACCELERATORS and not test.args)
+        and test.func.attr in ACCELERATORS
+        and not test.args
     )
 
 

@@ -50,6 +50,21 @@ def test_a_number_above_which_a_scale_guides_is_known(tmp_path: Path) -> None:
     assert "above" not in combination(tmp_path, body.replace("scale > 1", "scale > 0"))
 
 
+def test_a_second_number_is_no_limit_or_leaves_the_guidance_unknown(tmp_path: Path) -> None:
+    body = """
+    c = self.net(x, sigmas[i], cond)
+    if scale > 1:
+        u = self.net(x, sigmas[i], none)
+        v = c + scale * (c - u)
+        if scale > 5:
+            w = v * 2
+    else:
+        v = c
+    """
+    assert combination(tmp_path, body)["above"] == 1.0
+    assert combination(tmp_path, body.replace("w = v * 2", "v = v * 2")) is None
+
+
 def test_three_predictions_and_two_scales(tmp_path: Path) -> None:
     before = BEFORE + 'other = params.extra_args.get("second", 2.0)\n'
     body = BOTH + 'w = self.net(x, sigmas[i], self.encode("w"))\nv = u + scale * (c - w) + other * (w - u)'

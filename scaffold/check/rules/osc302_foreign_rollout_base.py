@@ -1,4 +1,4 @@
-"""The registered rollout adapter does not inherit a pipeline of vllm-omni, or steps over it.
+"""The registered rollout adapter does not inherit the model's pipeline of vllm-omni, or steps over it.
 
 The worker builds the registered class in the place of the upstream pipeline and expects everything that a pipeline
 has: loading, weights, requests, decoding. A class of its own lacks it, and an upstream fix never reaches it. An import
@@ -19,6 +19,7 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
+from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC302"
@@ -36,9 +37,14 @@ def check(package: Package) -> Hits:
             continue
         yield from _stepped_over(cls)
         yield from _not_built(package, cls)
-        if cls.resolved and not any(base.startswith("vllm_omni.") for base in cls.external):
+        pipelines = [base.rpartition(".")[2] for base in cls.external if base.startswith("vllm_omni.")]
+        wanted = recorded(package, "upstream", "class")
+        if cls.resolved and not pipelines:
             bases = ", ".join(base.rpartition(".")[2] for base in cls.external if base != "object") or "nothing"
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")
+        elif cls.resolved and wanted and wanted not in pipelines:
+            text = f"{cls.name} inherits {pipelines[0]}, scaffold.toml was made for {wanted}"
+            yield Hit(cls.file, cls.node, text, f"inherit {wanted}")
 
 
 def _not_built(package: Package, cls: ClassModel) -> Hits:
@@ -69,6 +75,11 @@ def _stepped_over(cls: ClassModel) -> Hits:
 
 FAILING = (
     Example("the pipeline stepped over", rollout=("= super().", "= «super(ToyPipeline, self)».")),
+    Example(
+        "the pipeline of another model",
+        rollout=("ToyPipelineWithLogProb(ToyPipeline)", "«ToyPipelineWithLogProb»(ToyPipeline)"),
+        spec='schema = 1\n\n[tool]\nversion = "0.1.0"\n\n[upstream]\nclass = "OtherPipeline"\n',
+    ),
     Example("no base", rollout=("ToyPipelineWithLogProb(ToyPipeline)", "«ToyPipelineWithLogProb»")),
 )
 PASSING = (

@@ -14,6 +14,8 @@ Instead: keep the YAML file beside the launch script and name it there and in th
 
 from __future__ import annotations
 
+import re
+
 from scaffold.check.example import Example
 from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
@@ -27,6 +29,7 @@ SEVERITY = "error"
 CHECKLIST = ("W4",)
 APPLIES = Applies(non_diffusers=True)
 DEPLOY = f"{ROLLOUT}engine_kwargs.vllm_omni.deploy_config"
+OTHER = re.compile(rf"{re.escape(ROLLOUT)}engine_kwargs\.\w+\.deploy_config")
 
 
 def check(package: Package) -> Hits:
@@ -39,7 +42,11 @@ def check(package: Package) -> Hits:
             continue
         override = script.override(DEPLOY)
         if override is None:
-            if not _elsewhere(script):
+            other = next((item for item in script.overrides if OTHER.fullmatch(item.key)), None)
+            if other is not None:
+                text = "the deploy configuration is given to another engine than vllm_omni"
+                yield Hit(script, other.span, text, f"write +{DEPLOY}=FILE")
+            elif not _elsewhere(script):
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
@@ -72,6 +79,13 @@ FAILING = (
         launch=(
             '+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"',
             '«actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"»',
+        ),
+    ),
+    Example(
+        "given to another engine",
+        launch=(
+            '+actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"',
+            '«+actor_rollout_ref.rollout.engine_kwargs.vllm.deploy_config="$DEPLOY_CONFIG"»',
         ),
     ),
     Example(

@@ -61,10 +61,12 @@ def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
     if first is None or not writer.are_skipped([index for index in used if index != first[0]]):
         return None
     index, neutral = first
-    above = [limit for limit in writer.gates(settings[0]["name"]) if limit > neutral]
+    above = {limit for limit in writer.gates(settings[0]["name"]) if limit > neutral}
+    if len(above) > 1:
+        return None  # which of them decides is not known
     text = ast.unparse(_named(tree, index, used))
     value = {"text": text, "unconditional": len(used) - 1, "neutral": neutral, "settings": settings}
-    return {**value, "above": max(above)} if above else value
+    return {**value, "above": above.pop()} if above else value
 
 
 def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
 """The accelerator: none that has kernels of its own, so that the plain code runs everywhere."""
 
-_NONE = dict.fromkeys(
-    ("is_npu", "is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_xpu", "is_musa", "is_cpu", "is_tpu"), "False"
-)
+from scaffold.source.modules import ACCELERATORS
+
+_NONE = dict.fromkeys((*sorted(ACCELERATORS), "is_cpu", "is_tpu"), "False")
 METHODS = {
     "current_omni_platform": {
         **_NONE,

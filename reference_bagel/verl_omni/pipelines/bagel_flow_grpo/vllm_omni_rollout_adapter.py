@@ -259,8 +259,8 @@ class BagelPipelineWithLogProb(BagelPipeline):
             peft_config: PEFT's configuration as a dictionary.
 
         Returns:
-            What is left for the engine's adapter manager: one adapter of zeros on a module that generation does not
-            use, because the manager insists on binding something.
+            What is left for the engine's adapter manager: one adapter of zeros on a module that is not trained,
+            because the manager insists on binding something.
 
         Raises:
             ValueError: the update is not plain LoRA, names a module that the checkpoint does not have, the actor's
