@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-import scaffold.cli.commands as rooms
+import scaffold.cli.commands as commands
 from scaffold import __version__
 from scaffold.errors import ScaffoldError
 from scaffold.interrupt import EXIT_CODE, line
@@ -41,9 +41,9 @@ def app(wanted: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     found.callback()(_common)
-    names = [info.name for info in pkgutil.iter_modules(rooms.__path__)]
+    names = [info.name for info in pkgutil.iter_modules(commands.__path__)]
     names = [wanted] if wanted in names else names
-    modules = [importlib.import_module(f"{rooms.__name__}.{name}") for name in names]
+    modules = [importlib.import_module(f"{commands.__name__}.{name}") for name in names]
     for name, module in sorted(zip(names, modules, strict=True), key=lambda pair: int(pair[1].ORDER)):
         found.command()(_interruptible(getattr(module, name)))
     return found

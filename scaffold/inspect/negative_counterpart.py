@@ -14,8 +14,8 @@ from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Elem, Item, Op, Param, Seq, Slice
 from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.inspect.questions.prompt import is_tokenizer_call
-from scaffold.inspect.spoken_text import Spoken
-from scaffold.inspect.spoken_values import is_negative
+from scaffold.inspect.request_text import RequestText
+from scaffold.inspect.request_values import is_negative
 from scaffold.source.values import External, Value
 
 _ZEROS = frozenset(("zeros_like", "zeros", "new_zeros"))
@@ -52,26 +52,26 @@ def find_counterpart(program: Program, forms: Forms) -> tuple[str, list[Evidence
     return (kind, places) if kind is not None and len(found) == 1 else None
 
 
-def _terms(value: Value, spoken: Spoken, depth: int = 0, row: bool = False) -> Iterator[Value]:
+def _terms(value: Value, request: RequestText, depth: int = 0, row: bool = False) -> Iterator[Value]:
     joined = _is_join(value)
     # What one row of a batch is joined of are its tokens.
-    parts = _parts(value, spoken) if depth < 24 and not (row and joined) else None
+    parts = _parts(value, request) if depth < 24 and not (row and joined) else None
     if parts is None:
         yield value
     else:
         row = row or joined or isinstance(value, Seq)
         for part in parts:
-            yield from _terms(part, spoken, depth + 1, row)
+            yield from _terms(part, request, depth + 1, row)
 
 
 def _is_join(value: Value) -> bool:
     return isinstance(value, Call) and isinstance(value.func, External) and value.func.path in _JOINED
 
 
-def _parts(value: Value, spoken: Spoken) -> list[Value] | None:
+def _parts(value: Value, request: RequestText) -> list[Value] | None:
     """The alternatives of a value, or the rows of a batch that it joins; None where it is neither."""
     if isinstance(value, Choice):
-        truth = spoken.holds(value.cond) if value.cond is not None and len(value.options) == 2 else None
+        truth = request.holds(value.cond) if value.cond is not None and len(value.options) == 2 else None
         return value.options if truth is None else [value.options[0 if truth else 1]]
     if isinstance(value, Carried):
         return [value.init] if value.init is not None else None

@@ -11,9 +11,9 @@ from scaffold.inspect.program.algebra import reach, walk
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Call, Op, Param, Seq
 from scaffold.inspect.questions.prompt import is_tokenizer_call
-from scaffold.inspect.spoken_items import chat_words
-from scaffold.inspect.spoken_text import Spoken
-from scaffold.inspect.spoken_values import CHAT, NEGATIVE, PROMPT, is_negative
+from scaffold.inspect.request_items import chat_words
+from scaffold.inspect.request_text import RequestText
+from scaffold.inspect.request_values import CHAT, NEGATIVE, PROMPT, is_negative
 from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Func, Value
 
@@ -38,12 +38,12 @@ class Forms:
     """The forms of a request: without a negative prompt, as a dictionary or as text, and with one."""
 
     def __init__(self) -> None:
-        self.silent = (Spoken(), Spoken(as_text=True))
-        self.loud = Spoken(negative=True)
+        self.silent = (RequestText(), RequestText(as_text=True))
+        self.loud = RequestText(negative=True)
 
-    def reached(self, record: CallRecord, spoken: Spoken) -> bool:
+    def reached(self, record: CallRecord, request: RequestText) -> bool:
         """Whether a call may happen for a form of the request."""
-        return all(spoken.holds(cond) in (None, truth) for cond, truth in record.conditions)
+        return all(request.holds(cond) in (None, truth) for cond, truth in record.conditions)
 
 
 def find_words(program: Program, forms: Forms) -> Words | None:
@@ -62,9 +62,9 @@ def _encoded(records: list[tuple[CallRecord, Value]], forms: Forms) -> Words | N
     """From the calls of a tokenizer: those that the negative prompt goes to, and fixed text where the prompt went."""
     positives: dict[Evidence | None, set[str]] = {}
     for record, text in records:
-        for spoken in forms.silent:
-            said = _said(record, text, spoken)
-            if said is not None and said.count(PROMPT) == 1 and forms.reached(record, spoken):
+        for request in forms.silent:
+            said = _said(record, text, request)
+            if said is not None and said.count(PROMPT) == 1 and forms.reached(record, request):
                 positives.setdefault(record.at, set()).add(said)
     found: dict[tuple[str, str | None], CallRecord] = {}
     for record, text in records:
@@ -72,9 +72,9 @@ def _encoded(records: list[tuple[CallRecord, Value]], forms: Forms) -> Words | N
         is_negative = loud is not None and NEGATIVE in loud
         if not is_negative and (record.at not in positives or _is_of_user(text)):
             continue
-        for spoken in forms.silent:
-            said = _said(record, text, spoken)
-            if said is None or PROMPT in said or not forms.reached(record, spoken):
+        for request in forms.silent:
+            said = _said(record, text, request)
+            if said is None or PROMPT in said or not forms.reached(record, request):
                 continue
             words = next((w for p in positives.get(record.at, ()) if (w := _between(said, p)) is not None), said)
             whole = None if _is_chat(record, text) else said
@@ -111,7 +111,7 @@ def _handed(records: list[tuple[CallRecord, Value]], program: Program, forms: Fo
 
 def _unset(record: CallRecord, value: Value, forms: Forms) -> list[str]:
     """What a value says without a negative prompt: a fixed text, or one that a negative prompt would replace."""
-    said = [s for spoken in forms.silent if (s := spoken.text(value)) is not None and forms.reached(record, spoken)]
+    said = [s for request in forms.silent if (s := request.text(value)) is not None and forms.reached(record, request)]
     said = [s for s in said if PROMPT not in s]
     if said and _is_of_user(value):
         loud = forms.loud.text(value)
@@ -135,11 +135,11 @@ def _text_of(record: CallRecord) -> Value | None:
     return record.args[0] if record.args else next(iter(record.kwargs.values()), None)
 
 
-def _said(record: CallRecord, text: Value, spoken: Spoken) -> str | None:
-    return chat_words(spoken.of(text)) if record.method == CHAT else spoken.text(text)
+def _said(record: CallRecord, text: Value, request: RequestText) -> str | None:
+    return chat_words(request.of(text)) if record.method == CHAT else request.text(text)
 
 
-def spoken_parts(text: Value | None) -> list[Value]:
+def text_parts(text: Value | None) -> list[Value]:
     """What a text is made of; how often it is repeated is not."""
 
     def inner(node: Value) -> list[Value]:
@@ -151,16 +151,16 @@ def spoken_parts(text: Value | None) -> list[Value]:
 
 
 def _is_of_user(text: Value) -> bool:
-    return any(isinstance(n, Param) and n.root in _USER for n in spoken_parts(text))
+    return any(isinstance(n, Param) and n.root in _USER for n in text_parts(text))
 
 
 def other_words(program: Program, forms: Forms) -> bool:
     """Whether words may be encoded that are none of the request's, whatever they are."""
     for record in program.trace.calls:
         text = _text_of(record)
-        if text is None or not any(forms.reached(record, spoken) for spoken in forms.silent):
+        if text is None or not any(forms.reached(record, request) for request in forms.silent):
             continue
-        given = [n for n in spoken_parts(text) if isinstance(n, Param) and n.root in _USER]
+        given = [n for n in text_parts(text) if isinstance(n, Param) and n.root in _USER]
         if not given or any(is_negative(n) for n in given):
             return True
     return False

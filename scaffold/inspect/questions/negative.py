@@ -7,7 +7,7 @@ import re
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import as_guidance, region_parts
 from scaffold.inspect.negative_counterpart import find_counterpart
-from scaffold.inspect.negative_text import Forms, find_words, spoken_parts
+from scaffold.inspect.negative_text import Forms, find_words, text_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, reach, same
 from scaffold.inspect.program.numeric import default_of
@@ -15,7 +15,7 @@ from scaffold.inspect.program.values import Choice, Param
 from scaffold.inspect.questions.cfg import answers as guidance_answers
 from scaffold.inspect.questions.prompt import encode_calls
 from scaffold.inspect.questions.prompt_template import fixed_words
-from scaffold.inspect.spoken_text import Spoken
+from scaffold.inspect.request_text import RequestText
 from scaffold.source.values import Value
 
 ORDER = 15
@@ -62,7 +62,7 @@ def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | 
     """The keys that a negative prompt is read under, and the places where nothing at all is encoded without one."""
     for record in encode_calls(program):
         text = record.args[0] if record.args else next(iter(record.kwargs.values()), None)
-        params = [n for n in spoken_parts(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
+        params = [n for n in text_parts(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
         if text is None or not params or not all(_NEGATIVE.search(p.key) for p in params):
             continue
         guarded = any(truth and _is_of(cond, text) for cond, truth in record.conditions)
@@ -87,11 +87,11 @@ def _needs_words(program: Program, forms: Forms) -> list[Evidence | None]:
     return [node.at for node in _combinations(loop.model_output, forms.loud)]
 
 
-def _combinations(output: Value, spoken: Spoken) -> list[Value]:
+def _combinations(output: Value, request: RequestText) -> list[Value]:
     """The combinations that are left when the conditions that a form of the request decides are decided."""
 
     def inner(node: Value) -> list[Value]:
-        truth = spoken.holds(node.cond) if isinstance(node, Choice) and node.cond is not None else None
+        truth = request.holds(node.cond) if isinstance(node, Choice) and node.cond is not None else None
         if isinstance(node, Choice) and truth is not None and len(node.options) == 2:
             return [node.options[0 if truth else 1]]
         return region_parts(node)[::-1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from scaffold.inspect.program.numeric import MISSING
 from scaffold.inspect.program.values import Call, Choice, Seq
-from scaffold.inspect.spoken_items import Some, is_whole, maps_of, texts_of
-from scaffold.inspect.spoken_values import CHAT, SpokenValues
+from scaffold.inspect.request_items import Some, is_whole, maps_of, texts_of
+from scaffold.inspect.request_values import CHAT, RequestValues
 from scaffold.source.values import Value
 
 _TURNS = 2_000
 
 
-class Spoken(SpokenValues):
+class RequestText(RequestValues):
     """Evaluates values where text is wanted, so that what may be a text or None is the text."""
 
     _turns = 0

@@ -12,7 +12,7 @@ from typing import Any
 from scaffold.inspect.program.conditions import none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
-from scaffold.inspect.spoken_items import Some, chat_words, is_whole, repeated, same_items, tried
+from scaffold.inspect.request_items import Some, chat_words, is_whole, repeated, same_items, tried
 from scaffold.source.values import External, Value
 
 PROMPT, NEGATIVE = "\ue000", "\ue001"
@@ -36,7 +36,7 @@ def is_negative(param: Param) -> bool:
     return given and _NEGATIVE_KEY.search(param.key) is not None and _NO_WORDS.search(param.key) is None
 
 
-class SpokenValues:
+class RequestValues:
     """Evaluates values for one form of a request.
 
     Args:
