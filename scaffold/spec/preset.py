@@ -163,13 +163,15 @@ def layers_of(team: Team) -> tuple[tuple[Preset, ...], ...]:
 
 def find_preset(model: str, registry_key: str | None, team: Team = PACKAGED) -> Preset:
     """Return the preset that counts: the one named by ``--preset``, else of the nearest layer the one of that name,
-    else the one meant for the pipeline; without any, one without values.
+    else the one meant for the pipeline; without any, one without values. A packaged one counts for its pipelines alone.
 
     Raises:
         ScaffoldError: a preset of the team is none.
     """
     for layer in layers_of(team):
         for preset in layer:
+            if preset.file is None and registry_key not in (None, *preset.pipelines):
+                continue
             if preset.name == model or (preset.file is not None and preset.file.where == FILE):
                 return preset
         for preset in layer:

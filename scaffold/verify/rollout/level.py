@@ -19,6 +19,7 @@ from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
 from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
 from scaffold.verify.rollout.judge import judge, judge_all
@@ -224,7 +225,9 @@ def _run_dtype(
             for event in events
         ]
     measured = {event["check"]: _measurement(event) for event in events if event["event"] == "measured"}
-    alive = _engine_measurement(engine, ending, events, "real verl_omni" if plan.library else "kit")
+    alive = _engine_measurement(
+        engine, ending, events, "real verl_omni" if plan.library else "kit", constants.told(Path(task.checkpoint))
+    )
     result = judge_all(checks, measured, "the process ended before this was measured")
     if engine in wanted or alive.value:
         result.insert(0, judge(engine, alive))
@@ -232,12 +235,15 @@ def _run_dtype(
     return result, versions
 
 
-def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any]], library: str) -> Measurement:
+def _engine_measurement(
+    check: Check, ending: Ending, events: list[dict[str, Any]], library: str, replaced: str
+) -> Measurement:
     started = next((event for event in events if event["event"] == "started"), None)
     if ending.problem is not None or started is None:
         return Measurement(check.id, 1.0, str(ending.problem), limit=0.0, seconds=ending.seconds)
     versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
     told = f"{versions}; {library}; {ending.megabytes} MB at most"
+    told += f"; sizes that are constants of the source are replaced in its classes: {replaced}" if replaced else ""
     return Measurement(check.id, 0.0, told, limit=0.0, seconds=ending.seconds)
 
 
