@@ -44,7 +44,6 @@ class PortedModule:
         denoiser = importlib.import_module(f"{package}.{facts['model']}_denoiser")
         self.entry: Any = getattr(denoiser, facts["entry"])
         self.build: Any = denoiser.build_denoiser
-        self.classes: dict[str, str] = {denoiser.__name__: facts["entry"], facts["module"]: facts["class"]}
         self.fitted: dict[str, Any] = {}
         self.replaced: dict[str, tuple[Any, Any]] = {}  # sizes that no configuration gives, see ``constants``
         self.class_name: str = self.entry.__name__
@@ -53,6 +52,11 @@ class PortedModule:
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
         self.configurations: set[Path] = set()  # that the builder looks for by itself, and settings are written to
         self._held: set[Path] = set()  # that it misses where it does not look first
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """The denoiser's class by its module: the package's, and the real pipeline's."""
+        return {self.build.__module__: self.facts["entry"], self.facts["module"]: self.facts["class"]}
 
     def fit(self, error: Exception, channels: int | None) -> bool:
         """Give the class's name that a pipeline wants, or switch a part of the denoiser on or off.
