@@ -20,4 +20,4 @@ def patch(module: Any) -> None:
     constants.replace_in(CHECKPOINT, module)
 
 
-HOOKS = dict.fromkeys(constants.modules(CHECKPOINT), patch)
+HOOKS = dict.fromkeys(constants.modules(CHECKPOINT) if CHECKPOINT.is_absolute() else (), patch)
