@@ -109,7 +109,9 @@ def test_the_package_is_built_small_where_no_setting_says_its_sizes(ported: Port
     module, _ = ported.build(None)
     kept = {"text_feat_dim": 2560, "eps": 1e-5}
     assert module.arguments == {**{name: small for name, (_, small) in SMALL.items()}, **kept}
-    assert constants.told(checkpoint) == "dim 96 for 3840, n_layers 2 for 30, axes_dims [8, 8, 8] for [32, 48, 48]"
+    assert list(constants.told(checkpoint).values()) == [
+        "dim 96 for 3840, n_layers 2 for 30, axes_dims [8, 8, 8] for [32, 48, 48]"
+    ]
 
 
 def test_the_real_class_is_built_small_too_and_keeps_what_is_no_size(checkpoint: Path, engine: Write) -> None:
@@ -144,8 +146,14 @@ def test_another_module_and_another_checkpoint_are_left_alone(tmp_path: Path, en
     constants.write(tmp_path, {"elsewhere": "RealToy"}, SMALL)
     constants.replace(tmp_path)
     constants.replace_in(tmp_path / "nothing", real)
-    assert constants.told(tmp_path / "nothing") == ""
+    assert constants.told(tmp_path / "nothing") == {}
     assert real.build_denoiser(None)[0].arguments["dim"] == 8
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"sizes": 3}', '{"sizes": {"dim": 3}}', '{"sizes": {"dim": [1]}}'])
+def test_a_file_that_a_package_has_spoilt_ends_no_report(tmp_path: Path, text: str) -> None:
+    (tmp_path / constants.FILE).write_text(text)
+    assert list(constants.told(tmp_path).values()) == [f"{constants.FILE} cannot be read"]
 
 
 def test_a_part_whose_size_is_no_argument_is_said(ported: PortedModule, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
 def _run_dtype(
     plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path
 ) -> tuple[list[CheckResult], dict[str, str]]:
-    """Results of the checks of one precision, and the versions that its process ran with."""
+    """Results of the checks of one precision, and the versions and replaced sizes that its process ran with."""
     own = {check.id for scenario in scenarios() if dtype == scenario.DTYPE for check in scenario.CHECKS}
     checks = [check for check in wanted if check.id in own]
     engine = engine_check(dtype)
@@ -225,25 +225,20 @@ def _run_dtype(
             for event in events
         ]
     measured = {event["check"]: _measurement(event) for event in events if event["event"] == "measured"}
-    alive = _engine_measurement(
-        engine, ending, events, "real verl_omni" if plan.library else "kit", constants.told(Path(task.checkpoint))
-    )
+    alive = _engine_measurement(engine, ending, events, "real verl_omni" if plan.library else "kit")
     result = judge_all(checks, measured, "the process ended before this was measured")
     if engine in wanted or alive.value:
         result.insert(0, judge(engine, alive))
     versions: dict[str, str] = next((event["versions"] for event in events if event["event"] == "started"), {})
-    return result, versions
+    return result, {**versions, **constants.told(Path(task.checkpoint))} if versions else {}
 
 
-def _engine_measurement(
-    check: Check, ending: Ending, events: list[dict[str, Any]], library: str, replaced: str
-) -> Measurement:
+def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any]], library: str) -> Measurement:
     started = next((event for event in events if event["event"] == "started"), None)
     if ending.problem is not None or started is None:
         return Measurement(check.id, 1.0, str(ending.problem), limit=0.0, seconds=ending.seconds)
     versions = ", ".join(f"{name} {version}" for name, version in started["versions"].items())
     told = f"{versions}; {library}; {ending.megabytes} MB at most"
-    told += f"; sizes that are constants of the source are replaced in its classes: {replaced}" if replaced else ""
     return Measurement(check.id, 0.0, told, limit=0.0, seconds=ending.seconds)
 
 

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scaffold.documents import parse_json
 from scaffold.reading import read_text
 
 FILE = "replaced_sizes.json"
+TITLE = "constants of the source, replaced"
 _CLASSES, _SIZES, _ORIGINAL = "classes", "sizes", "__with_constants__"
 
 Sizes = Mapping[str, tuple[Any, Any]]
@@ -58,9 +60,16 @@ def modules(folder: Path) -> list[str]:
     return list(_read(folder).get(_CLASSES, {}))
 
 
-def told(folder: Path) -> str:
-    """The sizes that were replaced, for a report; empty where none were."""
-    return ", ".join(f"{name} {small} for {value}" for name, (value, small) in _read(folder).get(_SIZES, {}).items())
+def told(folder: Path) -> dict[str, str]:
+    """The sizes that were replaced, as a report's environment has them; nothing where none were.
+
+    The process that wrote the file has run the package's code, so anything may stand there.
+    """
+    try:
+        sizes = _read(folder).get(_SIZES, {}).items()
+        return {TITLE: ", ".join(f"{name} {small} for {value}" for name, (value, small) in sizes)} if sizes else {}
+    except (AttributeError, OSError, TypeError, ValueError):
+        return {TITLE: f"{FILE} cannot be read"}
 
 
 def build_small(owner: Any, sizes: Sizes) -> None:
@@ -84,7 +93,7 @@ def build_small(owner: Any, sizes: Sizes) -> None:
                     f"{owner.__module__}.{owner.__qualname__} is built with {name}={asked!r},"
                     f" and by the package's builder with {value!r}"
                 )
-            bound.arguments[name] = type(asked)(replaced)
+            bound.arguments[name] = tuple(replaced) if isinstance(asked, tuple) else replaced
         original(*bound.args, **bound.kwargs)
 
     setattr(small, _ORIGINAL, original)
@@ -97,4 +106,4 @@ def _plain(value: Any) -> Any:
 
 def _read(folder: Path) -> dict[str, Any]:
     path = folder / FILE
-    return dict(json.loads(read_text(path))) if path.is_file() else {}
+    return dict(parse_json(read_text(path))) if path.is_file() else {}
