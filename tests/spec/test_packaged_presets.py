@@ -1,4 +1,4 @@
-"""A packaged preset is for its own pipelines, whatever a package of another one is called."""
+"""A pipeline has its own packaged preset, whatever its package is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_pipeline_has_its_own_preset_under_every_name(pipeline: str) -> None:
     assert {find_preset(name, pipeline).name for name in names} == {PIPELINES[pipeline].name}
 
 
-def test_a_pipeline_without_one_gets_none_by_its_name_and_a_package_without_a_pipeline_its_model_s() -> None:
+def test_a_pipeline_without_one_takes_that_of_its_model() -> None:
     for preset in presets():
-        assert find_preset(preset.name, "NoSuchPipeline").pipelines == ()
-        assert find_preset(preset.name, None) == preset
+        assert find_preset(preset.name, "RenamedPipeline") == find_preset(preset.name, None) == preset
+    assert find_preset("no_such_model", "RenamedPipeline").pipelines == ()
