@@ -105,7 +105,8 @@ def models_page(source: UpstreamSource) -> str:
     for grade in (COMPLETE, UNPROVEN, PARTIAL, REFUSED, DIFFUSERS):
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
-        lines += list(_partial(mine) if grade == PARTIAL else _complete(mine) if grade == COMPLETE else _table(mine))
+        table = _partial if grade == PARTIAL else _complete if grade == COMPLETE else _table
+        lines += list(table(mine)) if mine else ["None."]
         lines += ["", *_other_releases(), "", *_checkpoints(mine)] if grade == COMPLETE else []
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"

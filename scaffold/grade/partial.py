@@ -181,7 +181,11 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "checkpointed": list(port.checkpointed),
         "builder": port.builder or None,
         "loader": port.loader,
-        **{key: True for key in ("handed", "reads", "file", "shared", "tables", "structures") if getattr(port, key)},
+        **{
+            key: True
+            for key in ("handed", "reads", "file", "constant", "shared", "tables", "structures")
+            if getattr(port, key)
+        },
         "method": port.method,
         "context": [{"field": field, "argument": argument} for field, argument in port.context],
         "context_module": port.context_module or None,

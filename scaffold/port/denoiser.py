@@ -121,12 +121,23 @@ def port_denoiser(
         handed=building is not None and building.handed and bool(run.builder),
         reads=building is not None and building.reads and bool(run.builder),
         file=building is not None and building.file and bool(run.builder),
+        constant=_asks_nothing(tree, run.builder),
         shared=hands_modules_on(tree),
         structures=holds_tensors(tree),
         tables=tables is not None,
         loader=bool(engine.loaders),
         own=own is not None,
         loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
+    )
+
+
+def _asks_nothing(tree: ast.Module, builder: str) -> bool:
+    """Whether the function that builds the denoiser leaves the configuration that it is given alone."""
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == builder]
+    return bool(found) and not any(
+        isinstance(inner, ast.Name) and inner.id in {argument.arg for argument in node.args.args}
+        for node in found
+        for inner in ast.walk(node)
     )
 
 

@@ -92,6 +92,7 @@ class Port:
         handed: whether the pipeline hands the weights to the denoiser's own loader by itself.
         reads: whether ``builder`` reads the files of weights itself.
         file: whether the checkpoint is one file of weights instead of a folder.
+        constant: whether ``builder`` asks no configuration, so that the denoiser's sizes are constants of the source.
         structures: whether classes of data hold tensors, beside those that stand for the engine's.
         shared: whether classes are handed modules of others, so that parameters may have several names.
         tables: whether there is ``constant_tables``, a function of the denoiser that returns tables by name which the
@@ -120,6 +121,7 @@ class Port:
     handed: bool = False
     reads: bool = False
     file: bool = False
+    constant: bool = False
     shared: bool = False
     structures: bool = False
     tables: bool = False

@@ -46,6 +46,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "handed": False,
         "reads": False,
         "file": False,
+        "constant": False,
         "shared": False,
         "structures": False,
         "own": False,

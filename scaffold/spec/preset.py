@@ -163,18 +163,18 @@ def layers_of(team: Team) -> tuple[tuple[Preset, ...], ...]:
 
 def find_preset(model: str, registry_key: str | None, team: Team = PACKAGED) -> Preset:
     """Return the preset that counts: the one named by ``--preset``, else of the nearest layer the one of that name,
-    else the one meant for the pipeline; without any, one without values.
+    else the one meant for the pipeline; without any, one without values. Of the packaged ones that for the pipeline
+    comes first: the name of a package may be that of another model's preset.
 
     Raises:
         ScaffoldError: a preset of the team is none.
     """
     for layer in layers_of(team):
-        for preset in layer:
-            if preset.name == model or (preset.file is not None and preset.file.where == FILE):
-                return preset
-        for preset in layer:
-            if registry_key in preset.pipelines:
-                return preset
+        named = [p for p in layer if p.name == model or (p.file is not None and p.file.where == FILE)]
+        meant = [p for p in layer if registry_key in p.pipelines]
+        packaged = all(preset.file is None for preset in layer)
+        for preset in (*meant, *named) if packaged else (*named, *meant):
+            return preset
     return EMPTY
 
 

@@ -28,6 +28,7 @@ from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Library
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.upstream_loop import upstream_loop
 
 IMPORT, END = "import", "end"
@@ -101,6 +102,9 @@ def run_contract_level(
                     tell(results[event["id"]].line)
             for entry in group:
                 results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
+        for made in (job["ported"] or {}, job["half"] or {}):
+            if "checkpoint" in made:
+                outcome.environment |= constants.told(Path(made["checkpoint"]))
     outcome.checks = [results[entry.id] for entry in entries]
     return outcome
 

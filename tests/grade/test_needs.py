@@ -96,7 +96,7 @@ def test_grades_are_honest() -> None:
         "AnimaPipeline": COMPLETE,
         "HunyuanImage3ForCausalMM": COMPLETE,
         "MingImageDiffusionPipeline": COMPLETE,
-        "MingImagePipeline": UNPROVEN,
+        "MingImagePipeline": COMPLETE,
         "SanaWmPipeline": COMPLETE,
         "WanS2VPipeline": COMPLETE,
     }

@@ -81,6 +81,16 @@ def test_names_of_placement_and_quantisation_are_gone(port_text: PortText) -> No
         assert gone not in port.source
 
 
+def test_a_denoiser_that_no_configuration_is_asked_for_has_constant_sizes(port_text: PortText) -> None:
+    assert not port_text(MODEL + PIPELINE, pipeline="Pipeline").constant
+    start, end = PIPELINE.index("        if self.od_config.model"), PIPELINE.index("        self.transformer = Model(")
+    pipeline = PIPELINE[:start] + PIPELINE[end:].replace("**config, ", "")
+    port = port_text(MODEL + pipeline, pipeline="Pipeline")
+    assert port.builder
+    assert port.constant
+    assert not port_text(MODEL).constant  # what builds it is unknown
+
+
 def test_a_folder_of_diffusers(port_text: PortText) -> None:
     text = MODEL.replace("class Model(nn.Module):", "class Model(ModelMixin, ConfigMixin):")
     text = text.replace("import json", "import json\nfrom diffusers import ConfigMixin, ModelMixin")

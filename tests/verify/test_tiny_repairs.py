@@ -368,6 +368,20 @@ def test_a_processor_brings_what_prepares_its_inputs(tmp_path: Path) -> None:
     assert type(processor.feature_extractor).__name__ == "Wav2Vec2FeatureExtractor"
 
 
+def test_a_part_that_is_built_of_its_configuration_alone_is_written_too(tmp_path: Path) -> None:
+    """The engine loads its weights afterwards, from the same folder."""
+    diffusers: Any = pytest.importorskip("diffusers")
+    found = Components(tmp_path, [], {"vae": {"scaling_factor": 0.36}}, torch.float32)
+    found.channels = 16
+    with found.answering():
+        config = diffusers.AutoencoderKL.load_config(str(tmp_path), subfolder="vae")
+    assert (config["latent_channels"], config["scaling_factor"]) == (16, 0.36)
+    assert (tmp_path / "vae" / "diffusion_pytorch_model.safetensors").is_file()
+    (tmp_path / "vae" / "config.json").write_text('{"latent_channels": 8, "stays": "as it is"}')
+    with found.answering():
+        assert diffusers.AutoencoderKL.load_config(str(tmp_path / "vae"))["stays"] == "as it is"
+
+
 def test_another_repository_is_a_folder_of_the_checkpoint(tmp_path: Path) -> None:
     hub: Any = pytest.importorskip("huggingface_hub")
     found = Components(tmp_path, [], {}, torch.float32)

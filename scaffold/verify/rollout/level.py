@@ -19,6 +19,7 @@ from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
 from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
 from scaffold.verify.rollout.judge import judge, judge_all
@@ -201,7 +202,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
 def _run_dtype(
     plan: Plan, dtype: str, wanted: Sequence[Check], scratch: Path
 ) -> tuple[list[CheckResult], dict[str, str]]:
-    """Results of the checks of one precision, and the versions that its process ran with."""
+    """Results of the checks of one precision, and the versions and replaced sizes that its process ran with."""
     own = {check.id for scenario in scenarios() if dtype == scenario.DTYPE for check in scenario.CHECKS}
     checks = [check for check in wanted if check.id in own]
     engine = engine_check(dtype)
@@ -229,7 +230,7 @@ def _run_dtype(
     if engine in wanted or alive.value:
         result.insert(0, judge(engine, alive))
     versions: dict[str, str] = next((event["versions"] for event in events if event["event"] == "started"), {})
-    return result, versions
+    return result, {**versions, **constants.told(Path(task.checkpoint))} if versions else {}
 
 
 def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any]], library: str) -> Measurement:

@@ -86,6 +86,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
         "ported": {
             "model": names.get("model"),
             "entry": port.get("entry"),
+            "module": port.get("module"),
             "class": port.get("class"),
             "method": port.get("method") or "forward",
             "fused": port.get("fused") or [],

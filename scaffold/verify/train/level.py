@@ -18,6 +18,7 @@ from scaffold.verify.package import Package, open_package, scanned, upstream_bas
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.check import Measurement, NotApplicable
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
 from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
 from scaffold.verify.rollout.judge import judge
@@ -157,8 +158,9 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
             results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
             setting.keep.append(True)
+        environment = _origins(setting)
     chosen = [result for result in results if not verify.select or result.id in verify.select]
-    return Outcome(chosen, _origins(setting))
+    return Outcome(chosen, environment)
 
 
 @contextmanager
@@ -345,4 +347,10 @@ def _origins(setting: Setting) -> dict[str, str]:
         "verl_omni is": f"real, nearest to {checkout.profile.title}",
         "verl is": f"real, {setting.sources.verl_label}",
         "vllm_omni is": f"real, {setting.environment.version}",
+        **{
+            name: text
+            for made in setting.checkpoints.values()
+            if made
+            for name, text in constants.told(made.model).items()
+        },
     }

@@ -23,7 +23,7 @@ TURN = {"action": "w-8"}
 def test_files_and_values_are_in_the_row(tmp_path: Path, structured: bool) -> None:
     bench: Any = SimpleNamespace(
         recipe=Recipe(height=64, width=32, num_frames=9, brought={"sana_wm": TURN}),
-        engine=SimpleNamespace(media=("image",)),
+        engine=SimpleNamespace(media=("image",), stage_inputs=None),
         prompts=SimpleNamespace(tokenizer=SimpleNamespace(name_or_path="/tokenizer")),
     )
     write_sample(bench, tmp_path)
@@ -35,3 +35,24 @@ def test_files_and_values_are_in_the_row(tmp_path: Path, structured: bool) -> No
     assert row.pop("sana_wm") == TURN
     assert Path(row.pop("image")).stat().st_size > 0
     assert not row
+
+
+def test_behind_other_stages_a_row_names_what_they_made_and_the_tokenizer_gets_a_folder(tmp_path: Path) -> None:
+    class Tokenizer:
+        name_or_path = ""
+
+        def save_pretrained(self, folder: Path) -> None:
+            folder.mkdir()
+
+    made = str(tmp_path / "made.safetensors")
+    bench: Any = SimpleNamespace(
+        recipe=Recipe(height=64, width=64),
+        engine=SimpleNamespace(
+            media=(), stage_inputs=SimpleNamespace(sampling=lambda ids: {"stage_inputs": made} if ids == [1, 2] else {})
+        ),
+        prompts=SimpleNamespace(tokenizer=Tokenizer(), chat=lambda text: [1, 2]),
+    )
+    write_sample(bench, tmp_path)
+    found = json.loads((tmp_path / FILE).read_text())
+    assert Path(found["tokenizer"]).is_dir()
+    assert sample_row({}, found)["stage_inputs"] == made

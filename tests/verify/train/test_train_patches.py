@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from scaffold.target.pin import text_of
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment
 from scaffold.verify.train.inside.hooks import parts
 from scaffold.verify.train.run import PATH
@@ -162,6 +163,16 @@ def test_small_size_takes_the_place_of_a_table_of_large_ones(tmp_path: Path) -> 
     with pytest.raises(subprocess.CalledProcessError) as refused:
         started(tmp_path, code, **given)
     assert "not the table that scaffold.toml has" in refused.value.stderr
+
+
+def test_sizes_that_a_source_writes_out_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "denoiser.py").write_text("class Layers:\n    def __init__(self, dim=3840):\n        self.dim = dim\n")
+    code = "from denoiser import Layers\nprint(json.dumps({'dim': Layers().dim}))"
+    given = {"OMNI_SCAFFOLD_TRAIN": "patches", "MODEL_PATH": str(tmp_path)}
+    assert started(tmp_path, code, **given) == {"dim": 3840}
+    constants.write(tmp_path, {"denoiser": "Layers"}, {"dim": (3840, 96)})
+    assert started(tmp_path, code, **given) == {"dim": 96}
+    assert started(tmp_path, code, MODEL_PATH=str(tmp_path)) == {"dim": 3840}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed")

@@ -19,14 +19,18 @@ def write_sample(bench: Bench, folder: Path) -> None:
     """Write ``sample.json``: ``height``, ``width``, ``num_frames``, ``tokenizer`` (a folder), ``text``, ``files``,
     ``values``.
 
-    ``files`` are paths by kind of what the request that went through brought, ``values`` what else it brought.
+    ``files`` are paths by kind of what the request that went through brought, ``values`` what else it brought. What the
+    stages before the pipeline hand on is one file, for all rows.
     """
-    recipe = bench.recipe
+    recipe, tokenizer = bench.recipe, bench.prompts.tokenizer
+    if not tokenizer.name_or_path:  # no part of the checkpoint: the stages before the pipeline have it
+        tokenizer.save_pretrained(tokens := folder / "tokenizer")
+        tokenizer.name_or_path = str(tokens)
     found: dict[str, Any] = {
         "height": recipe.height,
         "width": recipe.width,
         "num_frames": recipe.num_frames,
-        "tokenizer": bench.prompts.tokenizer.name_or_path,
+        "tokenizer": tokenizer.name_or_path,
         "text": TEXTS[0],
         "files": {},
         "values": recipe.brought,
@@ -37,4 +41,6 @@ def write_sample(bench: Bench, folder: Path) -> None:
             place = folder / "sample.png"
             value.save(place)
         found["files"][kind] = str(place)
+    if bench.engine.stage_inputs is not None:
+        found["files"] |= bench.engine.stage_inputs.sampling(bench.prompts.chat(TEXTS[0]))
     (folder / FILE).write_text(json.dumps(found), encoding="utf-8")

@@ -20,6 +20,7 @@ from scaffold.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.ported_facts import filled_guidance
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
@@ -44,6 +45,7 @@ class PortedSubject(Subject):
         ported = self.job["ported"]
         if "unknown" in ported:
             raise NotDrivableError(ported["unknown"])
+        constants.replace(Path(ported["checkpoint"]))
         found: dict[str, Any] = torch.load(Path(ported["folder"], FILE), weights_only=True)
         return found
 

@@ -16,6 +16,7 @@ import torch
 
 from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
@@ -53,6 +54,9 @@ class Growing:
     def write_denoiser(self) -> None:
         """Write the denoiser's configuration and weights; its channels are those of the latents."""
         settings = self.module.write(self.folder, self.given, self.dtype)
+        if self.module.replaced:
+            constants.write(self.folder, self.module.classes, self.module.replaced)
+            constants.replace(self.folder)
         named = (settings.get(name) for name in _CHANNELS)
         self.components.channels = next((value for value in named if isinstance(value, int)), None)
 

@@ -108,7 +108,7 @@ class Components:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer every ``from_pretrained`` inside the block."""
+        """Answer every ``from_pretrained`` inside the block, and diffusers' ``load_config``."""
         with contextlib.ExitStack() as stack:
             for library, name, file in _OWNERS:
                 owner = getattr(importlib.import_module(library), name)
@@ -119,6 +119,9 @@ class Components:
                         self._load_tokenizer = original
                     replaced = classmethod(self._answering(original, file))
                     stack.enter_context(mock.patch.object(holder, "from_pretrained", replaced))
+            holder = importlib.import_module("diffusers").ConfigMixin
+            replaced = classmethod(self._configuring(holder.load_config.__func__))
+            stack.enter_context(mock.patch.object(holder, "load_config", replaced))
             library_of_hubs: Any = importlib.import_module("huggingface_hub")
             for owner in (library_of_hubs, library_of_hubs.HfApi):
                 stack.enter_context(mock.patch.object(owner, "snapshot_download", self._fetched))
@@ -150,6 +153,19 @@ class Components:
             return found
 
         return from_pretrained
+
+    def _configuring(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``load_config`` of a part that the pipeline builds of its configuration: the engine loads its weights."""
+
+        def load_config(cls: Any, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
+            path = pretrained_model_name_or_path
+            if isinstance(path, str | Path) and _kinds(cls) & {"ModelMixin", "SchedulerMixin"}:
+                folder = self._place(path, kwargs.get("subfolder"))
+                if folder is not None and not _is_there(folder / cls.config_name):
+                    self._write(cls, folder)
+            return original(cls, path, *args, **kwargs)
+
+        return load_config
 
     def _fetched(self, *args: Any, **kwargs: Any) -> str:
         """Folder of a repository that a pipeline asks a hub for: this machine asks none."""

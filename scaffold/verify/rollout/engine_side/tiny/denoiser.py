@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from scaffold.reading import read_text
+from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import EMPTY, NotGrownError, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
@@ -44,12 +45,18 @@ class PortedModule:
         self.entry: Any = getattr(denoiser, facts["entry"])
         self.build: Any = denoiser.build_denoiser
         self.fitted: dict[str, Any] = {}
+        self.replaced: dict[str, tuple[Any, Any]] = {}  # sizes that no configuration gives, see ``constants``
         self.class_name: str = self.entry.__name__
         self.reads, self.file, self.own = (bool(facts.get(name)) for name in ("reads", "file", "own"))
         self.layout: Layout | None = None
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
         self.configurations: set[Path] = set()  # that the builder looks for by itself, and settings are written to
         self._held: set[Path] = set()  # that it misses where it does not look first
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """The denoiser's class by its module: the package's, and the real pipeline's."""
+        return {self.build.__module__: self.facts["entry"], self.facts["module"]: self.facts["class"]}
 
     def fit(self, error: Exception, channels: int | None) -> bool:
         """Give the class's name that a pipeline wants, or switch a part of the denoiser on or off.
@@ -156,7 +163,7 @@ class PortedModule:
             files = {f"{sources[0][0] or '.'}/{WEIGHTS}": {keys[name]: tensor for name, tensor in tensors.items()}}
         for path, state in files.items():
             save_file(state, folder / path)
-        return {**settings, **seen}
+        return {**settings, **seen, **{name: small for name, (_, small) in self.replaced.items()}}
 
     def _place(self, folder: Path) -> Path:
         """Where the denoiser's configuration lies."""
@@ -244,11 +251,24 @@ class PortedModule:
                 continue
             most = next((name for name, child in module.named_children() if _count(child) > total / 2), "")
             flags = [name for name in _conditions(self.entry, most) if settings.get(name) is True and name not in given]
-            if not flags:
+            if not flags and not self._replace_constants(folder, given, dtype):
                 raise NotGrownError(
                     f"{self.entry.__name__} has {total:,} parameters, whose sizes are constants of its source"
                 )
             self.fitted |= dict.fromkeys(flags, False)
+
+    def _replace_constants(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> bool:
+        """Have the class built with small sizes in place of those that its builder writes out; tells whether it is."""
+        if self.replaced:
+            return False
+        with seen_by(self.entry) as seen, self.weights.parameters_on_meta(), self._files(folder):
+            self.build(self._config(folder, dtype))
+        arguments = inspect.signature(self.entry.__init__).parameters
+        asked = {name: value for name, value in seen.items() if name in arguments and value is not None}
+        small = {**shrunk({name: value for name, value in asked.items() if _plain(value)}, DENOISER), **given}
+        self.replaced = {name: (value, small[name]) for name, value in asked.items() if small.get(name, value) != value}
+        constants.build_small(self.entry, self.replaced)
+        return bool(self.replaced)
 
     def _keys(self, module: Any, sources: Any) -> dict[str, str]:
         """A key for each parameter that the loader takes to it."""

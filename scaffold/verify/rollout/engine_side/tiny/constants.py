@@ -1,0 +1,109 @@
+"""Sizes of a denoiser that are constants of its pipeline's source: in a tiny run its class is built with small ones.
+
+No configuration leads to them, so the class itself replaces them, on both sides: in the real pipeline and in the
+package. Each side first has to ask for the very values that the package's builder asks for; the rest of what it asks
+for stays its own. A file beside the tiny checkpoint holds them, for every process that loads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scaffold.documents import parse_json
+from scaffold.reading import read_text
+
+FILE = "replaced_sizes.json"
+TITLE = "constants of the source, replaced"
+_CLASSES, _SIZES, _ORIGINAL = "classes", "sizes", "__with_constants__"
+
+Sizes = Mapping[str, tuple[Any, Any]]
+
+
+class OtherSizesError(ValueError):
+    """A side builds the denoiser with other sizes than the package does."""
+
+
+def write(folder: Path, classes: Mapping[str, str], sizes: Sizes) -> None:
+    """Keep them beside a checkpoint.
+
+    Args:
+        folder: the checkpoint.
+        classes: name of the denoiser's class by its module, on each side.
+        sizes: by the constructor's argument: the source's value and the small one.
+    """
+    content = {_CLASSES: dict(classes), _SIZES: {name: list(values) for name, values in sizes.items()}}
+    (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
+
+
+def replace_in(folder: Path, module: Any) -> None:
+    """Let the class of a module be built with the small sizes of a checkpoint; nothing, where it has none."""
+    found = _read(folder)
+    if module.__name__ in found.get(_CLASSES, {}):
+        build_small(getattr(module, found[_CLASSES][module.__name__]), found[_SIZES])
+
+
+def replace(folder: Path) -> None:
+    """The same for every module that is imported."""
+    for name in modules(folder):
+        if name in sys.modules:
+            replace_in(folder, sys.modules[name])
+
+
+def modules(folder: Path) -> list[str]:
+    """Modules that have such a class."""
+    return list(_read(folder).get(_CLASSES, {}))
+
+
+def told(folder: Path) -> dict[str, str]:
+    """The sizes that were replaced, as a report's environment has them; nothing where none were.
+
+    The process that wrote the file has run the package's code, so anything may stand there.
+    """
+    try:
+        sizes = _read(folder).get(_SIZES, {}).items()
+        return {TITLE: ", ".join(f"{name} {small} for {value}" for name, (value, small) in sizes)} if sizes else {}
+    except (AttributeError, OSError, TypeError, ValueError):
+        return {TITLE: f"{FILE} cannot be read"}
+
+
+def build_small(owner: Any, sizes: Sizes) -> None:
+    """Let a class be built with small sizes where it is asked for those of its source.
+
+    Args:
+        owner: the class; its constructor is replaced, and once more if it was before.
+        sizes: by the constructor's argument: the value that it has to be asked for, and the small one.
+    """
+    original = getattr(owner.__init__, _ORIGINAL, owner.__init__)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def small(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        for name, (value, replaced) in sizes.items():
+            asked = bound.arguments.get(name)
+            if _plain(asked) != _plain(value):
+                raise OtherSizesError(
+                    f"{owner.__module__}.{owner.__qualname__} is built with {name}={asked!r},"
+                    f" and by the package's builder with {value!r}"
+                )
+            bound.arguments[name] = tuple(replaced) if isinstance(asked, tuple) else replaced
+        original(*bound.args, **bound.kwargs)
+
+    setattr(small, _ORIGINAL, original)
+    owner.__init__ = small
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    return dict(parse_json(read_text(path))) if path.is_file() else {}
