@@ -46,10 +46,11 @@ checks of levels `contract` and `rollout` pass; the others are skipped and say w
 command is `omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for
 every pipeline and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
 _AGREEMENTS = """\
-`module` is the largest difference between the ported denoiser and the pipeline's, over the largest value, and `loop`
-that of a log-prob between a rollout in the pipeline's own loop and training; both in float32, at a tiny size, with
-stand-ins for text encoder and VAE. They stand in `scaffold/presets/proofs/agreements.toml`, and `tests/port/cases/`
-and `tests/grade/loops/` measure them again. Where verl-omni main does not carry what a package needs, its own place is
+Compared with the real pipeline, in float32 and at a tiny size: `module` is the largest difference between the ported
+denoiser and the pipeline's, over the largest value, `loop` that of what the pipeline makes, between its own update and
+the rollout's step without noise, `log-prob` the largest difference between a rollout in the pipeline's loop, with
+noise, and training. The figures stand in `scaffold/presets/proofs/agreements.toml`; `tests/port` and
+`tests/grade/loops` measure them again. Where verl-omni main does not carry what a package needs, its own place is
 named:"""
 _LAYOUTS = """\
 Each package loads the layout of the released checkpoint: a test writes all its files at full size, sparse, and
@@ -178,11 +179,11 @@ def _unproven(entries: list[Row]) -> Iterator[str]:
     """The pipelines of which nothing is left to write, with what was compared and what verl-omni lacks."""
     from scaffold.grade.proof import agreements
 
-    yield "| pipeline | denoiser | module | loop | why it is not complete | place |"
-    yield "|---|---|---|---|---|---|"
+    yield "| pipeline | denoiser | module | loop | log-prob | why it is not complete | place |"
+    yield "|---|---|---|---|---|---|---|"
     for entry in entries:
         found = agreements().get(VERSION, {}).get(entry.key)
-        figures = (_figure(found.module), _figure(found.loop)) if found else ("", "")
+        figures = map(_figure, (found.module, found.loop, found.log_prob) if found else (None, None, None))
         cells = [f"`{entry.denoiser}`", *figures, _cell(entry.reason), _short(entry.place)]
         yield f"| {_named(entry, entry.needs)} | {' | '.join(cells)} |"
     yield ""

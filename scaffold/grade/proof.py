@@ -80,12 +80,14 @@ class Agreement:
     Attributes:
         code: digest of the code that it was.
         module: largest difference of the ported denoiser's output, over the largest value.
-        loop: largest difference of a log-prob between the rollout in the pipeline's own loop and training.
+        loop: the same of what the pipeline makes, with the rollout's step without noise in place of its own.
+        log_prob: largest difference between the log-probs of the rollout in that loop, with noise, and of training.
     """
 
     code: str
     module: float
     loop: float
+    log_prob: float
 
 
 def agreements() -> dict[str, dict[str, Agreement]]:

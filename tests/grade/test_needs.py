@@ -11,6 +11,7 @@ from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import row
 from scaffold.grade.needs import _asks_by_name, _handed
+from scaffold.grade.proof import agreements
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -105,6 +106,12 @@ def test_a_package_that_verl_omni_cannot_run_refuses_requests_and_says_so(key: s
     named = [f"{model}_agent_loop.yaml" in file.content for file in scripts]
     assert scripts
     assert all(named), "a server that sees no images would send requests without end"
+
+
+@pytest.mark.parametrize("key", agreements()[VERSION])
+def test_what_was_compared_was_this_code(key: str) -> None:
+    """Other code ends the claim: compare again, and record digest and figures in agreements.toml."""
+    assert "Tests have compared module and loop with those of the real pipeline" in spec_of(key).value("grade.reason")
 
 
 def test_an_unproven_package_says_what_it_waits_for() -> None:

@@ -17,6 +17,7 @@ import pytest
 from scaffold.grade import specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import model_name
+from scaffold.grade.proof import TOLERANCE, agreements
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -175,6 +176,17 @@ def test_training_makes_the_recorded_steps_again(case: str) -> None:
         assert found["without_noise"] <= 1e-6
     else:
         assert 1e-3 < found["without_noise"] < 0.5  # a solver of higher order, which a stochastic step replaces
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_docs_models_says_of_a_loop_is_measured(case: str) -> None:
+    recorded = agreements()[VERSION].get(literals(HERE / "loops" / f"{case}.py")["PIPELINE"])
+    if recorded is None:
+        return  # docs/models.md has no figure of it
+    found = results("float32")[case]
+    log_prob = max(found[name]["log_prob"] for name in ("whole", "window", "cps"))
+    assert found["without_noise"] <= recorded.loop + TOLERANCE
+    assert log_prob <= recorded.log_prob + TOLERANCE
 
 
 @pytest.mark.parametrize("case", HALF)
