@@ -66,7 +66,8 @@ def gallery(tables: Sequence[Mapping[str, Any]]) -> str:
             "<p>Read from the source of vllm-omni without a checkpoint, as <code>omni-scaffold list</code> shows it. "
             "<code>complete</code>: rendered whole. <code>unproven</code>: rendered whole, <code>verify --level "
             "rollout</code> has to show it, or verl-omni lacks something. <code>partial</code>: rendered with places "
-            "to write. <code>refused</code>: not supported here. <code>diffusers</code>: diffusers loads the denoiser, which is an easier path.</p>",
+            "to write. <code>refused</code>: not supported here. <code>diffusers</code>: diffusers loads the denoiser, "
+            "which is an easier path.</p>",
             "</header>",
             "<form hidden>",
             '<label>Words <input type="search" name="words" placeholder="video wan" autocomplete="off"></label>',

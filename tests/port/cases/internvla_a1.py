@@ -7,12 +7,12 @@ from transformers.models.qwen3_vl import modeling_qwen3_vl
 
 # A decorator that the transformers of this environment no longer has, and a base of frequencies that it asks for.
 modeling_qwen3_vl.check_model_inputs = lambda function: function
-_FREQUENCIES = modeling_qwen3_vl.Qwen3VLTextRotaryEmbedding.compute_default_rope_parameters
+_original = modeling_qwen3_vl.Qwen3VLTextRotaryEmbedding.compute_default_rope_parameters
 
 
 def _frequencies(config=None, *args, **kwargs):
     config.rope_parameters.setdefault("rope_theta", 10000.0)
-    return _FREQUENCIES(config, *args, **kwargs)
+    return _original(config, *args, **kwargs)
 
 
 modeling_qwen3_vl.Qwen3VLTextRotaryEmbedding.compute_default_rope_parameters = staticmethod(_frequencies)
