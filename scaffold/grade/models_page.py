@@ -197,6 +197,8 @@ def _unproven(entries: list[Row]) -> Iterator[str]:
 
 
 def _partial(entries: list[Row]) -> Iterator[str]:
+    from scaffold.grade.proof import agreements
+
     yield "| pipeline | denoiser | why it is not complete | to write | needs of verl-omni |"
     yield "|---|---|---|---|---|"
     for entry in entries:
@@ -221,6 +223,11 @@ def _partial(entries: list[Row]) -> Iterator[str]:
         whats = {missing["what"] for missing in entry.missing}
         for need in (need for need in entry.needs if need["what"] not in whats):
             yield f"- nothing to write, but {_cell(need['what'])}: in the way stands `{need['at']}`"
+        compared = agreements().get(VERSION, {}).get(entry.key)
+        if compared is not None:
+            module = "" if compared.module is None else f"module {_figure(compared.module)}, "
+            figures = f"{module}loop {_figure(compared.loop)}, log-prob {_figure(compared.log_prob)}"
+            yield f"- compared as those above, the loop around a prediction that is written down: {figures}"
 
 
 def _named(entry: Row, told: tuple[dict[str, Any], ...]) -> str:

@@ -11,7 +11,7 @@ from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import row
 from scaffold.grade.needs import _asks_by_name, _handed
-from scaffold.grade.proof import agreements
+from scaffold.grade.proof import agreements, digest_of_code
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -111,7 +111,11 @@ def test_a_package_that_verl_omni_cannot_run_refuses_requests_and_says_so(key: s
 @pytest.mark.parametrize("key", agreements()[VERSION])
 def test_what_was_compared_was_this_code(key: str) -> None:
     """Other code ends the claim: compare again, and record digest and figures in agreements.toml."""
-    assert "Tests have compared module and loop with those of the real pipeline" in spec_of(key).value("grade.reason")
+    spec, recorded = spec_of(key), agreements()[VERSION][key]
+    modules = [str(spec.value("upstream.module")), *(spec.value("upstream.bases") or [])]
+    assert digest_of_code(locate(VERSION), modules, spec.value("port.derived_from")) == recorded.code
+    said = "Tests have compared module and loop with those of the real pipeline"
+    assert (said in spec.value("grade.reason")) == (grade_of(spec) == UNPROVEN)
 
 
 def test_an_unproven_package_says_what_it_waits_for() -> None:
