@@ -65,8 +65,9 @@ def gallery(tables: Sequence[Mapping[str, Any]]) -> str:
             "<h1>What omni-scaffold makes of every pipeline</h1>",
             "<p>Read from the source of vllm-omni without a checkpoint, as <code>omni-scaffold list</code> shows it. "
             "<code>complete</code>: rendered whole. <code>unproven</code>: rendered whole, <code>verify --level "
-            "rollout</code> has to show it. <code>partial</code>: rendered with places to write. <code>refused</code>: "
-            "not supported here. <code>diffusers</code>: diffusers loads the denoiser, which is an easier path.</p>",
+            "rollout</code> has to show it, or verl-omni lacks something. <code>partial</code>: rendered with places "
+            "to write. <code>refused</code>: not supported here. <code>diffusers</code>: diffusers loads the denoiser, "
+            "which is an easier path.</p>",
             "</header>",
             "<form hidden>",
             '<label>Words <input type="search" name="words" placeholder="video wan" autocomplete="off"></label>',
@@ -129,10 +130,15 @@ def _reason(row: Mapping[str, Any]) -> str:
     place = _place(f"{verdict['file']}:{verdict['line']}" if verdict["file"] else None)
     said = f"{_text(verdict['reason'])}{place}"
     left = row["left"]
-    if not left:
-        return said
-    items = "".join(f"<li>{_text(entry['what'])}{_place(entry['at'])}</li>" for entry in left)
-    return f"{said}<details><summary>{len(left)} left to write</summary><ul>{items}</ul></details>"
+    needs = [need for need in row.get("needs") or [] if need["what"] not in [entry["what"] for entry in left]]
+    return said + _listed(left, "left to write") + _listed(needs, "that verl-omni does not carry")
+
+
+def _listed(entries: Sequence[Mapping[str, Any]], what: str) -> str:
+    if not entries:
+        return ""
+    items = "".join(f"<li>{_text(entry['what'])}{_place(entry['at'])}</li>" for entry in entries)
+    return f"<details><summary>{len(entries)} {what}</summary><ul>{items}</ul></details>"
 
 
 def _place(at: str | None) -> str:

@@ -20,6 +20,7 @@ class Missing:
         at: ``file:line`` of vllm-omni to port.
         where: file of the package, from its folder.
         limit: name of what VeRL-Omni does not carry and this needs, as its profile names it.
+        theirs: whether nothing that a package can hold makes up for that.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Missing:
     at: str
     where: str
     limit: str | None = None
+    theirs: bool = False
 
     def message(self, version: str) -> str:
         """Return the text of the NotImplementedError that stands in its place."""

@@ -27,7 +27,8 @@ page; a test compares it.
 |---|---|
 | `complete` | Renders a package that `check` and both levels of `verify` pass. |
 | `unproven` | Renders a package of which nothing is left to write. No test has shown that both levels of `verify` \
-pass: run `verify --level rollout`. |
+pass: run `verify --level rollout`; or verl-omni does not carry what it needs, and its agent loop refuses every \
+request and says where. |
 | `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
 rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
 | `refused` | Writes nothing and leaves with exit code 3: not supported here, for the reason given. |
@@ -44,6 +45,13 @@ _FIGURES = """\
 checks of levels `contract` and `rollout` pass; the others are skipped and say why, such as for want of two GPUs. The
 command is `omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for
 every pipeline and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
+_AGREEMENTS = """\
+Compared with the real pipeline, in float32 and at a tiny size: `module` is the largest difference between the ported
+denoiser and the pipeline's, over the largest value, `loop` that of what the pipeline makes, between its own update and
+the rollout's step without noise, `log-prob` the largest difference between a rollout in the pipeline's loop, with
+noise, and training. The figures stand in `scaffold/presets/proofs/agreements.toml`; `tests/port` and
+`tests/grade/loops` measure them again. Where verl-omni main does not carry what a package needs, its own place is
+named:"""
 _LAYOUTS = """\
 Each package loads the layout of the released checkpoint: a test writes all its files at full size, sparse, and
 `from_pretrained` takes them. What stands in `scaffold/presets/layouts/` and `manifests/` is not copied from the Hub;
@@ -105,8 +113,7 @@ def models_page(source: UpstreamSource) -> str:
     for grade in (COMPLETE, UNPROVEN, PARTIAL, REFUSED, DIFFUSERS):
         mine = [entry for entry in found if entry.grade == grade]
         lines += [f"## {grade.capitalize()} ({len(mine)})", ""]
-        table = _partial if grade == PARTIAL else _complete if grade == COMPLETE else _table
-        lines += list(table(mine)) if mine else ["None."]
+        lines += list(_TABLES.get(grade, _table)(mine)) if mine else ["None."]
         lines += ["", *_other_releases(), "", *_checkpoints(mine)] if grade == COMPLETE else []
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
@@ -168,16 +175,39 @@ def _table(entries: list[Row]) -> Iterator[str]:
         yield f"| `{entry.key}` | {_cell(entry.reason)} | {_short(entry.place)} |"
 
 
+def _unproven(entries: list[Row]) -> Iterator[str]:
+    """The pipelines of which nothing is left to write, with what was compared and what verl-omni lacks."""
+    from scaffold.grade.proof import agreements
+
+    yield "| pipeline | denoiser | module | loop | log-prob | why it is not complete | place |"
+    yield "|---|---|---|---|---|---|---|"
+    for entry in entries:
+        found = agreements().get(VERSION, {}).get(entry.key)
+        figures = map(_figure, (found.module, found.loop, found.log_prob) if found else (None, None, None))
+        cells = [f"`{entry.denoiser}`", *figures, _cell(entry.reason), _short(entry.place)]
+        yield f"| {_named(entry, entry.needs)} | {' | '.join(cells)} |"
+    yield ""
+    yield _AGREEMENTS
+    for entry in (entry for entry in entries if entry.needs):
+        yield ""
+        yield f"### {entry.key}"
+        yield ""
+        for need in entry.needs:
+            yield f"- {_cell(need['what'])}: in the way stands `{need['at']}`"
+
+
 def _partial(entries: list[Row]) -> Iterator[str]:
+    from scaffold.grade.proof import agreements
+
     yield "| pipeline | denoiser | why it is not complete | to write | needs of verl-omni |"
     yield "|---|---|---|---|---|"
     for entry in entries:
         denoiser = f"`{entry.denoiser}`" if entry.denoiser else "unknown"
-        key = f"[`{entry.key}`](#{entry.key.lower()})" if entry.missing else f"`{entry.key}`"
         needs = ", ".join(
             f"`{place.rpartition('/')[2]}`" for place in dict.fromkeys(need["at"] for need in entry.needs)
         )
-        yield f"| {key} | {denoiser} | {_cell(entry.reason)} | {len(entry.missing)} | {needs} |"
+        cells = [_named(entry, entry.missing), denoiser, _cell(entry.reason), str(len(entry.missing)), needs]
+        yield f"| {' | '.join(cells)} |"
     yield ""
     yield f"What a person must still write, with the place of vllm-omni {VERSION} to port it from, relative to"
     yield "`vllm_omni/` and, where no other folder is named, `vllm_omni/diffusion/models/`. Where verl-omni main"
@@ -190,6 +220,22 @@ def _partial(entries: list[Row]) -> Iterator[str]:
         for missing in entry.missing:
             stands = f"; in the way stands `{needed[missing['key']]}`" if missing["key"] in needed else ""
             yield f"- {_cell(missing['what'])}: {_short(missing['at'])}{stands}"
+        whats = {missing["what"] for missing in entry.missing}
+        for need in (need for need in entry.needs if need["what"] not in whats):
+            yield f"- nothing to write, but {_cell(need['what'])}: in the way stands `{need['at']}`"
+        compared = agreements().get(VERSION, {}).get(entry.key)
+        if compared is not None:
+            module = "" if compared.module is None else f"module {_figure(compared.module)}, "
+            figures = f"{module}loop {_figure(compared.loop)}, log-prob {_figure(compared.log_prob)}"
+            yield f"- compared as those above, the loop around a prediction that is written down: {figures}"
+
+
+def _named(entry: Row, told: tuple[dict[str, Any], ...]) -> str:
+    """The pipeline's key, linked to its section where there is one."""
+    return f"[`{entry.key}`](#{entry.key.lower()})" if told else f"`{entry.key}`"
+
+
+_TABLES = {COMPLETE: _complete, UNPROVEN: _unproven, PARTIAL: _partial}
 
 
 def _figure(value: float | None) -> str:

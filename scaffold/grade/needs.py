@@ -34,7 +34,7 @@ def find_needs(
     return [
         *_parts(facts, model, source),
         *_configuration(facts, model, source),
-        *_stages(facts, launch["deploy"]),
+        *_stages(facts, launch["deploy"], launch["media"].get("kind") in _UNSEEN),
         *_request(facts, launch["media"]),
         *_output(facts, launch["media"]),
     ]
@@ -168,21 +168,22 @@ def _registration(source: UpstreamSource, file: str) -> int | None:
     return None
 
 
-def _stages(facts: Established, deploy: Mapping[str, Any]) -> Iterator[Missing]:
+def _stages(facts: Established, deploy: Mapping[str, Any], unseen: bool) -> Iterator[Missing]:
     before = deploy.get("stages")
     if before and not deploy.get("pipeline"):
         what = (
             f"the prompts, which stage {', '.join(before)} of topology {deploy['behind']} makes: VeRL-Omni's request"
             " holds token ids"
         )
-        yield Missing("stages", what, facts.place("detail.engine.topologies"), ROLLOUT, "token_prompts")
+        yield Missing("stages", what, facts.place("detail.engine.topologies"), ROLLOUT, "token_prompts", unseen)
 
 
 def _request(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
     if media["lacks"]:
         lacks = ", ".join(media["lacks"])
-        what = f"what requests bring beside the prompt ({lacks}), which VeRL-Omni's agent loop does not send"
-        yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py", "prompt_only")
+        what = f"what requests bring beside the prompt ({lacks}): VeRL-Omni's agent loop does not send that"
+        unseen = media.get("kind") in _UNSEEN
+        yield Missing("request", what, _asked_at(facts, media["lacks"]), "agent_loop.py", "prompt_only", unseen)
 
 
 def _asked_at(facts: Established, lacks: list[str]) -> str:
@@ -199,7 +200,7 @@ def _output(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
     kind = media.get("kind")
     if kind in _UNSEEN:
         what = (
-            f"images in place of {_UNSEEN[kind]}: VeRL-Omni takes a result without images for an aborted request, and"
+            f"results that are {_UNSEEN[kind]}: VeRL-Omni takes a result without images for an aborted request, and"
             " asks again"
         )
-        yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT, "images_only")
+        yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT, "images_only", theirs=True)

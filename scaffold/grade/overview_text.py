@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MEANS = {
     COMPLETE: "non_diffusers: rendered whole",
-    UNPROVEN: "non_diffusers: rendered whole, `verify --level rollout` has to show it",
+    UNPROVEN: "non_diffusers: rendered whole; `verify --level rollout` has to show it, or verl-omni lacks something",
     PARTIAL: "non_diffusers: rendered with places to write",
     REFUSED: "not supported here",
     DIFFUSERS: "diffusers loads the denoiser: take the guide for diffusers models",
@@ -54,13 +54,15 @@ def _table(rows: list[dict[str, Any]], *, wide: bool) -> RenderableType:
     for name in ("pipeline", "makes", "prompt", "guidance"):
         table.add_column(name, no_wrap=name != "prompt", overflow="fold")
     left = any(found["left"] for found in rows)
-    last = "left to write" if left else "why" if rows[0]["grade"] in (REFUSED, None) else ""
-    if last and (wide or left):
+    counted = left or any(found.get("needs") for found in rows)
+    why = "why" if rows[0]["grade"] in (REFUSED, None) else ""
+    last = "left to write" if left else "verl-omni lacks" if counted else why
+    if last and (wide or counted):
         table.add_column(last, overflow="fold", justify="left" if wide else "right")
     for found in rows:
         cells = [[text] for text in _cells(found)]
         cells[0] = sorted(found["registry_keys"], key=lambda key: key != found["pipeline"])
-        if last and (wide or left):
+        if last and (wide or counted):
             cells.append(_last(found, wide))
         table.add_row(*(Text("\n").join(said(line) for line in lines) for lines in cells))
     return table
@@ -81,7 +83,9 @@ def _cells(found: dict[str, Any]) -> list[str]:
 def _last(found: dict[str, Any], wide: bool) -> list[str]:
     needed = {entry["what"]: entry["at"] for entry in found.get("needs") or []}
     stands = {what: f" (in the way stands {place})" for what, place in needed.items()}
-    left = [f"- {entry['what']}{stands.get(entry['what'], '')}" for entry in found["left"]]
+    left = [f"- {entry['what']}{stands.pop(entry['what'], '')}" for entry in found["left"]]
+    left += [f"- {what}{place}" for what, place in stands.items()]
     if not wide:
-        return [str(len(left)) if left else ""]
+        count = len(found["left"]) or len(left)
+        return [str(count) if count else ""]
     return left or ([found["verdict"]["reason"]] if found["grade"] in (REFUSED, None) else [""])

@@ -16,7 +16,7 @@ from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
-from scaffold.grade.proof import RUN, batches_of, is_proven, not_run
+from scaffold.grade.proof import RUN, agrees, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.grade.rollout_setup import put_rollout_setup
 from scaffold.port import Port
@@ -103,13 +103,24 @@ def _grade(
 ) -> dict[str, Any]:
     """Complete where nothing is left to write and tests have run what `new` renders, unproven where none has.
 
-    Without a port the reason is that of the templates, which could not compose the denoiser either.
+    What VeRL-Omni alone can carry is nothing to write. Without a port the reason is that of the templates, which could
+    not compose the denoiser either.
     """
-    entries = [_entry(entry, request) for entry in missing]
-    if entries:
-        needs = list(_needs(missing, request))
-        graded = {"value": PARTIAL, "reason": _left(missing) if port["entry"] else reason, "missing": entries}
-        return {**graded, **({"needs": needs} if needs else {})}
+    needs = list(_needs(missing, request))
+    needed: dict[str, Any] = {"needs": needs} if needs else {}
+    theirs = [entry for entry in missing if entry.theirs and entry.limit in request.profile.limits]
+    if theirs:
+        needed["refuses"] = _not_carried(theirs, request)
+    left = [entry for entry in missing if entry not in theirs]
+    if left:
+        entries = [_entry(entry, request) for entry in left]
+        return {"value": PARTIAL, "reason": _left(left) if port["entry"] else reason, "missing": entries, **needed}
+    if theirs:
+        lacks = "; ".join(_short(entry) for entry in theirs)
+        said = f"nothing is left to write in the package, but verl-omni {request.profile.name} does not carry {lacks}"
+        if agrees(request, source, port["derived_from"]):
+            said += ". Tests have compared module and loop with those of the real pipeline"
+        return {"value": UNPROVEN, "reason": said, "missing": [], **needed}
     if not is_proven(request, source, port["derived_from"]):
         return {"value": UNPROVEN, "reason": not_run(request), "missing": []}
     return {"value": COMPLETE, "reason": RUN, "missing": []}
@@ -123,9 +134,20 @@ def _needs(missing: list[Missing], request: SpecRequest) -> Iterator[dict[str, s
             yield {"key": entry.key, "what": entry.what, "at": place}
 
 
+def _not_carried(theirs: list[Missing], request: SpecRequest) -> str:
+    """Return with what the package's agent loop refuses a request, which would otherwise be sent again and again."""
+    named = "; ".join(f"{_short(entry)} ({request.profile.limits[str(entry.limit)]})" for entry in theirs)
+    return f"VeRL-Omni {request.profile.name} does not carry {named}"
+
+
+def _short(entry: Missing) -> str:
+    """What is missing, without the reason."""
+    return entry.what.partition(":")[0]
+
+
 def _left(missing: list[Missing]) -> str:
     """Return what the source does not establish, so that a person has to write it, in a line."""
-    whats = list(dict.fromkeys(entry.what.partition(":")[0] for entry in missing))
+    whats = list(dict.fromkeys(_short(entry) for entry in missing))
     more = f", and {len(whats) - 2} more" if len(whats) > 2 else ""
     return f"left to write: {'; '.join(whats[:2])}{more}"
 

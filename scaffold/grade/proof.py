@@ -30,8 +30,12 @@ def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str
     recorded = proofs().get(request.report.upstream.version or "", {}).get(_key(request))
     if recorded is None or request.profile.name != default_profile().name:
         return False
-    modules = [request.report.upstream.module, *(request.report.value("detail.pipeline.bases") or ())]
-    return recorded == digest_of_code(source, modules, ported)
+    return recorded == digest_of_code(source, _modules(request), ported)
+
+
+def _modules(request: SpecRequest) -> list[str]:
+    """Modules of the pipeline, and of the pipelines above it."""
+    return [request.report.upstream.module, *(request.report.value("detail.pipeline.bases") or ())]
 
 
 def _key(request: SpecRequest) -> str:
@@ -67,6 +71,39 @@ def batches_of(request: SpecRequest) -> dict[str, str]:
     """Return ``port.batches`` of a proven pipeline whose denoiser was shown to take several samples in one call."""
     found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(_key(request))
     return {} if found is None else {"batches": found}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What was compared with the real pipeline of a package that VeRL-Omni cannot run yet.
+
+    Attributes:
+        code: digest of the code that it was.
+        loop: largest difference of what the pipeline makes, with the rollout's step without noise in place of its own,
+            over the largest value.
+        log_prob: largest difference between the log-probs of the rollout in that loop, with noise, and of training.
+        module: as ``loop``, of the ported denoiser's output; None where that was not compared.
+    """
+
+    code: str
+    loop: float
+    log_prob: float
+    module: float | None = None
+
+
+def agreements() -> dict[str, dict[str, Agreement]]:
+    """What was compared, by registry key, by the version of vllm-omni; tests measure it again."""
+    return {
+        version: {pipeline: Agreement(**values) for pipeline, values in found.items()}
+        for version, found in _table("agreements.toml").items()
+    }
+
+
+def agrees(request: SpecRequest, source: UpstreamSource, ported: Iterable[str]) -> bool:
+    """Whether module and loop of this very code were compared with the real pipeline's."""
+    found = agreements().get(request.report.upstream.version or "", {}).get(_key(request))
+    whole = found is not None and found.module is not None
+    return whole and found is not None and found.code == digest_of_code(source, _modules(request), ported)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
         isinstance(needs, list) and all(isinstance(entry, dict) and set(entry) == set(_NEED) for entry in needs)
     )
     require("grade.needs", entries, f"a list of tables with {', '.join(_NEED)}, or absent")
+    refuses = spec.value("grade.refuses")
+    require("grade.refuses", refuses is None or isinstance(refuses, str), "a line, or absent")
     left_out = spec.value("port.left_out")
     texts = left_out is None or (isinstance(left_out, list) and all(isinstance(line, str) for line in left_out))
     require("port.left_out", texts, "a list of lines, or absent")

@@ -58,6 +58,7 @@ class NewResult:
             "verl_omni": value("target.profile"),
             "grade": grade_of(self.spec),
             "left": value("grade.missing") or [],
+            "needs": value("grade.needs") or [],
             "notes": list(self.notes),
             "written": written,
             **self.plan.to_json(),

@@ -70,15 +70,14 @@ def trained(spec: IntegrationSpec) -> str:
 
 
 def _print_missing(console: SafeConsole, spec: IntegrationSpec) -> None:
-    """Print what a person must still write, as the package's README lists it."""
-    missing = spec.value("grade.missing") or []
-    if not missing:
-        return
-    console.print()
-    console.print(said(("still to write", "bold"), f" ({len(missing)}):"))
+    """Print what a person must still write and what VeRL-Omni must carry, as the package's README lists it."""
+    missing, needs = spec.value("grade.missing") or [], spec.value("grade.needs") or []
+    if missing or needs:
+        console.print()
+    if missing:
+        console.print(said(("still to write", "bold"), f" ({len(missing)}):"))
     for entry in missing:
         console.print(said(f"  {entry['where']}: {entry['what']} ", (f"({entry['at']})", "dim")))
-    needs = spec.value("grade.needs") or []
     if needs:
         console.print(said(("needs of verl-omni", "bold"), f" ({len(needs)}):"))
     for entry in needs:
@@ -98,7 +97,8 @@ def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
     patch = next((change.path for change in result.plan.changes if change.path.endswith(".patch")), None)
     lines = [f"wrote {len(written)} files"]
     lines += [f"in a checkout, `git apply {_word(root / patch)}` brings them in"] if patch else []
-    lines.append(f"to train: {from_here(root, str(result.spec.value('target.example_readme')))}")
+    first = "once VeRL-Omni carries that" if result.spec.value("grade.refuses") else "to train"
+    lines.append(f"{first}: {from_here(root, str(result.spec.value('target.example_readme')))}")
     package = _word(result.from_here)
     lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}`")
     return "\n".join(lines)

@@ -47,7 +47,7 @@ TABLES = (
             "UnreadPipeline", None, None, cfg={"branches": None, "scales": None, "interval": None, "execution": None}
         ),
         entry(HOSTILE, "refused", HOSTILE, media=[HOSTILE], left=[{"what": HOSTILE, "at": None}]),
-        entry("L" * 300, "unproven"),
+        entry("L" * 300, "unproven", needs=[{"what": "results that are sound", "at": "verl_omni/server.py:680"}]),
     ),
     table("1.0", entry("AlphaPipeline", "partial"), entry("GammaPipeline", "diffusers", "video")),
 )
@@ -135,6 +135,12 @@ def test_without_scripts_everything_is_there(browser: Any, small: Path) -> None:
     names = {str(node.get("name", {}).get("value", "")) for node in tree}
     assert {"AlphaPipeline", "GammaPipeline", "vllm-omni 1.0"} <= names
     assert not [node for node in tree if node["role"]["value"] == "searchbox" and not node["ignored"]]
+
+
+def test_what_verl_omni_lacks_has_a_list_of_its_own(small: Path) -> None:
+    text = small.read_text(encoding="utf-8")
+    (found,) = re.findall(r"<summary>(\d+) that verl-omni does not carry</summary><ul><li>(.*?) <code>", text)
+    assert found == ("1", "results that are sound")
 
 
 def test_the_page_of_the_documentation_is_of_every_supported_version() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 
 import pytest
@@ -10,6 +11,7 @@ from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import row
 from scaffold.grade.needs import _asks_by_name, _handed
+from scaffold.grade.proof import agreements, digest_of_code
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -28,14 +30,8 @@ NEEDS = {
     ],
     "MingImageDiffusionPipeline": [],
     "MingImagePipeline": [],
-    "AuKPipeline": [
-        ("stages", "stage encoder", "vllm_omni/model_executor/models/auk/pipeline.py"),
-        ("output", "images in place of sound", "vllm_omni/diffusion/models/auk/pipeline_auk.py"),
-    ],
-    "Pi0Pipeline": [
-        ("request", "robot_obs", "vllm_omni/diffusion/models/pi0/pipeline_pi0.py"),
-        ("output", "images in place of actions", "vllm_omni/diffusion/models/pi0_pipeline_config.py"),
-    ],
+    "AuKPipeline": [],
+    "Pi0Pipeline": [],
     "SanaWmPipeline": [],
     "LancePipeline": [("part", "Qwen2MoTForCausalLM", "vllm_omni/diffusion/models/lance/pipeline_lance.py")],
     "HunyuanImage3ForCausalMM": [],
@@ -69,31 +65,82 @@ def test_every_need_is_listed_with_its_place(key: str) -> None:
         assert 1 <= int(line) <= locate(VERSION).read(place).count("\n") + 1
 
 
-LIMITS = {"stages": "token_prompts", "request": "prompt_only", "output": "images_only"}
+# What no package can make up for: key of the entry, part of what it says, and the limit of the release.
+ACTIONS = ("output", "results that are actions of a robot", "images_only")
+THEIRS = {
+    "AuKPipeline": [
+        ("stages", "stage encoder", "token_prompts"),
+        ("output", "results that are sound", "images_only"),
+    ],
+    "Pi0Pipeline": [("request", "robot_obs", "prompt_only"), ACTIONS],
+    "Pi05Pipeline": [("request", "robot_obs", "prompt_only"), ACTIONS],
+    "InternVLAA1Pipeline": [("request", "batch_inputs", "prompt_only"), ACTIONS],
+    "Gr00tN1d7Pipeline": [("request", "robot_obs", "prompt_only"), ACTIONS],
+}
 
 
-@pytest.mark.parametrize("key", NEEDS)
+@pytest.mark.parametrize("key", {**NEEDS, **THEIRS})
 def test_what_verl_omni_does_not_carry_is_named_with_its_place(key: str) -> None:
-    limits = default_profile().limits
-    expected = [(name, limits[LIMITS[name]]) for name, _, _ in NEEDS[key] if name in LIMITS]
+    limits, expected = default_profile().limits, THEIRS.get(key, [])
     found = spec_of(key).value("grade.needs") or []
-    assert [(entry["key"], entry["at"]) for entry in found] == expected
+    assert [(entry["key"], entry["at"]) for entry in found] == [(name, limits[limit]) for name, _, limit in expected]
+    for entry, (_, says, _) in zip(found, expected, strict=True):
+        assert says in entry["what"]
     whats = {entry["what"] for entry in spec_of(key).value("grade.missing")}
-    assert {entry["what"] for entry in found} <= whats
+    assert not {entry["what"] for entry in found} & whats, "a person cannot write it"
+
+
+@pytest.mark.parametrize("key", THEIRS)
+def test_a_package_that_verl_omni_cannot_run_refuses_requests_and_says_so(key: str) -> None:
+    files, spec = render_package(spec_of(key), [], None)
+    model, package = spec.value("names.model"), spec.value("names.package")
+    tree = ast.parse(files[f"verl_omni/pipelines/{package}/agent_loop.py"].content)
+    (run,) = (node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef))
+    assert isinstance(run.body[1], ast.Raise)
+    places = [entry["at"] for entry in spec.value("grade.needs")]
+    text = " ".join(files[str(spec.value("target.example_readme"))].content.split())
+    for place in places:
+        assert place in ast.unparse(run.body[1])
+        assert f"`{place}` of VeRL-Omni" in text
+    scripts = [file for path, file in files.items() if path.endswith(".sh")]
+    named = [f"{model}_agent_loop.yaml" in file.content for file in scripts]
+    assert scripts
+    assert all(named), "a server that sees no images would send requests without end"
+
+
+@pytest.mark.parametrize("key", agreements()[VERSION])
+def test_what_was_compared_was_this_code(key: str) -> None:
+    """Other code ends the claim: compare again, and record digest and figures in agreements.toml."""
+    spec, recorded = spec_of(key), agreements()[VERSION][key]
+    modules = [str(spec.value("upstream.module")), *(spec.value("upstream.bases") or [])]
+    assert digest_of_code(locate(VERSION), modules, spec.value("port.derived_from")) == recorded.code
+    said = "Tests have compared module and loop with those of the real pipeline"
+    assert (said in spec.value("grade.reason")) == (grade_of(spec) == UNPROVEN)
+
+
+def test_an_unproven_package_says_what_it_waits_for() -> None:
+    reason = spec_of("Pi0Pipeline").value("grade.reason")
+    assert reason.startswith("nothing is left to write in the package, but verl-omni main does not carry what requests")
+    text = readme("Pi0Pipeline")
+    assert "**This integration is unproven.**" in text
+    assert "nothing here can be trained" in text
+    assert "nothing here can be trained" not in readme("MingImagePipeline")
 
 
 def test_a_release_of_verl_omni_whose_place_is_not_known_names_none() -> None:
     spec = spec_of("AuKPipeline", "v0.1.0")
     keys = {name: {entry["key"] for entry in spec.value(name)} for name in ("grade.needs", "grade.missing")}
     assert "images_only" not in profile_by_name("v0.1.0").limits
-    assert "output" in keys["grade.missing"] - keys["grade.needs"]
-    assert "stages" in keys["grade.needs"]
+    assert keys == {"grade.missing": {"output"}, "grade.needs": {"request", "stages"}}
+    assert grade_of(spec) == PARTIAL
 
 
 def test_grades_are_honest() -> None:
     assert {key: grade_of(spec_of(key)) for key in NEEDS} == {
         **dict.fromkeys(NEEDS, PARTIAL),
         "AnimaPipeline": COMPLETE,
+        "AuKPipeline": UNPROVEN,
+        "Pi0Pipeline": UNPROVEN,
         "HunyuanImage3ForCausalMM": COMPLETE,
         "MingImageDiffusionPipeline": COMPLETE,
         "MingImagePipeline": COMPLETE,
@@ -139,7 +186,9 @@ def test_code_that_asks_transformers_for_no_class_by_its_name_needs_no_registrat
 def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:
     spec = spec_of("WanS2VPipeline", "v0.1.0")
     assert spec.value("media.lacks") == ["audio"]
-    assert "request" in [entry["key"] for entry in spec.value("grade.missing")]
+    (message,) = [entry["message"] for entry in spec.value("grade.missing") if entry["key"] == "request"]
+    files, _ = render_package(spec, [], None)
+    assert message in ast.unparse(ast.parse(files["verl_omni/pipelines/wan_s2_v_flow_grpo/agent_loop.py"].content))
 
 
 def readme(key: str, profile: str = "main") -> str:

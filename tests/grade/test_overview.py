@@ -60,6 +60,17 @@ def test_the_table_fits_and_breaks_no_name(width: int) -> None:
     assert ("11" in words) == (width == 80)
 
 
+@pytest.mark.parametrize(("grade", "left"), [("unproven", ()), ("partial", ("the schedule",))])
+def test_what_verl_omni_lacks_is_shown_although_nobody_can_write_it(grade: str, left: tuple[str, ...]) -> None:
+    needs = [{"what": "results that are sound", "at": "server.py:680"}]
+    wide = page(160, row("SomePipeline", grade, left, needs=needs))
+    assert "- results that are sound (in the way stands server.py:680)" in wide
+    assert wide.count("- ") == 1 + len(left)
+    assert ("left to write" if left else "verl-omni lacks") in wide
+    narrow = page(80, row("SomePipeline", grade, left, needs=needs)).splitlines()
+    assert next(line for line in narrow if line.startswith("SomePipeline")).rstrip().endswith("1")
+
+
 def test_reasons_stand_beside_what_is_refused() -> None:
     assert "of_a_name_that_stays_whole" in page(120, row("SomePipeline", "refused")).split()
     assert "why" not in page(120, row("SomePipeline", "diffusers")).split()

@@ -31,6 +31,23 @@ def tree(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     return out
 
 
+def test_what_verl_omni_alone_can_carry_is_printed_and_nothing_is_left_to_write(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    arguments = ("new", "au_k", "--pipeline", "AuKPipeline", "--vllm-omni", "0.30.0", "--out", tmp_path / "out")
+    answer = json.loads(scaffold_cli(*arguments, "--dry-run", "--format", "json").success())
+    assert (answer["grade"], answer["left"]) == ("unproven", [])
+    assert [need["key"] for need in answer["needs"]] == ["stages", "output"]
+    printed = scaffold_cli(*arguments).success()
+    assert "grade    unproven" in printed
+    assert "still to write" not in printed
+    assert "needs of verl-omni (2):" in printed
+    for need in answer["needs"]:
+        assert f"  {need['at']}: {need['what']}" in printed
+    assert "once VeRL-Omni carries that: " in printed
+    assert "to train: " not in printed
+
+
 def toml(tree: Path) -> dict[str, object]:
     path = tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml"
     loaded: dict[str, object] = tomli.loads(path.read_text(encoding="utf-8"))

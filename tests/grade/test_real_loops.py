@@ -17,6 +17,7 @@ import pytest
 from scaffold.grade import specify
 from scaffold.grade.decide import specify_partial
 from scaffold.grade.models_page import model_name
+from scaffold.grade.proof import TOLERANCE, agreements
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -35,6 +36,24 @@ HALF = ("anima", "omnigen2")
 ADAPTER, CALLS, COMMON = "vllm_omni_rollout_adapter.py", "denoiser_calls.py", "common.py"
 
 LOOP = "sana_wm_loop.py"
+
+
+def literals(path: Path) -> Mapping[str, Any]:
+    """Constants of a case, which imports what is not installed here."""
+    return {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id in ("PIPELINE", "EULER")
+    }
+
+
+PIPELINES = {
+    case: literals(HERE / folder / f"{case}.py")["PIPELINE"]
+    for folder, cases in (("loops", CASES), ("rolled", ROLLED))
+    for case in cases
+}
 
 # Mistake: file, text, what takes its place, and what is said or measured then.
 MISTAKES = {
@@ -132,17 +151,6 @@ def task(
     }
 
 
-def literals(path: Path) -> Mapping[str, Any]:
-    """Constants of a case, which imports what is not installed here."""
-    return {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and node.targets[0].id in ("PIPELINE", "EULER")
-    }
-
-
 def measured(tasks: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """Run tasks in one process of the environment; results by their names."""
     engine_version_is_there(VERSION)
@@ -175,6 +183,15 @@ def test_training_makes_the_recorded_steps_again(case: str) -> None:
         assert found["without_noise"] <= 1e-6
     else:
         assert 1e-3 < found["without_noise"] < 0.5  # a solver of higher order, which a stochastic step replaces
+
+
+@pytest.mark.parametrize("case", [case for case, key in PIPELINES.items() if key in agreements()[VERSION]])
+def test_what_docs_models_says_of_a_loop_is_measured(case: str) -> None:
+    recorded = agreements()[VERSION][PIPELINES[case]]
+    found = (rolled() if case in ROLLED else results("float32"))[case]
+    log_prob = max(found[name]["log_prob"] for name in ("whole", "window", "cps"))
+    assert found["without_noise"] <= recorded.loop + TOLERANCE
+    assert log_prob <= recorded.log_prob + TOLERANCE
 
 
 @pytest.mark.parametrize("case", HALF)

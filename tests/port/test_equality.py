@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.grade.proof import TOLERANCE, agreements
 from scaffold.port import port_denoiser
 from scaffold.upstream import locate
 from tests.engine_worker import answers, engine_version_is_there
@@ -21,6 +22,8 @@ from tests.port.case import CASES, Case, cases
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream, pytest.mark.xdist_group("equality of ports")]
 LIMIT = 1e-5
 ROOT = Path(__file__).resolve().parents[2]
+# Cases of denoisers whose pipelines docs/models.md has figures of.
+LOOPS = {"auk": "AuKPipeline", "gr00t": "Gr00tN1d7Pipeline", "pi0": "Pi0Pipeline", "pi05": "Pi05Pipeline"}
 
 
 @cache
@@ -57,7 +60,9 @@ def task(case: Case, source: Any, folder: Path) -> dict[str, Any]:
 def test_port_computes_what_upstream_computes(version: str, case: Case) -> None:
     found = results(version)[case.name]
     assert "error" not in found, f"{found.get('error')}\n" + "\n".join(found.get("at", []))
-    assert max(found["differences"]) <= LIMIT
+    recorded = agreements().get(version, {}).get(LOOPS.get(case.name, ""))
+    figure = recorded.module if recorded is not None else None
+    assert max(found["differences"]) <= (LIMIT if figure is None else figure + TOLERANCE)
     assert min(found["largest"]) > 0.1  # an output of zeros would agree with anything
     # Gradients arrive at most parameters; the rest belongs to inputs that the case does not give.
     assert len(found["without_gradient"]) < 0.5 * found["parameters"]

@@ -18,10 +18,13 @@ pytest.importorskip("peft")
 from scaffold.grade.proof import Figures, figures, is_proven, proofs
 from scaffold.render.names import model_name
 from scaffold.verify.catalogue import catalogue
+from scaffold.verify.package import Package
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout import check_ids
 from scaffold.verify.rollout.environment import OVERRIDE, find_environment
+from scaffold.verify.rollout.facts import NotEstablishedError
 from scaffold.verify.rollout.pins import packaged_versions
+from scaffold.verify.rollout.ported_facts import ported_facts
 from scaffold.verify.run import verify
 from tests.real_rollout import assert_recorded
 
@@ -264,6 +267,13 @@ def test_without_the_environment_the_reason_says_how_to_build_it(
 
 
 @pytest.mark.upstream
+def test_a_package_whose_requests_nobody_can_send_is_not_run() -> None:
+    grade = {"missing": [], "refuses": "VeRL-Omni carries no sound (server.py:7)"}
+    carried = Package(Path(), Path(), checkout=False, spec={"grade": grade}, upstream=None)
+    with pytest.raises(NotEstablishedError, match=r"no request reaches a rollout: .*server\.py:7"):
+        ported_facts(carried)
+
+
 def test_other_code_under_the_same_version_is_not_proven(upstream_copies: Any, tmp_path: Path) -> None:
     from scaffold.inspect import inspect_pipeline
     from scaffold.render import derive_names

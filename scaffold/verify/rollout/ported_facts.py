@@ -37,13 +37,17 @@ def ported_facts(package: Package) -> dict[str, Any]:
     the pipeline hand on.
 
     Raises:
-        NotEstablishedError: the package says of something that it is still to be written.
+        NotEstablishedError: the package says of something that it is still to be written, or that VeRL-Omni cannot
+            send its requests.
     """
     sections = package.spec
     missing = [entry.get("what") or entry.get("key") for entry in sections.get("grade", {}).get("missing") or []]
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise NotEstablishedError(f"still to be written: {missing[0]}{more}")
+    refuses = sections.get("grade", {}).get("refuses")
+    if refuses:
+        raise NotEstablishedError(f"no request reaches a rollout: {refuses}")
     cfg, port, names, media = (sections.get(name, {}) for name in ("guidance", "port", "names", "media"))
     defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
     scale = defaults.get(cfg.get("scale"))
