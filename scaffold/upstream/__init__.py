@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from scaffold.on_demand import on_demand
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.locate import DEFAULT_VERSION, locate
+from scaffold.upstream.source import UpstreamSource
 
 if TYPE_CHECKING:
-    from scaffold.upstream.cache import cache_root
-    from scaffold.upstream.locate import DEFAULT_VERSION, locate
     from scaffold.upstream.registry import PipelineTarget, read_registry, resolve_pipeline
-    from scaffold.upstream.source import UpstreamSource
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -21,12 +21,4 @@ __all__ = [
 ]
 
 # `check` reads a version and looks no pipeline up.
-__getattr__ = on_demand(
-    __name__,
-    {
-        "cache": "cache_root",
-        "locate": "DEFAULT_VERSION locate",
-        "registry": "PipelineTarget read_registry resolve_pipeline",
-        "source": "UpstreamSource",
-    },
-)
+__getattr__ = on_demand(__name__, {"registry": "PipelineTarget read_registry resolve_pipeline"})
