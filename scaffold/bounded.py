@@ -21,12 +21,12 @@ PLACES = 400  # digits that a number is rounded to or written with
 
 _PATTERN = 200  # characters of a regular expression
 _TRIES = 10_000_000
-_REPEAT = re.compile(r"(?<!\\)[*+]|\{[0-9]*,[0-9]*\}")
-_REPEATED_GROUP = re.compile(r"\)[*+?{]")
+_REPEAT = r"(?<!\\)[*+]|\{[0-9]*,[0-9]*\}"
+_REPEATED_GROUP = r"\)[*+?{]"
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _TEXTS = (str, bytes, bytearray)
 _SIZED = (*_CONTAINERS, *_TEXTS, int)
-_DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)", re.DOTALL)
+_DIRECTIVE = r"(?s)%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)"
 
 
 class TooLargeError(ValueError):
@@ -184,9 +184,9 @@ def regular(function: Callable[..., Any], pattern: str, *values: Any) -> Any:
         TooLargeError: it may take for ever; other errors as the function does.
     """
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
-    if len(pattern) > _PATTERN or _REPEATED_GROUP.search(pattern):
+    if len(pattern) > _PATTERN or re.search(_REPEATED_GROUP, pattern):
         raise TooLargeError("a pattern of the source is too complicated to work with")
-    _at_most(max(longest, 2) ** len(_REPEAT.findall(pattern)), _TRIES)
+    _at_most(max(longest, 2) ** len(re.findall(_REPEAT, pattern)), _TRIES)
     return function(*values)
 
 
@@ -227,7 +227,7 @@ def _require_small_fields(pattern: str | bytes, values: Any) -> None:
     text = pattern.decode("latin-1") if isinstance(pattern, bytes) else pattern
     given = list(values.values()) if isinstance(values, dict) else values if isinstance(values, tuple) else [values]
     longest = max((len(one) if isinstance(one, _TEXTS) else 20 * (1 + size(one)) for one in given), default=0)
-    fields = _DIRECTIVE.findall(text)
+    fields = re.findall(_DIRECTIVE, text)
     for field in fields:
         for width in field[:2]:
             if width == "*":

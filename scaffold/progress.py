@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,11 @@ DELAY_SECONDS = 1.0
 _ERASE = "\r\x1b[2K"
 
 
-@dataclass
 class Voice:
     """How much a command says beside its answer: ``-q`` nothing, ``-v`` each step, in a pipe too."""
 
-    quiet: bool = False
-    verbose: bool = False
+    quiet = False
+    verbose = False
 
     @property
     def shows_progress(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +16,9 @@ from scaffold.reading import read_text
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
     """Return every rule, by identifier."""
-    from scaffold.check import rules
-
-    names = [found.name for found in pkgutil.iter_modules(rules.__path__) if found.name.startswith("osc")]
-    found = [Rule.of(importlib.import_module(f"{rules.__name__}.{name}")) for name in names]
+    files = (file for file in Path(__file__).with_name("rules").iterdir() if file.suffix == ".py")
+    names = [file.stem for file in files if file.stem.startswith("osc")]
+    found = [Rule.of(importlib.import_module(f"scaffold.check.rules.{name}")) for name in names]
     return tuple(sorted(found, key=lambda rule: rule.id))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
 Safety = Literal["safe", "unsafe"]
 
 
-@dataclass(frozen=True, order=True)
-class Span:
+class Span(NamedTuple):
     """A stretch of text: lines and columns from 1, columns in characters, the end exclusive."""
 
     line: int
@@ -20,8 +20,7 @@ class Span:
     end_column: int
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """How to remove a finding; computed only when somebody wants it.
 
     Attributes:
@@ -31,11 +30,11 @@ class Fix:
     """
 
     safety: Safety
-    texts: Callable[[], dict[str, str]] = field(repr=False, compare=False)
-    sources: Callable[[str], str] = field(repr=False, compare=False)
+    texts: Callable[[], dict[str, str]]
+    sources: Callable[[str], str]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Finding:
     """One finding of one rule.
 
@@ -66,7 +65,13 @@ class Finding:
     source: str = field(compare=False, default="")
     key: str = field(compare=False, default="")
 
+    def __lt__(self, other: Finding) -> bool:
+        return _PLACE(self) < _PLACE(other)
+
     @property
     def fixable(self) -> bool:
         """Whether ``--fix`` or ``--unsafe-fixes`` can remove it."""
         return self.fix is not None
+
+
+_PLACE = attrgetter("path", "line", "column", "end_line", "end_column", "rule", "message")

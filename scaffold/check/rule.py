@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,8 +29,7 @@ GROUPS = {
 }
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A place where a rule's pattern was found.
 
     Args:
@@ -48,7 +46,7 @@ class Hit:
     message: str
     help: str | None = None
     fixable: bool = True
-    data: Any = field(default=None, compare=False)
+    data: Any = None
 
 
 class Applies(NamedTuple):

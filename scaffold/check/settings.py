@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
@@ -17,8 +16,7 @@ TABLE = "omni-scaffold"
 KEYS = ("select", "ignore", "per-file-ignores", "baseline")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What a project settles for ``check``.
 
     Attributes:
@@ -31,7 +29,7 @@ class Settings:
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    per_file_ignores: Mapping[str, tuple[str, ...]] = {}
     baseline: Path | None = None
     folder: Path | None = None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scaffold.check.targets import Target
 
 MARK = "omni-scaffold:"
-_COMMENT = re.compile(r"#\s*omni-scaffold:\s*ignore(?P<ids>\[(?P<list>[^\]]*)\])?(?P<reason>.*)$")
+_COMMENT = r"#\s*omni-scaffold:\s*ignore(?P<ids>\[(?P<list>[^\]]*)\])?(?P<reason>.*)$"
 
 
 @dataclass
@@ -83,7 +83,7 @@ def ignores(file: SourceFile) -> list[Ignore]:
         return []
     found = []
     for line, (column, text) in sorted(_comments(file).items()):
-        match = _COMMENT.match(text)
+        match = re.match(_COMMENT, text)
         if match is None:
             continue
         ids = []

@@ -25,7 +25,7 @@ _REFUSALS = frozenset(
 _NO_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 # The two forms in which click and typer name what is near.
-_MEANT = re.compile(r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$")
+_MEANT = r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$"
 
 
 def run() -> NoReturn:
@@ -114,7 +114,7 @@ def _usage(error: Exception) -> NoReturn:
         print(context.get_help(), file=sys.stderr)
         sys.exit(2)
     command = context.command_path if context is not None else "omni-scaffold"
-    text, asked = _MEANT.subn(lambda found: f"; did you mean {found[1].replace(', ', ' or ')}?", say().rstrip("."))
+    text, asked = re.subn(_MEANT, lambda found: f"; did you mean {found[1].replace(', ', ' or ')}?", say().rstrip("."))
     _fail(f"{text}{' See' if asked else '; see'} {command} --help", 2)
 
 

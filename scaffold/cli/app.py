@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +41,8 @@ def app(wanted: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     found.callback()(_common)
-    names = [info.name for info in pkgutil.iter_modules(commands.__path__)]
+    files = (file for file in Path(commands.__path__[0]).iterdir() if file.suffix == ".py")
+    names = [file.stem for file in files if not file.stem.startswith("_")]
     names = [wanted] if wanted in names else names
     modules = [importlib.import_module(f"{commands.__name__}.{name}") for name in names]
     for name, module in sorted(zip(names, modules, strict=True), key=lambda pair: int(pair[1].ORDER)):
@@ -68,7 +69,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind) for name, kind in _VOICE
     ]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *own])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, **dict(_VOICE)}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*signature.parameters.values(), *own)}
     return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,8 @@ def digests(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def digest(value: Any) -> str:
     """Return 16 hexadecimal digits; the same for a value and for what TOML makes of it."""
+    import json  # whoever reads a lock makes no digest
+
     return hashlib.sha256(json.dumps(comparable(value), sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

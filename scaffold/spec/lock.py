@@ -24,13 +24,13 @@ RECORDS = ("provenance", "fingerprints", "derived", "files")
 # Values that the tool says itself, and tables that are made from others. One that a person changed stands in
 # ``scaffold.toml`` like any other.
 LOCKED = ("tool.*", "target.*", "checkpoint.table", "tiny.configs")
-_LOCKED = re.compile("|".join(map(translate, LOCKED)))
+_LOCKED = "|".join(map(translate, LOCKED))
 _HEAD = f"# Written by omni-scaffold, not for editing: a value in {SPEC_NAME} goes before one in here.\n"
 
 
 def is_locked(name: str, value: Any, derived: Mapping[str, str]) -> bool:
     """Whether ``section.key`` stands in the lock: the tool's own value of one of the tool's keys."""
-    if value is None or not _LOCKED.match(name):
+    if value is None or not re.match(_LOCKED, name):
         return False
     return derived.get(name) in (None, digest(value))
 

@@ -6,13 +6,13 @@ import hashlib
 import re
 
 _LINE = re.compile(r'^digest = "([0-9a-f]{64})"\n', re.MULTILINE)
-_SCHEMA = re.compile(r"^schema = \d+\n", re.MULTILINE)
+_SCHEMA = r"(?m)^schema = \d+\n"
 
 
 def seal(text: str) -> str:
     """Return the text with the SHA-256 of all its other lines behind the line of the schema."""
     bare = _LINE.sub("", text, count=1)
-    schema = _SCHEMA.search(bare)
+    schema = re.search(_SCHEMA, bare)
     end = schema.end() if schema else 0
     return f'{bare[:end]}digest = "{_digest(bare)}"\n{bare[end:]}'
 

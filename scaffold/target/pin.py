@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,8 @@ from scaffold.reading import read_text
 
 MAX_BYTES = 1 << 20
 
-_REQUIREMENT = re.compile(
-    r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?===?\s*([0-9](?:[A-Za-z0-9.!+_-]*[A-Za-z0-9])?)(?![\w.*])"""
-)
-_ASKED = re.compile(r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?\(?([<>=!~@][^;"'#)]*)""")
+_REQUIREMENT = r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?===?\s*([0-9](?:[A-Za-z0-9.!+_-]*[A-Za-z0-9])?)(?![\w.*])"""
+_ASKED = r"""["'\s]*vllm[-_.]omni\s*(?:\[[^\]]*\]\s*)?\(?([<>=!~@][^;"'#)]*)"""
 
 
 def vllm_omni_pin(root: Path) -> str | None:
@@ -34,7 +33,7 @@ def vllm_omni_asked(root: Path) -> str | None:
 def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
     """Return the same for a tree of which ``read`` gives the text of a file by its name, None without one."""
     for requirement in _requirements(read, requirements):
-        match = _REQUIREMENT.match(requirement)
+        match = re.match(_REQUIREMENT, requirement)
         if match:
             return match[1]
     return None
@@ -42,7 +41,7 @@ def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("re
 
 def asked_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
     """Return what the first requirement of vllm-omni in a tree asks for, as `pin_of` reads one."""
-    found = (_ASKED.match(requirement) for requirement in _requirements(read, requirements))
+    found = (re.match(_ASKED, requirement) for requirement in _requirements(read, requirements))
     return next((match[1].strip().rstrip(",") for match in found if match), None)
 
 
@@ -57,9 +56,15 @@ def text_of(root: Path, path: str) -> str | None:
 def _requirements(read: Callable[[str], str | None], names: Iterable[str]) -> Iterator[str]:
     text = read("pyproject.toml")
     if text is not None:
-        yield from _pyproject_requirements(text)
+        yield from _of_pyproject(text)
     for name in (*names, "setup.py"):
         yield from (read(name) or "").splitlines()
+
+
+# Each package of a tree asks for what the tree pins.
+@lru_cache(maxsize=4)
+def _of_pyproject(text: str) -> tuple[str, ...]:
+    return tuple(_pyproject_requirements(text))
 
 
 def _pyproject_requirements(text: str) -> Iterator[str]:

@@ -1,9 +1,14 @@
 """Finds vllm-omni's source (installed, a folder, a wheel, or a version fetched once) and reads it as text."""
 
+from typing import TYPE_CHECKING
+
+from scaffold.on_demand import on_demand
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.locate import DEFAULT_VERSION, locate
-from scaffold.upstream.registry import PipelineTarget, read_registry, resolve_pipeline
 from scaffold.upstream.source import UpstreamSource
+
+if TYPE_CHECKING:
+    from scaffold.upstream.registry import PipelineTarget, read_registry, resolve_pipeline
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -14,3 +19,6 @@ __all__ = [
     "read_registry",
     "resolve_pipeline",
 ]
+
+# `check` reads a version and looks no pipeline up.
+__getattr__ = on_demand(__name__, {"registry": "PipelineTarget read_registry resolve_pipeline"})

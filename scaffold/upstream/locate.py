@@ -14,8 +14,8 @@ DEFAULT_VERSION = "0.27.0rc1"
 DISTRIBUTION = "vllm-omni"
 NEWEST = "newest"
 
-_VERSION = re.compile(r"v?\d+(\.\d+)*((a|b|rc)\d+)?(\.(post|dev)\d+)*(\+[A-Za-z0-9.]+)?\Z")
-_WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl\Z")
+_VERSION = r"v?\d+(\.\d+)*((a|b|rc)\d+)?(\.(post|dev)\d+)*(\+[A-Za-z0-9.]+)?\Z"
+_WHEEL = r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl\Z"
 
 
 def locate(selector: str | None, *, checkout_pin: str | None = None) -> UpstreamSource:
@@ -46,7 +46,7 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
         from scaffold.upstream.newest import newest_release
 
         return _version(newest_release(DISTRIBUTION))
-    if _VERSION.match(text):
+    if re.match(_VERSION, text):
         return _version(text)
     kind = "wheel" if text.endswith(".whl") else "version, wheel or folder"
     raise ScaffoldError(f"no such {kind}: {text}", hint="give a version such as " + DEFAULT_VERSION)
@@ -54,7 +54,7 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
 
 def _version(version: str) -> UpstreamSource:
     plain = version.lstrip("v").removeprefix("==").strip()
-    if not _VERSION.match(plain):
+    if not re.match(_VERSION, plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
     # Loaded here, as below: `check` reads what is at hand, and fetches nothing.
     from scaffold.upstream.fetch import fetch_wheel, stored_digest
@@ -85,7 +85,7 @@ def _folder_version(path: Path) -> str | None:
 
 
 def _wheel(path: Path, text: str) -> UpstreamSource:
-    named = _WHEEL.match(path.name)
+    named = re.match(_WHEEL, path.name)
     if named is None:
         raise ScaffoldError(f"{text} is not a wheel", hint="wheels end in .whl")
     source = WheelSource(path, named.group("version"), path.name)

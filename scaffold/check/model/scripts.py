@@ -51,11 +51,11 @@ def _named_after(package: Package, script: ShellScript) -> bool:
     model = package.model_name
     if script.path.startswith("examples/") and _is_of_one_model(script.folder):
         return script.folder.rpartition("/")[2] in (model, package.name)
-    others = [p.model_name for p in package.project.packages if len(p.model_name) > len(model)]
-    stem = script.name.removesuffix(".sh")
-    if any(re.search(rf"(?:^|_){re.escape(other)}(?:_|$)", stem) for other in others if model in other):
+    stem = f"_{script.name.removesuffix('.sh')}_"
+    if f"_{model}_" not in stem:
         return False
-    return re.search(rf"(?:^|_){re.escape(model)}(?:_|$)", stem) is not None
+    others = [p.model_name for p in package.project.packages if len(p.model_name) > len(model)]
+    return not any(model in other and f"_{other}_" in stem for other in others)
 
 
 def _is_of_one_model(folder: str) -> bool:
@@ -105,12 +105,12 @@ def deploy_configs(package: Package) -> list[SourceFile]:
 def cpu_tests(package: Package) -> list[PythonFile]:
     """Return the tests that import the package; see `Package.cpu_tests`."""
     found = []
+    marks = (f"pipelines.{package.name}".encode(), f"import {package.name}".encode())
     for path in package.project.files("tests", ".py"):
         if not path.rpartition("/")[2].startswith("test_"):
             continue
         file = package.project.python(path)
-        mark = f"pipelines.{package.name}".encode()
-        if file is not None and (mark in file.data or f"import {package.name}".encode() in file.data):
+        if file is not None and any(mark in file.data for mark in marks):
             if re.search(rf"pipelines(?:\.| import )(?:\w+, )*{package.name}\b", _text(file)):
                 found.append(file)
     return found

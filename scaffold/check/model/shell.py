@@ -28,26 +28,40 @@ _HERE = re.compile(
 )
 
 
-class Override(NamedTuple):
+class Override:
     """A ``key=value`` that a script gives the trainer.
+
+    Args:
+        script: the script.
+        word: the word that says it.
+        match: `OVERRIDE` in the word's text.
 
     Attributes:
         key: without the ``+`` of Hydra.
         prefix: that ``+``, ``++`` or ``~``.
-        value: the value with the script's own variables filled in, `UNKNOWN` where those are not plain.
-        usual: the same where the environment sets none of the variables, so that ``${NAME:-default}`` is its default.
         raw: the value as written, without quotes.
         span: where the whole word stands.
-        value_span: where its value stands, quotes included.
     """
 
-    key: str
-    prefix: str
-    value: Any
-    usual: Any
-    raw: str
-    span: Span
-    value_span: Span
+    def __init__(self, script: ShellScript, word: Word, match: re.Match[str]) -> None:
+        self._script, self._word, self._start = script, word, match.end()
+        self.prefix, self.key, self.raw, self.span = match[1], match[2], word.text[match.end() :], word.span
+
+    @cached_property
+    def value(self) -> Any:
+        """The value with the script's own variables filled in, `UNKNOWN` where those are not plain."""
+        return self._script.expand(self._word, self._start)
+
+    @cached_property
+    def usual(self) -> Any:
+        """The same where the environment sets none of the variables, so that ``${NAME:-default}`` is its default."""
+        return self._script.expand(self._word, self._start, unset=True)
+
+    @property
+    def value_span(self) -> Span:
+        """Where its value stands, quotes included."""
+        line, column, end_line, end_column = self.span
+        return Span(line, column + self._word.raw.find("=") + 1, end_line, end_column)
 
 
 class PathMention(NamedTuple):
@@ -103,16 +117,7 @@ class ShellScript(SourceFile):
     @cached_property
     def overrides(self) -> list[Override]:
         """All overrides, in order."""
-        found = []
-        for word in self.words:
-            match = OVERRIDE.match(word.text)
-            if not match:
-                continue
-            raw_start = word.raw.find("=") + 1
-            start = Span(word.span.line, word.span.column + raw_start, word.span.end_line, word.span.end_column)
-            value, usual = self._expand(word, match.end(), ()), self._expand(word, match.end(), (), unset=True)
-            found.append(Override(match[2], match[1], value, usual, word.text[match.end() :], word.span, start))
-        return found
+        return [Override(self, word, match) for word in self.words if (match := OVERRIDE.match(word.text))]
 
     def override(self, key: str) -> Override | None:
         """Return the last override of a key, which is the one that counts."""
@@ -145,7 +150,8 @@ class ShellScript(SourceFile):
             return None
         return _normal(filled)
 
-    def _expand(self, word: Word, skip: int, seen: tuple[str, ...], unset: bool = False) -> Any:
+    def expand(self, word: Word, skip: int, seen: tuple[str, ...] = (), unset: bool = False) -> Any:
+        """Return a word from a character of its text on, variables filled in; see `Override`."""
         out = []
         for text, expands in word.parts:
             cut, skip = text[skip:], max(0, skip - len(text))
@@ -185,7 +191,7 @@ class ShellScript(SourceFile):
         match = _ASSIGNMENT.match(word.raw)
         if match is None or match[2] or word.raw.endswith("=("):
             return UNKNOWN
-        return self._expand(word, match.end(), (*seen, name), unset)
+        return self.expand(word, match.end(), (*seen, name), unset)
 
 
 def _normal(path: str) -> str | None:

@@ -14,7 +14,7 @@ _HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
 _PLAIN = re.compile(r"""[^\s'"\\$`;|&<>()]+""")
 _INSIDE = re.compile(r"""[^"\\$`]+""")
 _NEUTRAL = re.compile(r"[^\\'(){}]+")
-_BLANK = re.compile(r"[ \t\r]+")
+_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
 # A word of nothing but such characters, to its end.
 _WHOLE = re.compile(r"""[^\s'"\\$`;|&<>()#][^\s'"\\$`;|&<>()]*(?=[ \t\n])""")
 
@@ -50,17 +50,13 @@ class Lexer:
             if (plain := whole(self._text, self._at)) is not None:
                 yield self._plain(plain[0])
                 continue
+            if (run := blank(self._text, self._at)) is not None:
+                self._take(run.end() - self._at)
+                continue
             c = self._text[self._at]
-            if c == "\\" and self._text[self._at + 1 : self._at + 3].startswith(("\n", "\r\n")):
-                self._take(3 if self._text[self._at + 1] == "\r" else 2)
-            elif c == "\n":
+            if c == "\n":
                 self._take()
                 self._skip_heredocs()
-            elif c in " \t\r":
-                run = blank(self._text, self._at)
-                assert run is not None
-                self._at += len(run[0])
-                self._column += len(run[0])
             elif c == "#":
                 end = self._text.find("\n", self._at)
                 end = len(self._text) if end < 0 else end

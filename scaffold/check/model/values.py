@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scaffold.bounded import Budget, TooLargeError, joined, operate
 
@@ -36,8 +35,7 @@ _CONTAINERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Descent:
+class Descent(NamedTuple):
     """How far below the expression that was asked for one stands, and what is left to spend on it."""
 
     budget: Budget

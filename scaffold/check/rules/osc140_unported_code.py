@@ -25,7 +25,7 @@ SEVERITY = "warning"
 CHECKLIST = ("M1",)
 APPLIES = Applies(diffusion=None)
 HELP = "write what that line of vllm-omni does in its place"
-_MESSAGE = re.compile(r"(?P<what>.+): port (?P<place>vllm_omni/\S+\.py:\d+) of vllm-omni \S+", re.DOTALL)
+_MESSAGE = r"(?s)(?P<what>.+): port (?P<place>vllm_omni/\S+\.py:\d+) of vllm-omni \S+"
 
 
 def check(package: Package) -> Hits:
@@ -39,7 +39,7 @@ def check(package: Package) -> Hits:
             text = node.exc.args[0]
             if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
                 continue
-            found = _MESSAGE.fullmatch(text.value)
+            found = re.fullmatch(_MESSAGE, text.value)
             if found is not None and ast.unparse(node.exc.func) == "NotImplementedError":
                 yield Hit(file, node, f"{found['what']}: not written yet, upstream's is at {found['place']}")
 

@@ -31,7 +31,7 @@ APPLIES = Applies(objective="policy_gradient")
 HELP = "write it once, in a module that both adapters import"
 
 
-_GUIDANCE = re.compile(r"(?:^|_)cfg(?:_|$)", re.IGNORECASE)
+_GUIDANCE = r"(?i)(?:^|_)cfg(?:_|$)"
 _READERS = {"get", "setdefault", "pop"}
 
 
@@ -98,7 +98,7 @@ def _guidance_defaults(file: PythonFile) -> Iterator[_GuidanceDefault]:
     """Yield the literals that a file gives to guidance options: constants, keys of dictionaries, defaults of
     parameters and fields, arguments, and fall-backs of ``get``, ``setdefault`` and ``getattr``."""
     for name, node in _pairs(file):
-        if _GUIDANCE.search(name) and isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)):
+        if isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)) and re.search(_GUIDANCE, name):
             value = file.value(node)
             if known(value) and value is not None and not isinstance(value, bool):
                 yield _GuidanceDefault(name.lower(), file, node, value)

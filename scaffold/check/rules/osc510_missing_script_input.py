@@ -26,7 +26,7 @@ SEVERITY = "error"
 CHECKLIST = ("W3", "S1")
 APPLIES = Applies(diffusion=None)
 HELP = "name a file that exists, from the root of the repository"
-_READ = re.compile(r"(?:^|/)([\w.-]+\.parquet)$")
+_READ = r"(?:^|/)([\w.-]+\.parquet)$"
 TOP = ("examples/", "tests/", "verl_omni/", "scripts/")
 
 
@@ -71,7 +71,7 @@ def _data(package: Package) -> Hits:
                 written |= names
     for script in (*package.launch_scripts, *package.e2e_scripts) if written else ():
         for override in script.overrides:
-            found = _READ.search(override.raw) if override.key in ("data.train_files", "data.val_files") else None
+            found = re.search(_READ, override.raw) if override.key in ("data.train_files", "data.val_files") else None
             if found is not None and found[1] not in written:
                 text = f"{found[1]} is written by no data script; they write {', '.join(sorted(written))}"
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")

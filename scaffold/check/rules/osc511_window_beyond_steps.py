@@ -23,7 +23,7 @@ ID = "OSC511"
 NAME = "window-beyond-steps"
 SEVERITY = "warning"
 CHECKLIST = ("R6",)
-_STEPS = re.compile(r'^steps\s*=\s*"n-1"', re.MULTILINE)
+_STEPS = r'(?m)^steps\s*=\s*"n-1"'
 
 
 def check(package: Package) -> Hits:
@@ -60,7 +60,7 @@ def _one_step_less(package: Package) -> bool:
     """Whether the package's own ``scaffold.toml`` says that n inference steps are n - 1 evaluations."""
     spec = package.project.source(f"{package.path}/scaffold.toml")
     try:
-        return spec is not None and _STEPS.search(spec.plain_text) is not None
+        return spec is not None and re.search(_STEPS, spec.plain_text) is not None
     except UndecodableError:
         return False
 

@@ -28,7 +28,7 @@ CHECKLIST = ("W3", "S1")
 HELP = "run python3 -m verl_omni.trainer.… and hand every group of overrides to it"
 
 
-_ARRAY = re.compile(r"^(\w+)=\(")
+_ARRAY = r"^(\w+)=\("
 _OPTIONS = ("-m", "-u", "-B", "-I", "-O")
 _SCRIPT = re.compile(r"\.sh$")
 
@@ -79,7 +79,7 @@ def _runs_something(script: ShellScript) -> bool:
 def _arrays(script: ShellScript) -> Hits:
     text = script.plain_text
     for word in script.words:
-        found = _ARRAY.match(word.raw)
+        found = re.match(_ARRAY, word.raw)
         if found is None or not _holds_overrides(script, word):
             continue
         if f"${{{found[1]}[@]}}" not in text and f"${{{found[1]}[*]}}" not in text:

@@ -28,8 +28,8 @@ CHECKLIST = ("W4",)
 HELP = "give the file a list of stages, each with a stage_id"
 
 
-_TOPOLOGY = re.compile(r"""pipeline\s*:\s*(["']?)([\w.-]+)\1\s*(#.*)?$""")
-_KEY = re.compile(r"(stages|stage_args)\s*:\s*(\[.*)?(#.*)?$")
+_TOPOLOGY = r"""pipeline\s*:\s*(["']?)([\w.-]+)\1\s*(#.*)?$"""
+_KEY = r"(stages|stage_args)\s*:\s*(\[.*)?(#.*)?$"
 
 
 def check(package: Package) -> Hits:
@@ -39,7 +39,7 @@ def check(package: Package) -> Hits:
             continue
         yield from _topology(package, file)
         lines = [line for line in file.lines if line.strip() and not line.lstrip().startswith("#")]
-        keys = [(at, found) for at, line in enumerate(lines) if (found := _KEY.match(line)) is not None]
+        keys = [(at, found) for at, line in enumerate(lines) if (found := re.match(_KEY, line)) is not None]
         if not keys:
             yield Hit(file, Span(1, 1, 1, 1), "the file has no list of stages")
             continue
@@ -64,11 +64,11 @@ def check(package: Package) -> Hits:
 def _topology(package: Package, file: SourceFile) -> Hits:
     """Compare the name of the topology with the one that ``scaffold.toml`` records."""
     made_for = recorded(package, "deploy", "pipeline")
-    if made_for and not any(_TOPOLOGY.match(line) for line in file.lines):
+    if made_for and not any(re.match(_TOPOLOGY, line) for line in file.lines):
         text = f"the file names no topology, and vllm-omni takes the model's own; the package was made for {made_for}"
         yield Hit(file, Span(1, 1, 1, 1), text, f"write pipeline: {made_for}")
     for number, line in enumerate(file.lines if made_for else (), start=1):
-        found = _TOPOLOGY.match(line)
+        found = re.match(_TOPOLOGY, line)
         if found is not None and found[2] != made_for:
             span = Span(number, found.start(2) + 1, number, found.end(2) + 1)
             yield Hit(file, span, f"the package was made for the topology {made_for}", f"write pipeline: {made_for}")

@@ -30,7 +30,7 @@ ID = "OSC523"
 NAME = "option-left-out"
 SEVERITY = "error"
 CHECKLIST = ("W3",)
-_OPTION = re.compile(r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\.[A-Za-z_]\w*)+")
+_OPTION = r"\b(?:actor_rollout_ref|data|algorithm|trainer|reward)(?:\.[A-Za-z_]\w*)+"
 
 # What each script gives, and what comes of a run without it.
 _ALWAYS = {
@@ -101,7 +101,7 @@ def _demanded(package: Package) -> dict[str, str]:
             continue
         for error in file.index.nodes(ast.Raise):
             parts = [n.value for n in file.index.nodes(ast.Constant, error) if isinstance(n.value, str)]
-            for option in _OPTION.findall("".join(parts)):
+            for option in re.findall(_OPTION, "".join(parts)):
                 found.setdefault(option, file.name)
     return found
 

@@ -28,7 +28,7 @@ SEVERITY = "warning"
 CHECKLIST = ("R6", "pitfall 5")
 APPLIES = Applies(diffusion=None, resolved=False)
 HELP = "move the pin, or carry the package to it"
-_VERSION = re.compile(r"\s*version\s*=")
+_VERSION = r"\s*version\s*="
 
 
 def check(package: Package) -> Hits:
@@ -50,7 +50,7 @@ def _place(source: SourceFile) -> Span:
     for number, line in enumerate(source.lines, 1):
         if line.lstrip().startswith("["):
             inside = line.strip() == "[upstream]"
-        elif inside and _VERSION.match(line):
+        elif inside and re.match(_VERSION, line):
             return source.span_of_line(number)
     return source.span_of_line(1)
 

@@ -26,8 +26,8 @@ CHECKLIST = ("S1", "S2")
 HELP = "begin with `set -xeuo pipefail`, and let the last command decide"
 
 
-_SET = re.compile(r"^[ \t]*set[ \t]+(-\w*e\w*|-o\s+errexit)", re.MULTILINE)
-_HIDES = re.compile(r"\|\|\s*(true|:|exit\s+0|echo\b)")
+_SET = r"(?m)^[ \t]*set[ \t]+(-\w*e\w*|-o\s+errexit)"
+_HIDES = r"\|\|\s*(true|:|exit\s+0|echo\b)"
 
 
 def check(package: Package) -> Hits:
@@ -45,7 +45,7 @@ def _of_script(script: ShellScript) -> Hits:
     end = start
     while end < len(script.lines) and script.lines[end - 1].rstrip().endswith("\\"):
         end += 1
-    if not _SET.search(code) and "exec " not in code and last > end:
+    if not re.search(_SET, code) and "exec " not in code and last > end:
         yield Hit(
             script, Span(1, 1, 1, 1), f"{script.name} goes on after a command that failed", "write set -xeuo pipefail"
         )
@@ -54,7 +54,7 @@ def _of_script(script: ShellScript) -> Hits:
     for number, line in enumerate(script.lines, start=1):
         if line.lstrip().startswith("#"):
             continue
-        found = _HIDES.search(line)
+        found = re.search(_HIDES, line)
         if found and number >= start and "$@" in line:
             yield Hit(script, script.find(found[0]) or Span(number, 1, number, 1), "the trainer's failure is hidden")
         if number < start and re.match(r"exit(\s+0)?\s*$", line):
