@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold import own_process
+from scaffold.collector import collector_off
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
 from scaffold.inspect.report import EDIT, PREFIX, Report
 
@@ -41,26 +42,15 @@ def inspect_pipeline(
         report = entry.read()
         if report is None:
             begin = time.process_time()
-            report = _collected(source, pipeline, headers, task)
+            report = _inspect(source, pipeline, headers, task)
             if time.process_time() - begin < SECONDS:
                 entry.write(report)
         return report
-    return _collected(source, pipeline, headers, task)
+    return _inspect(source, pipeline, headers, task)
 
 
-def _collected(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None, task: str | None) -> Report:
-    import gc
-
-    # The symbolic values of one inspection form one graph that is dropped as a whole.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _inspect(source, pipeline, headers, task)
-    finally:
-        if collecting:
-            gc.enable()
-
-
+# The symbolic values of one inspection form one graph that is dropped as a whole.
+@collector_off()
 def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None, task: str | None) -> Report:
     from scaffold.inspect.engine import answer_all
     from scaffold.upstream import resolve_pipeline

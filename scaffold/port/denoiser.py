@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaffold.collector import collector_off
 from scaffold.errors import ScaffoldError
 from scaffold.port.building import Building, building_of
 from scaffold.port.building_calls import without_file_checks
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 
+# Syntax trees are many small objects, which go as a whole.
+@collector_off()
 def port_denoiser(
     source: UpstreamSource,
     module: str,
