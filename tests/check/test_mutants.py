@@ -43,7 +43,8 @@ def test_rows_have_names_of_their_own_and_name_what_there_is() -> None:
         assert one.rules or one.contracts, f"{one.name}: nobody has to see it"
         assert set(one.rules) <= rules, one.name
         assert all(f'"{contract}"' in code for contract in one.contracts), one.name
-        one.tree(reference_files())
+        if not one.rules:
+            one.tree(reference_files())
 
 
 def test_mutant_that_fits_no_more_is_an_error() -> None:
