@@ -11,7 +11,6 @@ from scaffold.remap import KeyMap, Proof, Rule, infer_key_map, prove
 
 Make = Callable[..., CheckpointHeaders]
 Shapes = dict[str, tuple[int, ...]]
-LAYER = "language_model.model.layers.3."
 
 
 @pytest.fixture(scope="module")
