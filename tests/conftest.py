@@ -58,9 +58,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave to the collector what tests make alone: it would go through all of torch, and copy it in every fork."""
+    """Leave to the collector what tests make alone: it would go through all of torch, and copy it in every fork.
+
+    Syntax trees that are kept for the next test would have it look again and again: a third of the time of `check`'s.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,6 +18,23 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache
 
 
+@pytest.fixture(scope="session")
+def is_measured() -> Callable[[str], bool]:
+    """Return a function that says whether `verify` has a contract, or a scenario, of a name."""
+    from scaffold.verify import contracts
+    from scaffold.verify.rollout import scenarios
+
+    folders = [Path(room.__path__[0]) for room in (contracts, scenarios)]
+    code = "\n".join(file.read_text(encoding="utf-8") for folder in folders for file in folder.glob("*.py"))
+
+    def measured(name: str) -> bool:
+        # Scenarios measure log-probs and velocities, under their own name with a suffix.
+        scenario = name.removeprefix("rollout-").removesuffix("-velocity")
+        return f'"{name}"' in code or f'"{scenario}"' in code
+
+    return measured
+
+
 @pytest.fixture
 def write_base() -> Callable[..., Path]:
     """Return a function that writes a tree of the examples below a folder."""

@@ -10,12 +10,12 @@ import pytest
 
 from scaffold.check.catalogue import all_rules
 from scaffold.check.example import Example, base_tree, check_files
+from scaffold.check.finding import Finding
 from scaffold.check.rule import GROUPS, Rule
 
 RULES = {rule.id: rule for rule in all_rules()}
 FAILING = [(rule.id, number) for rule in RULES.values() for number in range(len(rule.failing))]
 PASSING = [(rule.id, number) for rule in RULES.values() for number in range(len(rule.passing))]
-FIXED = [(i, n) for i, n in FAILING if RULES[i].fix is not None]
 
 
 def title(value: object) -> str:
@@ -28,44 +28,8 @@ def shown(findings: list) -> str:
     return "\n".join(f"  {f.path}:{f.line}:{f.column} {f.rule} {f.message}" for f in findings) or "  nothing"
 
 
-@pytest.mark.parametrize(("rule", "number"), FAILING, ids=title)
-def test_failing_example_is_found_at_its_place(rule: str, number: int) -> None:
-    example = RULES[rule].failing[number]
-    files, marks = example.tree()
-    assert marks, f"{example.title}: nothing is marked with «»"
-    findings = check_files(files)
-    own = [f for f in findings if f.rule == rule]
-    places = [(f.path, f.line, f.column, f.end_line, f.end_column) for f in own]
-    expected = [(path, s.line, s.column, s.end_line, s.end_column) for path, s in marks]
-    for place, (path, line, column, end_line, end_column) in zip(places, expected, strict=False):
-        # An empty mark says only where it begins.
-        if (line, column) == (end_line, end_column):
-            assert place[:3] == (path, line, column), f"{example.title}\n{shown(findings)}"
-    exact = [e if e[1:3] != e[3:] else p for e, p in zip(expected, places, strict=False)] + expected[len(places) :]
-    assert places == exact, f"{example.title}: expected {expected}\n{shown(findings)}"
-    others = [f for f in findings if f.rule != rule and f.rule not in example.also]
-    assert not others, (
-        f"{example.title}: other rules speak too; name them in also= where they are right\n{shown(others)}"
-    )
-
-
-@pytest.mark.parametrize(("rule", "number"), PASSING, ids=title)
-def test_passing_example_is_silent(rule: str, number: int) -> None:
-    example = RULES[rule].passing[number]
-    files, marks = example.tree()
-    assert not marks, f"{example.title}: a passing example marks nothing"
-    findings = check_files(files)
-    own = [f for f in findings if f.rule == rule]
-    assert not own, f"{example.title}\n{shown(own)}"
-    others = [f for f in findings if f.rule not in example.also]
-    assert not others, f"{example.title}: other rules speak; name them in also= where they are right\n{shown(others)}"
-
-
-@pytest.mark.parametrize(("rule", "number"), FIXED, ids=title)
-def test_fix_parses_removes_the_finding_and_adds_none(rule: str, number: int) -> None:
-    example = RULES[rule].failing[number]
-    files, _ = example.tree()
-    before = check_files(files)
+def fixed(example: Example, rule: str, files: dict[str, str], before: list[Finding]) -> None:
+    """What the fix writes parses, removes the finding and adds none."""
     fixable = [f for f in before if f.rule == rule and f.fix is not None]
     for finding in fixable:
         assert finding.fix is not None
@@ -83,10 +47,44 @@ def test_fix_parses_removes_the_finding_and_adds_none(rule: str, number: int) ->
         assert not added, f"{example.title}: the fix adds\n{shown(added)}"
 
 
+@pytest.mark.parametrize(("rule", "number"), FAILING, ids=title)
+def test_failing_example_is_found_at_its_place_and_fixed(rule: str, number: int) -> None:
+    example = RULES[rule].failing[number]
+    files, marks = example.tree()
+    assert marks, f"{example.title}: nothing is marked with «»"
+    findings = check_files(files)
+    own = [f for f in findings if f.rule == rule]
+    places = [(f.path, f.line, f.column, f.end_line, f.end_column) for f in own]
+    expected = [(path, s.line, s.column, s.end_line, s.end_column) for path, s in marks]
+    for place, (path, line, column, end_line, end_column) in zip(places, expected, strict=False):
+        # An empty mark says only where it begins.
+        if (line, column) == (end_line, end_column):
+            assert place[:3] == (path, line, column), f"{example.title}\n{shown(findings)}"
+    exact = [e if e[1:3] != e[3:] else p for e, p in zip(expected, places, strict=False)] + expected[len(places) :]
+    assert places == exact, f"{example.title}: expected {expected}\n{shown(findings)}"
+    others = [f for f in findings if f.rule != rule and f.rule not in example.also]
+    assert not others, (
+        f"{example.title}: other rules speak too; name them in also= where they are right\n{shown(others)}"
+    )
+    fixed(example, rule, files, findings)
+
+
+@pytest.mark.parametrize(("rule", "number"), PASSING, ids=title)
+def test_passing_example_is_silent(rule: str, number: int) -> None:
+    example = RULES[rule].passing[number]
+    files, marks = example.tree()
+    assert not marks, f"{example.title}: a passing example marks nothing"
+    findings = check_files(files)
+    own = [f for f in findings if f.rule == rule]
+    assert not own, f"{example.title}\n{shown(own)}"
+    others = [f for f in findings if f.rule not in example.also]
+    assert not others, f"{example.title}: other rules speak; name them in also= where they are right\n{shown(others)}"
+
+
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES.values() if rule.fix is not None])
 def test_rule_with_a_fix_has_an_example_of_it(rule: str) -> None:
-    findings = [f for example in RULES[rule].failing for f in check_files(example.tree()[0], [rule])]
-    assert any(f.fix is not None for f in findings)
+    trees = (example.tree()[0] for example in RULES[rule].failing)
+    assert any(finding.fix is not None for files in trees for finding in check_files(files, [rule]))
 
 
 @pytest.mark.parametrize("base", ["non_diffusers", "diffusers"])

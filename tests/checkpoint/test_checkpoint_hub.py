@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         if weights and fault in ("403", "404", "500"):
             return self.reply(int(fault), b"", {})
         if weights and fault == "slow":
-            time.sleep(9)
+            time.sleep(3)
         span = re.fullmatch(r"bytes=0-(\d+)", self.headers.get("Range") or "")
         if not body:
             return self.reply(200, b"", {"Content-Length": str(size), **headers})
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
     def listing(self, path: str) -> None:
         hub, fault = self.server, self.server.fault
         if fault == "slow listing":
-            time.sleep(9)
+            time.sleep(3)
         if fault == "no JSON":
             return self.reply(200, b"<html>", {})
         if fault == "other form":
@@ -137,7 +137,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server = Hub(sharded)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # It looks that often whether it is to end.
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "4")
     monkeypatch.setenv("HF_TOKEN", "")
@@ -259,8 +260,10 @@ def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("o/mo del", "", "no such folder here: o/mo del"),
     ],
 )
-def test_failures(hub: Hub, location: str, fault: str, message: str) -> None:
+def test_failures(hub: Hub, location: str, fault: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.fault = fault
+    if fault.startswith("slow"):
+        monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
     refused(location, message)
 
 

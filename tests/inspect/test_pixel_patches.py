@@ -120,7 +120,7 @@ def test_a_table_that_names_the_height_first(copy: Copy) -> None:
     ],
 )
 def test_an_answer_follows_the_source(copy: Copy, file: str, old: str, new: str, key: str, value: object) -> None:
-    before = look(copy).facts[key].value
+    before = inspect_pipeline(locate(VERSION), "hidream_o1_image").facts[key].value
     copy.replace(file, old, new)
     found = look(copy).facts[key]
     assert found.value == value

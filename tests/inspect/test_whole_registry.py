@@ -9,11 +9,10 @@ import pytest
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.engine import questions
 from scaffold.inspect.table import registered_classes
-from scaffold.upstream import UpstreamSource, locate, read_registry
+from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
-VERSION = "0.30.0"
-OTHERS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0")
+VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
 SHAPE = {
     "prompt": {"kind", "prompt_keys", "extra_args", "sampling_params"},
     "denoiser": {"class", "method", "params"},
@@ -27,35 +26,15 @@ SHAPE = {
 }
 
 
-@pytest.fixture(scope="module")
-def source() -> UpstreamSource:
-    return locate(VERSION)
-
-
-def _classes(source: UpstreamSource) -> list[str]:
-    """One registry key for each registered class."""
-    return list(registered_classes(source))
-
-
-def test_registry_size(source: UpstreamSource) -> None:
-    assert len(read_registry(source)) == 73
-    assert len(_classes(source)) == 67
-
-
-@pytest.mark.parametrize("part", range(3))
-def test_each_class_answers(source: UpstreamSource, part: int) -> None:
-    _check_all(source, _classes(source)[part::3])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("version", OTHERS)
-def test_each_class_of_another_version_answers(version: str) -> None:
+@pytest.mark.parametrize(
+    # In one worker with what else looks at all of a version (test_snapshots.py).
+    "version",
+    [pytest.param(version, marks=pytest.mark.xdist_group(f"table {version}")) for version in VERSIONS],
+)
+def test_each_class_answers(version: str) -> None:
     source = locate(version)
-    _check_all(source, _classes(source))
-
-
-def _check_all(source: UpstreamSource, keys: list[str]) -> None:
-    for key in keys:
+    for key in registered_classes(source):
         report = inspect_pipeline(source, key)
         assert not report.failures, key
         shown = json.loads(json.dumps(report.to_json()))
@@ -72,22 +51,6 @@ def _check_all(source: UpstreamSource, keys: list[str]) -> None:
                 question, _, leaf = rest.removeprefix("answers.").partition(".")
                 value = shown[part].get(question)
                 assert (value if not leaf else value[leaf]) is None, (key, name)
-
-
-def test_pipelines_of_diffusers_layout_are_told_apart(source: UpstreamSource) -> None:
-    assert inspect_pipeline(source, "StableDiffusion3Pipeline").verdict["path"] == "diffusers"
-    assert inspect_pipeline(source, "QwenImagePipeline").verdict["path"] == "diffusers"
-    assert inspect_pipeline(source, "BagelPipeline").verdict["path"] == "non_diffusers"
-
-
-def test_inline_ascending_pipeline() -> None:
-    report = inspect_pipeline(locate("0.27.0rc1"), "SenseNovaU1Pipeline")
-    assert report.value("scheduler.inline") is True
-    assert report.value("scheduler.direction") == "ascending"
-    assert report.value("scheduler.steps") == "n"
-    assert report.value("scheduler.shift") == 3.0
-    assert report.value("cfg.branches") == 2
-    assert report.value("cfg.execution") == "sequential"
 
 
 def test_each_question_declares_its_keys() -> None:

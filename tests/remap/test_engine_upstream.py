@@ -1,4 +1,4 @@
-"""The engine side of a released checkpoint on every vllm-omni that a contract profile names, and newer ones."""
+"""The engine side of a released checkpoint on every vllm-omni that a contract profile names, and a newer one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ PLACES = {
     "0.22.0": "self_attn.qkv_proj_moe_gen.weight",
     "0.24.0": "self_attn.qkv_proj.gen_exp.weight",
     "0.27.0rc1": "self_attn.qkv_proj.gen_exp.weight",
-    "0.28.0": "self_attn.qkv_proj.gen_exp.weight",
     "0.30.0": "self_attn.qkv_proj.gen_exp.weight",
 }
 # What the hand-written adapter of verl-omni main does with the actor's names.

@@ -100,6 +100,8 @@ def test_it_holds_with_all_three_sides(scaffold_cli: CLI, reference: Path, real:
         "parameters": 796,
         "unfilled": 0,
     }
+    assert {"from": "language_model.model.", "to": "", "matches": 787} in data["rules"]
+    assert {"from": "vit_model.", "to": None, "matches": 421} in data["rules"]
     assert {entry["source"] for entry in data["entries"]} == set(real.tensors)
     assert all(list(entry) == ["source", "target", "shape", "dtype", "op"] for entry in data["entries"])
 
@@ -145,6 +147,11 @@ def test_a_checkpoint_of_real_sizes(
             r"covers: .*layers\.3\.mlp\.extra\.weight' becomes 'layers\.3\.mlp\.extra\.weight', which is no parameter",
         ),
         (
+            lambda keys: keys.update({"new.weight": (2, 2)}),
+            {"covers"},
+            r"covers: no rule matches the checkpoint key 'new\.weight'",
+        ),
+        (
             lambda keys: keys.update({f"{LAYER}mlp.up_projection.weight": keys.pop(f"{LAYER}mlp.up_proj.weight")}),
             {"covers", "fills"},
             r"fills: .*'layers\.3\.mlp\.up_proj\.weight'.* nearest unmatched name of that shape is "
@@ -166,7 +173,7 @@ def test_a_checkpoint_of_real_sizes(
             r"no_dead_rule: the rule 'connector\.' matches no key",
         ),
     ],
-    ids=["removed", "added", "renamed", "reshaped", "target twice", "dead rule"],
+    ids=["removed", "added", "without a rule", "renamed", "reshaped", "target twice", "dead rule"],
 )
 def test_a_checkpoint_that_does_not_fit(
     change: Callable[[Shapes], Any],

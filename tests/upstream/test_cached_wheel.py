@@ -68,7 +68,7 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
             return
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
     yield folder
     server.shutdown()
@@ -93,6 +93,9 @@ def test_digest_is_stored_in_the_form_of_sha256sum(index: Path, cached: Path) ->
     assert cached.with_name(NAME + ".sha256").read_text() == f"{digest}  {NAME}\n"
     subprocess.run(["sha256sum", "--check", NAME + ".sha256"], cwd=cached.parent, check=True, capture_output=True)
     assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
+    cached.write_bytes(b"damaged")
+    assert fetch_wheel("vllm-omni", "0.98.0") == cached
+    assert hashlib.sha256(cached.read_bytes()).hexdigest() == digest
 
 
 def beside(path: Path) -> Path:
@@ -114,23 +117,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_fetched_again(index: Path, cached: Path, damage: str) -> None:
-    fetch_wheel("vllm-omni", "0.98.0")
-    whole = cached.read_bytes()
-    DAMAGES[damage](cached)
-    assert fetch_wheel("vllm-omni", "0.98.0") == cached
-    assert cached.read_bytes() == whole
-    assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
+def away(what: str, *_: object, hint: str, **__: object) -> None:
+    """What pip ends in where no index answers; the tests of the index ask it."""
+    raise failure(what, "connection broken by 'x'", hint)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_where_it_cannot_be_fetched_the_file_is_named(
-    index: Path, cached: Path, damage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetch_wheel("vllm-omni", "0.98.0")
+def test_a_damaged_wheel_is_named_or_fetched_again(cached: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = wheel(cached)
+    fetch_wheel("vllm-omni", "0.98.0")  # keeps its digest, and asks no index
     DAMAGES[damage](cached)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setattr("scaffold.upstream.fetch.run_pip", away)
     error = refusal()
     assert str(cached) in error.message
     assert "is damaged" in error.message or "is no readable wheel" in error.message
@@ -139,9 +136,18 @@ def test_where_it_cannot_be_fetched_the_file_is_named(
     assert error.hint is not None
     assert "put a whole wheel there" in error.hint
 
+    def download(_: str, arguments: list[str], **__: object) -> None:
+        Path(arguments[arguments.index("--dest") + 1], NAME).write_bytes(whole)
+
+    monkeypatch.setattr("scaffold.upstream.fetch.run_pip", download)
+    assert fetch_wheel("vllm-omni", "0.98.0") == cached
+    assert cached.read_bytes() == whole
+    assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
+
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "one byte"])
-def test_a_wheel_put_there_by_hand_is_read_through(cached: Path, damage: str) -> None:
+def test_a_wheel_put_there_by_hand_is_read_through(cached: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaffold.upstream.fetch.run_pip", away)
     wheel(cached)
     assert fetch_wheel("vllm-omni", "0.98.0") == cached
     assert cached.with_name(NAME + ".sha256").is_file()
@@ -179,7 +185,7 @@ def test_project_that_is_not_there(index: Path) -> None:
     assert "nor any other release, see `pip config list`" in caught.value.line
 
 
-@pytest.mark.parametrize("code", [401, 403, 500, 503])
+@pytest.mark.parametrize("code", [401, 503])
 def test_index_that_refuses(index: Path, code: int) -> None:
     (index / "answer").write_text(str(code))
     said = refusal().line
@@ -196,12 +202,17 @@ def test_newest(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         newest_release("vllm-omni")
 
 
-@pytest.mark.parametrize("ask", [lambda: fetch_wheel("vllm-omni", "0.98.0"), lambda: newest_release("vllm-omni")])
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("ask", "variable", "value", "told"),
     [
-        ("PIP_NO_INDEX", "1", "pip is set to ask no package index"),
         (
+            lambda: fetch_wheel("vllm-omni", "0.98.0"),
+            "PIP_NO_INDEX",
+            "1",
+            "pip is set to ask no package index",
+        ),
+        (
+            lambda: newest_release("vllm-omni"),
             "PIP_INDEX_URL",
             "http://no-such-host.invalid/simple",
             "pip does not ask no-such-host.invalid, which is not trusted",
