@@ -80,6 +80,16 @@ def cached(tmp_path: Path) -> Path:
     return tmp_path / "cache/wheels" / NAME
 
 
+@pytest.fixture
+def fetched(index: Path, cached: Path) -> bytes:
+    """The wheel in the cache with its digest, as it is fetched."""
+    whole = (index / "simple/vllm-omni" / NAME).read_bytes()
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(whole)
+    beside(cached).write_text(f"{hashlib.sha256(whole).hexdigest()}  {NAME}\n")
+    return whole
+
+
 def refusal() -> ScaffoldError:
     with pytest.raises(ScaffoldError) as caught:
         fetch_wheel("vllm-omni", "0.98.0")
@@ -115,20 +125,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_fetched_again(index: Path, cached: Path, damage: str) -> None:
-    fetch_wheel("vllm-omni", "0.98.0")
-    whole = cached.read_bytes()
+def test_a_damaged_wheel_is_fetched_again(fetched: bytes, cached: Path, damage: str) -> None:
     DAMAGES[damage](cached)
     assert fetch_wheel("vllm-omni", "0.98.0") == cached
-    assert cached.read_bytes() == whole
+    assert cached.read_bytes() == fetched
     assert sorted(path.name for path in cached.parent.iterdir()) == [NAME, NAME + ".sha256"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_where_it_cannot_be_fetched_the_file_is_named(
-    index: Path, cached: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+    fetched: bytes, cached: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch_wheel("vllm-omni", "0.98.0")
     DAMAGES[damage](cached)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     error = refusal()
