@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import pickle
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,10 +63,23 @@ class SharedAnswers:
     def end(self) -> None:
         """Remove the folder, in the process that made it."""
         if self._own:
-            for path in self._folder.iterdir():
-                path.unlink()
-            self._folder.rmdir()
+            shutil.rmtree(self._folder)
             del os.environ[FOLDER]
+
+    def lay_out(self, command: tuple[str, ...], folder: Path, render: Callable[[], object]) -> None:
+        """Have the tree of a command line at ``folder``: a copy of what a worker rendered, or ``render`` it."""
+        kept = self._folder / f"tree-{hashlib.sha256(repr(command).encode()).hexdigest()}"
+        if self._enabled and kept.is_dir():
+            shutil.copytree(kept, folder, symlinks=True)
+            return
+        render()
+        if self._enabled:
+            copy = Path(tempfile.mkdtemp(dir=self._folder))
+            shutil.copytree(folder, copy, symlinks=True, dirs_exist_ok=True)
+            try:
+                copy.rename(kept)
+            except OSError:  # another worker was faster
+                shutil.rmtree(copy)
 
     def _shared(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(genuine)

@@ -53,18 +53,13 @@ else:
 """
 
 
-@pytest.fixture(scope="module")
-def package(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+@pytest.fixture
+def package(rendered: Callable[..., Path]) -> Callable[[str], Path]:
     """Render the package of a pipeline once."""
-    made: dict[str, Path] = {}
 
     def render(pipeline: str) -> Path:
-        if pipeline not in made:
-            out = tmp_path_factory.mktemp("released")
-            name = model_name(pipeline)
-            scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", VERSION, "--out", out).success()
-            made[pipeline] = out / f"verl_omni/pipelines/{name}_flow_grpo"
-        return made[pipeline]
+        name = model_name(pipeline)
+        return rendered(name, "--pipeline", pipeline, "--vllm-omni", VERSION) / f"verl_omni/pipelines/{name}_flow_grpo"
 
     return render
 
