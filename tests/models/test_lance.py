@@ -165,8 +165,7 @@ CONTRACTS = (
 )
 
 
-def test_contracts_hold(lance: Path) -> None:
-    pytest.importorskip("torch")
+def test_contracts_hold(warm: None, lance: Path) -> None:
     from scaffold.verify.run import verify
 
     found = verify(lance / PACKAGE, select=CONTRACTS)
