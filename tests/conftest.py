@@ -96,6 +96,22 @@ def reference_spec(reference: Path) -> IntegrationSpec:
     return read_spec(path).spec
 
 
+@pytest.fixture(scope="session")
+def rendered(scaffold_cli: Callable[..., Outcome], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that gives the tree of a command line of `new`, rendered once a run; nobody changes it."""
+    known: dict[tuple[str, ...], Path] = {}
+
+    def render(*arguments: object) -> Path:
+        key = tuple(map(str, arguments))
+        if key not in known:
+            folder = tmp_path_factory.mktemp("rendered") / "out"
+            ANSWERS.lay_out(key, folder, lambda: scaffold_cli("new", *key, "--out", folder).success())
+            known[key] = folder
+        return known[key]
+
+    return render
+
+
 @pytest.fixture
 def write_tree() -> Callable[[Path, Mapping[str, Any]], Path]:
     """Return a function that writes rendered files below a folder."""

@@ -11,16 +11,21 @@ import functools
 import hashlib
 import os
 import pickle
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import scaffold.grade
 import scaffold.inspect
 import scaffold.port
+from scaffold.spec import SpecRequest
+from scaffold.team import PACKAGED
 from scaffold.upstream.source import WheelSource
 
 FOLDER = "OMNI_SCAFFOLD_SHARED_ANSWERS"
@@ -38,6 +43,7 @@ class SharedAnswers:
         self._item: pytest.Item | None = None
         scaffold.inspect.inspect_pipeline = self._shared(scaffold.inspect.inspect_pipeline)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
+        scaffold.grade.specify = self._shared_spec(scaffold.grade.specify)
 
     @contextmanager
     def during(self, item: pytest.Item) -> Iterator[None]:
@@ -62,10 +68,23 @@ class SharedAnswers:
     def end(self) -> None:
         """Remove the folder, in the process that made it."""
         if self._own:
-            for path in self._folder.iterdir():
-                path.unlink()
-            self._folder.rmdir()
+            shutil.rmtree(self._folder)
             del os.environ[FOLDER]
+
+    def lay_out(self, command: tuple[str, ...], folder: Path, render: Callable[[], object]) -> None:
+        """Have the tree of a command line at ``folder``: a copy of what a worker rendered, or ``render`` it."""
+        kept = self._folder / f"tree-{hashlib.sha256(repr(command).encode()).hexdigest()}"
+        if self._enabled and kept.is_dir():
+            shutil.copytree(kept, folder, symlinks=True)
+            return
+        render()
+        if self._enabled:
+            copy = Path(tempfile.mkdtemp(dir=self._folder))
+            shutil.copytree(folder, copy, symlinks=True, dirs_exist_ok=True)
+            try:
+                copy.rename(kept)
+            except OSError:  # another worker was faster
+                shutil.rmtree(copy)
 
     def _shared(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(genuine)
@@ -74,16 +93,33 @@ class SharedAnswers:
             whole = isinstance(source, WheelSource) and options.get("headers") is None
             if not self._enabled or not whole or not all(isinstance(a, str | None) for a in arguments):
                 return genuine(source, *arguments, **options)
-            asked = repr((genuine.__module__, _content(source), arguments, sorted(options.items())))
-            path = self._folder / hashlib.sha256(asked.encode()).hexdigest()
-            if not path.exists():
-                made = genuine(source, *arguments, **options)
-                with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                    pickle.dump(made, file)
-                Path(file.name).replace(path)
-            return pickle.loads(path.read_bytes())
+            asked = (genuine.__module__, _content(source), arguments, sorted(options.items()))
+            return self._answer(asked, lambda: genuine(source, *arguments, **options))
 
         return answer
+
+    def _shared_spec(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(genuine)
+        def answer(request: SpecRequest, source: Any, ported: Any = None) -> Any:
+            team = request.team
+            packaged = team.preset is None and not any(team.presets)
+            whole = isinstance(source, WheelSource) and request.headers is None and ported is None
+            if not self._enabled or not whole or not packaged:
+                return genuine(request, source, ported)
+            plain = replace(request, team=PACKAGED)
+            asked = ("spec", _content(source), plain, os.environ.get("SOURCE_DATE_EPOCH"))
+            return self._answer(asked, lambda: genuine(request, source))
+
+        return answer
+
+    def _answer(self, asked: object, make: Callable[[], Any]) -> Any:
+        path = self._folder / hashlib.sha256(repr(asked).encode()).hexdigest()
+        if not path.exists():
+            made = make()
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                pickle.dump(made, file)
+            Path(file.name).replace(path)
+        return pickle.loads(path.read_bytes())
 
 
 def _content(source: WheelSource) -> str:

@@ -6,12 +6,18 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from shared_answers import SharedAnswers
 
+import scaffold.grade
 import scaffold.inspect
 from scaffold.inspect import engine
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest
+from scaffold.target import default_profile
 from scaffold.upstream import DEFAULT_VERSION, locate
 
 
@@ -21,9 +27,28 @@ def test_an_answer_is_made_once_and_each_has_its_own(monkeypatch: pytest.MonkeyP
     again = scaffold.inspect.inspect_pipeline(locate(DEFAULT_VERSION), "BagelPipeline")
     assert (again, again is first) == (first, False)
     assert repr(again) == repr(scaffold.inspect.inspect_pipeline.__wrapped__(locate(DEFAULT_VERSION), "BagelPipeline"))
+    request = SpecRequest(first, derive_names("bagel"), default_profile())
+    specs = [scaffold.grade.specify(request, locate(DEFAULT_VERSION)) for _ in range(2)]
+    assert specs[0] == specs[1] == scaffold.grade.specify.__wrapped__(request, locate(DEFAULT_VERSION))
+    assert specs[0] is not specs[1]
     # Who has patched something is told what the tool says now.
     monkeypatch.setattr(engine, "answer_all", lambda program: "another")
     assert scaffold.inspect.inspect_pipeline(locate(DEFAULT_VERSION), "BagelPipeline") == "another"
+
+
+def test_a_tree_is_rendered_once(tmp_path: Path, tree_of: Callable[[Path], Any]) -> None:
+    shared = SharedAnswers.__new__(SharedAnswers)  # without putting itself in place of the tool's functions again
+    shared._folder = tmp_path
+
+    def render() -> None:
+        (tmp_path / "a/b").mkdir(parents=True)
+        (tmp_path / "a/b/file").write_text("text")
+        (tmp_path / "a/link").symlink_to("b/file")
+
+    with shared.during(SimpleNamespace(fixturenames=())):
+        shared.lay_out(("new",), tmp_path / "a", render)
+        shared.lay_out(("new",), tmp_path / "again", lambda: pytest.fail("rendered again"))
+    assert tree_of(tmp_path / "again") == tree_of(tmp_path / "a") != {}
 
 
 def test_a_warm_program_is_one_of_its_own(warm_python: Callable[..., Any], tmp_path: Path) -> None:

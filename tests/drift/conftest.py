@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,11 +12,9 @@ DEFAULT = "0.27.0rc1"
 
 
 @pytest.fixture(scope="session")
-def rendered_default(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rendered_default(rendered: Callable[..., Path]) -> Path:
     """Return the output of `new` for the default version."""
-    out = tmp_path_factory.mktemp("drift") / "out"
-    scaffold_cli("new", "toy", "--pipeline", "BagelPipeline", "--vllm-omni", DEFAULT, "--out", out).success()
-    return out
+    return rendered("toy", "--pipeline", "BagelPipeline", "--vllm-omni", DEFAULT)
 
 
 @pytest.fixture

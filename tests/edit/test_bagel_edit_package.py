@@ -70,20 +70,20 @@ def test_another_prefix_is_refused_in_a_line(scaffold_cli: Callable[..., Any], t
 
 
 def test_the_packages_own_tests_and_check_pass(
-    bagel_edit: Callable[..., Path],
+    bagel_edit: Path,
     scaffold_cli: Callable[..., Any],
     warm_python: Callable[..., Any],
     kit_environment: Callable[..., Any],
 ) -> None:
-    tree = bagel_edit()
+    tree = bagel_edit
     (tests,) = tree.glob("tests/pipelines/test_*_on_cpu.py")
     run = warm_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", tests], env=kit_environment(tree))
     assert run.returncode == 0, run.stdout[-3000:]
     scaffold_cli("check", tree / PACKAGE).success()
 
 
-def test_scripts_and_readme_ask_for_pictures(bagel_edit: Callable[..., Path]) -> None:
-    tree = bagel_edit()
+def test_scripts_and_readme_ask_for_pictures(bagel_edit: Path) -> None:
+    tree = bagel_edit
     for script in (*tree.glob("examples/*/*/run_*.sh"), *tree.glob("tests/special_e2e/run_*.sh")):
         assert "bagel_edit_agent_loop.yaml" in script.read_text()
     readme = next(tree.glob("examples/*/*/README.md")).read_text()
@@ -111,9 +111,9 @@ class Characters:
 
 
 def test_rows_have_a_picture_and_the_ids_of_the_instruction(
-    bagel_edit: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bagel_edit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = load(next(bagel_edit().glob("examples/*/data_process/*_prompts.py")), monkeypatch)
+    script = load(next(bagel_edit.glob("examples/*/data_process/*_prompts.py")), monkeypatch)
     (tmp_path / "cat.png").touch()
 
     def built(**record: Any) -> Any:
@@ -128,10 +128,8 @@ def test_rows_have_a_picture_and_the_ids_of_the_instruction(
             built(image=image)
 
 
-def test_update_keeps_the_task(
-    bagel_edit: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path
-) -> None:
-    tree = Path(shutil.copytree(bagel_edit(), tmp_path / "tree", symlinks=True))
+def test_update_keeps_the_task(bagel_edit: Path, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
     before = {path: path.read_bytes() for path in sorted((tree / PACKAGE).iterdir())}
     for command in (("update", tree), ("update", tree, "--spec")):
         scaffold_cli(*command).success()
@@ -149,14 +147,14 @@ def test_update_keeps_the_task(
     ],
 )
 def test_a_spec_edited_to_something_else_is_refused(
-    bagel_edit: Callable[..., Path],
+    bagel_edit: Path,
     scaffold_cli: Callable[..., Any],
     tmp_path: Path,
     right: str,
     wrong: str,
     reason: str,
 ) -> None:
-    tree = Path(shutil.copytree(bagel_edit(), tmp_path / "tree", symlinks=True))
+    tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
     spec = tree / PACKAGE / "scaffold.toml"
     text = spec.read_text()
     assert text.count(right) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/bagel_edit_flow_grpo"
 
 
-def test_every_check_passes(bagel_edit: Callable[..., Path]) -> None:
+def test_every_check_passes(bagel_edit: Path) -> None:
     skipped = {"rollout-control-cached-weights"}
-    assert_passes(rolled(bagel_edit() / PACKAGE, VERSION), VERSION, "BagelPipeline edit", skipped)
+    assert_passes(rolled(bagel_edit / PACKAGE, VERSION), VERSION, "BagelPipeline edit", skipped)
 
 
 MODEL, TRAINING, ROLLOUT = "bagel_edit_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
@@ -40,8 +39,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_with_the_reference_is_seen(bagel_edit: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    tree = shutil.copytree(bagel_edit(), tmp_path / "tree", symlinks=True)
+def test_a_mistake_with_the_reference_is_seen(bagel_edit: Path, tmp_path: Path, name: str) -> None:
+    tree = shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True)
     file, before, after, seen_by = MISTAKES[name]
     path = tree / PACKAGE / file
     text = path.read_text(encoding="utf-8")

@@ -100,14 +100,10 @@ except ValueError as error:
 
 
 @pytest.fixture(scope="module")
-def trees(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def trees(rendered: Callable[..., Path]) -> dict[str, Path]:
     """What `new --task edit` writes, by pipeline."""
-    made = {}
-    for pipeline, name in NAMES.items():
-        made[pipeline] = tmp_path_factory.mktemp("edit") / "out"
-        command = ("new", name, "--pipeline", pipeline, "--vllm-omni", VERSION, "--task", "edit")
-        scaffold_cli(*command, "--out", made[pipeline]).success()
-    return made
+    flags = ("--vllm-omni", VERSION, "--task", "edit")
+    return {pipeline: rendered(name, "--pipeline", pipeline, *flags) for pipeline, name in NAMES.items()}
 
 
 def package(tree: Path) -> Path:

@@ -16,6 +16,7 @@ import math
 import sys
 import types
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ STEPS = (1, 2, 3, 8, 30, 50)
 SIZES = ((32, 32), (64, 96), (128, 128))
 
 
+@cache
 def real_class(file: str, name: str, **known: Any) -> Any:
     """The class of the source's own text; imports that cannot be had here are left out."""
     namespace: dict[str, Any] = dict(known)
@@ -52,6 +54,7 @@ def config(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
+@cache
 def unipc() -> Any:
     base = real_class("vllm_omni/diffusion/models/schedulers/base.py", "BaseScheduler")
     file = "vllm_omni/diffusion/models/schedulers/scheduling_flow_unipc_multistep.py"

@@ -51,16 +51,10 @@ def package(written: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def output(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def output(rendered: Callable[..., Path]) -> Callable[..., Path]:
     """Return a function that renders a version beside nothing, once for each."""
-    known: dict[tuple[str, ...], Path] = {}
 
     def render(version: str, *options: str) -> Path:
-        key = (version, *options)
-        if key not in known:
-            folder = tmp_path_factory.mktemp("output") / "out"
-            scaffold_cli(*NEW, "--vllm-omni", version, *options, "--out", folder).success()
-            known[key] = folder
-        return known[key]
+        return rendered(*NEW[1:], "--vllm-omni", version, *options)
 
     return render

@@ -23,8 +23,8 @@ def spec_of(tree: Path) -> IntegrationSpec:
     return read_spec(tree / PACKAGE / "scaffold.toml").spec
 
 
-def test_what_the_source_says_and_what_the_preset(lance: Callable[..., Path]) -> None:
-    spec = spec_of(lance())
+def test_what_the_source_says_and_what_the_preset(lance: Path) -> None:
+    spec = spec_of(lance)
     expected = {
         "grade.value": "complete",
         "schedule.steps": "n",
@@ -59,7 +59,7 @@ def test_what_the_source_says_and_what_the_preset(lance: Callable[..., Path]) ->
     assert "preset" not in spec.provenance["cfg.parameters"]
 
 
-def test_the_prompt_is_the_one_that_upstream_renders(lance: Callable[..., Path]) -> None:
+def test_the_prompt_is_the_one_that_upstream_renders(lance: Path) -> None:
     """The pipeline's own helper makes it for those who send requests; the preset says the same."""
     import ast
 
@@ -72,16 +72,16 @@ def test_the_prompt_is_the_one_that_upstream_renders(lance: Callable[..., Path])
         if isinstance(node, ast.AnnAssign) and node.value is not None and ast.unparse(node.target) == "SYSTEM_PROMPTS"
     )
     turn = f"<|im_start|>system\n{prompts['t2i', 'image']}<|im_end|>\n<|im_start|>user\na cat<|im_end|>\n"
-    spec = spec_of(lance())
+    spec = spec_of(lance)
     rendered = f"{spec.value('prompt.prefix')}a cat{spec.value('prompt.suffix')}"
     assert rendered == f"{turn}<|im_start|>assistant\n".removeprefix("<|im_start|>")
 
 
-def test_the_smoke_test_has_room_for_its_prompts(lance: Callable[..., Path]) -> None:
+def test_the_smoke_test_has_room_for_its_prompts(lance: Path) -> None:
     """The tiny tokenizer may make a token of each byte, and the data script cuts nothing."""
-    scripts = lance() / "tests/special_e2e"
+    scripts = lance / "tests/special_e2e"
     captions = runpy.run_path(str(scripts / "create_dummy_lance_data.py"))["captions"](8)
-    spec = spec_of(lance())
+    spec = spec_of(lance)
     longest = max(
         len(f"{spec.value('prompt.prefix')}{text}{spec.value('prompt.suffix')}".encode()) for text in captions
     )
@@ -90,7 +90,7 @@ def test_the_smoke_test_has_room_for_its_prompts(lance: Callable[..., Path]) -> 
     assert longest + 2 <= int(allowed[1])  # the pipeline puts a token on either side
 
 
-def test_the_engine_knows_the_tiny_checkpoint(lance: Callable[..., Path]) -> None:
+def test_the_engine_knows_the_tiny_checkpoint(lance: Path) -> None:
     """It asks ``config.json`` for a name, or the folder for the released one, which the smoke test's has not."""
     import ast
 
@@ -101,17 +101,17 @@ def test_the_engine_knows_the_tiny_checkpoint(lance: Callable[..., Path]) -> Non
         for node in ast.walk(locate(VERSION).tree("vllm_omni/diffusion/data.py"))
         if isinstance(node, ast.Compare) and ast.unparse(node.left) == "cfg.get('model_name')"
     }
-    config = spec_of(lance()).value("tiny.configs")["config.json"]
+    config = spec_of(lance).value("tiny.configs")["config.json"]
     assert compared == {"cfg.get('model_name')": config["model_name"]}
 
 
 @pytest.mark.parametrize(("text", "refused"), [("", False), ("a cat", True)])
-def test_an_empty_negative_prompt_may_come_as_a_chat(lance: Callable[..., Path], text: str, refused: bool) -> None:
+def test_an_empty_negative_prompt_may_come_as_a_chat(lance: Path, text: str, refused: bool) -> None:
     """The agent loop sends one; between its texts it is not empty any more."""
     import ast
     from types import SimpleNamespace
 
-    tree = ast.parse((lance() / PACKAGE / "vllm_omni_rollout_adapter.py").read_text())
+    tree = ast.parse((lance / PACKAGE / "vllm_omni_rollout_adapter.py").read_text())
     method = next(node for node in ast.walk(tree) if getattr(node, "name", "") == "_ensure_lance_prompt_text")
     known: dict[str, Any] = {"PROMPT_PREFIX": "before ", "PROMPT_SUFFIX": " behind"}
     exec("from __future__ import annotations\n" + ast.unparse(method), known)
@@ -126,12 +126,12 @@ def test_an_empty_negative_prompt_may_come_as_a_chat(lance: Callable[..., Path],
         assert prompt["negative_prompt"] == ""
 
 
-def test_check_has_nothing_to_say(lance: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
-    assert "All checks passed" in scaffold_cli("check", lance()).success()
+def test_check_has_nothing_to_say(lance: Path, scaffold_cli: Callable[..., Any]) -> None:
+    assert "All checks passed" in scaffold_cli("check", lance).success()
 
 
-def test_the_scripts_name_the_folder_of_the_image_weights(lance: Callable[..., Path]) -> None:
-    examples = lance() / "examples/flowgrpo_trainer/lance"
+def test_the_scripts_name_the_folder_of_the_image_weights(lance: Path) -> None:
+    examples = lance / "examples/flowgrpo_trainer/lance"
     folder = "models/bytedance-research/Lance/Lance_3B"
     assert f"MODEL_PATH=${{MODEL_PATH:-$HOME/{folder}}}" in (examples / "run_lance_ocr_lora.sh").read_text("utf-8")
     readme = (examples / "README.md").read_text("utf-8")
@@ -140,13 +140,11 @@ def test_the_scripts_name_the_folder_of_the_image_weights(lance: Callable[..., P
 
 
 @pytest.mark.slow
-def test_its_own_tests_pass(
-    lance: Callable[..., Path], kit_environment: Callable[..., Any], warm_python: Callable[..., Any]
-) -> None:
+def test_its_own_tests_pass(lance: Path, kit_environment: Callable[..., Any], warm_python: Callable[..., Any]) -> None:
     done = warm_python(
         ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/pipelines"],
-        cwd=lance(),
-        env=kit_environment(lance()),
+        cwd=lance,
+        env=kit_environment(lance),
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
@@ -167,11 +165,10 @@ CONTRACTS = (
 )
 
 
-def test_contracts_hold(lance: Callable[..., Path]) -> None:
-    pytest.importorskip("torch")
+def test_contracts_hold(warm: None, lance: Path) -> None:
     from scaffold.verify.run import verify
 
-    found = verify(lance() / PACKAGE, select=CONTRACTS)
+    found = verify(lance / PACKAGE, select=CONTRACTS)
     assert {result.id: result.status for result in found.checks} == dict.fromkeys(CONTRACTS, "pass"), found.checks
 
 
@@ -212,7 +209,7 @@ print(json.dumps([apart, sizes]))
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_positions_count_on_behind_each_text(
-    lance: Callable[..., Path],
+    lance: Path,
     kit_environment: Callable[..., Any],
     warm_python: Callable[..., Any],
     tmp_path: Path,
@@ -223,7 +220,7 @@ def test_positions_count_on_behind_each_text(
     checkpoint = write_checkpoint(tmp_path / "Lance_3B")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     folder = checkpoint if inside else tmp_path  # the repository is as good as the folder of its weights
-    done = warm_python(["-c", LAYOUT, folder], env=kit_environment(lance()))
+    done = warm_python(["-c", LAYOUT, folder], env=kit_environment(lance))
     assert done.returncode == 0, done.stderr[-2000:]
     apart, sizes = json.loads(done.stdout.splitlines()[-1])
     assert sizes == [[4, 2, 2], 500000.0, 320, 8]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/lance_flow_grpo"
 
 
-def test_every_check_passes(lance: Callable[..., Path]) -> None:
-    assert_passes(rolled(lance() / PACKAGE, VERSION), VERSION, "LancePipeline")
+def test_every_check_passes(lance: Path) -> None:
+    assert_passes(rolled(lance / PACKAGE, VERSION), VERSION, "LancePipeline")
 
 
 MODEL, TRAINING, ROLLOUT = "lance_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
@@ -32,8 +31,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_that_only_a_reference_shows(lance: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    tree = shutil.copytree(lance(), tmp_path / "tree", symlinks=True)
+def test_a_mistake_that_only_a_reference_shows(lance: Path, tmp_path: Path, name: str) -> None:
+    tree = shutil.copytree(lance, tmp_path / "tree", symlinks=True)
     file, before, after, seen_by = MISTAKES[name]
     path = tree / PACKAGE / file
     text = path.read_text(encoding="utf-8")

@@ -137,16 +137,14 @@ CONTRACTS = (
 
 
 @pytest.mark.parametrize("version", [pytest.param("0.27.0rc1", marks=pytest.mark.slow), "0.30.0"])
-def test_contracts_hold(sensenova: Callable[..., Path], version: str) -> None:
-    pytest.importorskip("torch")
+def test_contracts_hold(warm: None, sensenova: Callable[..., Path], version: str) -> None:
     from scaffold.verify.run import verify
 
     found = verify(sensenova(version) / PACKAGE, select=CONTRACTS)
     assert {result.id: result.status for result in found.checks} == dict.fromkeys(CONTRACTS, "pass"), found.checks
 
 
-def test_a_sign_that_is_wrong_is_seen(sensenova: Callable[..., Path], tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_a_sign_that_is_wrong_is_seen(warm: None, sensenova: Callable[..., Path], tmp_path: Path) -> None:
     import shutil
 
     from scaffold.verify.run import verify

@@ -28,22 +28,6 @@ def tiny_checkpoint(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def rendered(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a function that renders into a folder of its own, once for each command line."""
-    known: dict[tuple[str, ...], Path] = {}
-
-    def render(*arguments: object) -> Path:
-        key = tuple(map(str, arguments))
-        if key not in known:
-            folder = tmp_path_factory.mktemp("rendered") / "out"
-            scaffold_cli("new", *key, "--out", folder).success()
-            known[key] = folder
-        return known[key]
-
-    return render
-
-
-@pytest.fixture(scope="session")
 def default_tree(rendered: Callable[..., Path]) -> Path:
     """Return the output for the default release."""
     return rendered("bagel", "--vllm-omni", DEFAULT)

@@ -83,8 +83,7 @@ def replace_target(spec: IntegrationSpec, **values: object) -> IntegrationSpec:
 
 
 @pytest.mark.slow
-def test_a_package_of_full_parameters_passes(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_a_package_of_full_parameters_passes(warm: None, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
     scaffold_cli(*BAGEL, "--lora-rank", 0, "--guidance", "cfg_text_scale=3", "--out", out).success()
     scaffold_cli("check", out / PACKAGE).success()

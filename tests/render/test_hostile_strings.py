@@ -23,6 +23,7 @@ from scaffold.upstream import locate
 
 RECORDS = (SPEC_NAME, LOCK_NAME)
 PORTED = {"anima": "AnimaPipeline", "auk": "AuKPipeline"}
+FIRST, SECOND = PORTED
 OTHERS = {"hidream_o1_image": "HiDreamO1ImagePipeline", "sensenova_u1": "SenseNovaU1Pipeline"}
 
 
@@ -98,12 +99,12 @@ def test_complete_package(fast: None, reference_spec: IntegrationSpec) -> None:
 
 @pytest.mark.slow
 @pytest.mark.upstream
-@pytest.mark.parametrize("name", PORTED)
-def test_ported_package(fast: None, name: str) -> None:
+@pytest.mark.parametrize(("name", "known", "least"), [(FIRST, None, 40), (SECOND, FIRST, 4)])
+def test_ported_package(fast: None, name: str, known: str | None, least: int) -> None:
     spec, port = package(name)
-    problems, count = attack(dict(spec.sections), port)
+    problems, count = attack(dict(spec.sections), port, dict(package(known)[0].sections) if known else ())
     assert not problems, "\n".join(problems)
-    assert count > 40
+    assert count > least
 
 
 @pytest.mark.slow

@@ -60,19 +60,15 @@ SKIPPED = {
 }
 
 
-@pytest.fixture(scope="module")
-def rendered(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Render a package once."""
-    made: dict[tuple[str, str], Path] = {}
+@pytest.fixture
+def folder_of(rendered: Callable[..., Path]) -> Callable[..., Path]:
+    """Render a package once; the result is its folder."""
 
     def render(version: str, proven: str) -> Path:
-        if (version, proven) not in made:
-            out = tmp_path_factory.mktemp("ported") / "out"
-            pipeline, _, task = proven.partition(" ")
-            name, more = model_name(pipeline), ("--task", task) if task else ()
-            scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", version, *more, "--out", out).success()
-            made[version, proven] = out / f"verl_omni/pipelines/{name}_flow_grpo"
-        return made[version, proven]
+        pipeline, _, task = proven.partition(" ")
+        name, more = model_name(pipeline), ("--task", task) if task else ()
+        tree = rendered(name, "--pipeline", pipeline, "--vllm-omni", version, *more)
+        return tree / f"verl_omni/pipelines/{name}_flow_grpo"
 
     return render
 
@@ -93,9 +89,9 @@ def of(checks: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
     ("version", "pipeline"),
     [pytest.param(*e, marks=[] if e in ALWAYS else pytest.mark.rollout_table) for e in PROVEN],
 )
-def test_both_levels_pass(rendered: Callable[..., Path], version: str, pipeline: str) -> None:
+def test_both_levels_pass(folder_of: Callable[..., Path], version: str, pipeline: str) -> None:
     skip_without_environment(version)
-    checks = verify(rendered(version, pipeline), level="rollout").checks
+    checks = verify(folder_of(version, pipeline), level="rollout").checks
     found = of(checks)
     assert set(found) == {*[entry.id for entry in catalogue()], *check_ids()}
     allowed = {name: ("pass", "skip") if name in SKIPPED else ("pass",) for name in found}
@@ -128,9 +124,9 @@ def test_every_proof_names_the_test_that_gives_it() -> None:
 @pytest.mark.upstream
 @pytest.mark.parametrize(("version", "pipeline"), RECORDED)
 def test_it_is_complete_and_clean(
-    rendered: Callable[..., Path], scaffold_cli: Callable[..., Any], version: str, pipeline: str
+    folder_of: Callable[..., Path], scaffold_cli: Callable[..., Any], version: str, pipeline: str
 ) -> None:
-    folder = rendered(version, pipeline)
+    folder = folder_of(version, pipeline)
     assert 'value = "complete"' in (folder / "scaffold.toml").read_text(encoding="utf-8")
     assert "partial" not in next(folder.parents[2].glob("examples/*/*/README.md")).read_text(encoding="utf-8")
     scaffold_cli("check", folder).success()
@@ -175,7 +171,7 @@ BUGS = {
 
 @pytest.fixture(scope="module")
 def broken(
-    rendered: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    folder_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], dict[str, CheckResult]]:
     """Results of one copy that has all the bugs of a pipeline: one recording serves them."""
     import shutil
@@ -185,7 +181,7 @@ def broken(
 
     def results(pipeline: str) -> dict[str, CheckResult]:
         if pipeline not in found:
-            folder = rendered(FIRST[0], pipeline)
+            folder = folder_of(FIRST[0], pipeline)
             copy = tmp_path_factory.mktemp("broken") / "out"
             shutil.copytree(folder.parents[2], copy)
             package = copy / folder.relative_to(folder.parents[2])
@@ -237,13 +233,13 @@ ROUNDING = {
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", ROUNDING)
 def test_rounding_that_the_rollout_does_not_do_is_seen(
-    rendered: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
+    folder_of: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
 ) -> None:
     import shutil
 
     skip_without_environment(FIRST[0])
     pipeline, edits, told = ROUNDING[name]
-    folder = rendered(FIRST[0], pipeline)
+    folder = folder_of(FIRST[0], pipeline)
     package = tmp_path / "out" / folder.relative_to(folder.parents[2])
     shutil.copytree(folder.parents[2], tmp_path / "out")
     for file, right, wrong in edits:
@@ -255,11 +251,11 @@ def test_rounding_that_the_rollout_does_not_do_is_seen(
 
 @pytest.mark.upstream
 def test_without_the_environment_the_reason_says_how_to_build_it(
-    rendered: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    folder_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(OVERRIDE, raising=False)
     monkeypatch.setattr("scaffold.verify.rollout.environment.cache_root", lambda: tmp_path)
-    found = of(verify(rendered(*FIRST), select=("forward", "registration", "lora-targets")).checks)
+    found = of(verify(folder_of(*FIRST), select=("forward", "registration", "lora-targets")).checks)
     assert found["registration"].status == "pass"
     assert found["lora-targets"].status == "skip"
     for name in ("forward", "lora-targets"):
@@ -300,11 +296,11 @@ def test_other_code_under_the_same_version_is_not_proven(upstream_copies: Any, t
 
 
 @pytest.mark.upstream
-def test_settings_written_by_hand_survive(rendered: Callable[..., Path]) -> None:
+def test_settings_written_by_hand_survive(folder_of: Callable[..., Path]) -> None:
     from scaffold.lifecycle.merge_spec import merge_specs
     from scaffold.spec import IntegrationSpec, read_spec
 
-    stored = read_spec(rendered(*FIRST) / "scaffold.toml")
+    stored = read_spec(folder_of(*FIRST) / "scaffold.toml")
     plain = stored.spec
     by_hand = f"{stored.text}\n[verify.denoiser]\nnum_layers = 3\n"
     written = IntegrationSpec.from_toml(by_hand, lock=stored.lock)
@@ -316,14 +312,14 @@ def test_settings_written_by_hand_survive(rendered: Callable[..., Path]) -> None
 @pytest.mark.upstream
 @pytest.mark.parametrize("level", ["contract", "rollout"])
 def test_a_checkpoint_of_the_users_is_not_touched(
-    rendered: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path, level: str
+    folder_of: Callable[..., Path], scaffold_cli: Callable[..., Any], tmp_path: Path, level: str
 ) -> None:
     """The tiny checkpoint is written as the pipeline asks for it, so it has a folder of its own."""
     config = tmp_path / "transformer/config.json"
     config.parent.mkdir()
     for path in (config, tmp_path / "config.json"):
         path.write_text("{}")
-    refused = scaffold_cli("verify", rendered(*FIRST), "--checkpoint", tmp_path, "--level", level).refusal(2)
+    refused = scaffold_cli("verify", folder_of(*FIRST), "--checkpoint", tmp_path, "--level", level).refusal(2)
     assert "leave out --checkpoint" in refused
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "config.json", "transformer"]
     assert config.read_text() == "{}"

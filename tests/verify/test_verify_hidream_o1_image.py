@@ -18,10 +18,8 @@ MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layer
 
 
 @pytest.fixture(scope="module")
-def package(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("rendered") / "out"
-    scaffold_cli("new", MODEL, "--vllm-omni", VERSION, "--out", folder).success()
-    return folder / f"verl_omni/pipelines/{MODEL}_flow_grpo"
+def package(rendered: Callable[..., Path]) -> Path:
+    return rendered(MODEL, "--vllm-omni", VERSION) / f"verl_omni/pipelines/{MODEL}_flow_grpo"
 
 
 def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
