@@ -18,9 +18,9 @@ class StageInputs:
 
     Args:
         package: dotted name of the package.
-        form: ``stages`` of ``[verify]``: tables of what is handed on; ``{shape = […]}`` is a tensor and ``{length = …}``
-            a number, where ``"prompt"`` stands for the number of the prompt's ids and ``"prompt + 4"`` for four more;
-            ``{tokens = […]}`` is a list of ids, where ``"prompt"`` stands for the prompt's.
+        form: ``stages`` of ``[verify]``: tables of what is handed on; ``{shape = […]}`` is a tensor and
+            ``{length = …}`` a number, where ``"prompt"`` stands for the number of the prompt's ids and ``"prompt + 4"``
+            for four more; ``{tokens = […]}`` is a list of ids, where ``"prompt"`` stands for the prompt's.
         folder: where the files go.
         dtype: of the tensors.
     """
