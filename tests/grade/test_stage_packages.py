@@ -186,6 +186,7 @@ def test_a_stage_that_draws_a_grid_of_tokens_may_draw_all_of_it(
     modules: dict[str, dict[str, Any]] = {
         f"verl_omni.pipelines.{package}.stage_inputs": {
             "STAGE_INPUTS": "stage_inputs", "POSITION": 1, "WHOLE": "mammoth_moda2", "StageInputsRecorder": Omni,
+            "read_stage_inputs": dict,
         },
         "vllm_omni.entrypoints.omni": {"Omni": Omni},
         "vllm_omni.inputs.data": {"OmniDiffusionSamplingParams": types.SimpleNamespace},
