@@ -37,7 +37,7 @@ ARROWS = {
 TREES = {
     "check": 85,
     "inspect": 51,
-    "port": 44,
+    "port": 45,
     "verify": 8,
     "remap": 8,
     "grade": 8,

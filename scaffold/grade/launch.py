@@ -106,7 +106,8 @@ def _deploy(section: Section, facts: Established) -> None:
     """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``.
 
     Behind other stages, of which images are made, ``pipeline`` is a topology that the package brings: stage
-    ``position`` of ``behind`` alone, with inputs that the ``stages`` before it made once.
+    ``position`` of ``behind`` alone, with inputs that the ``stages`` before it made once; ``grid`` says how many tokens
+    the one before makes of a picture, where vllm-omni's own default would end it early.
     ``additional_config``: the model's own settings with which the engine has to be started.
     """
     if section.sources.preset.value(section.name, "additional_config") is not None:
@@ -132,6 +133,8 @@ def _deploy(section: Section, facts: Established) -> None:
             prepares, place = section.known("detail.pre_process")
             if prepares:
                 section.put("prepares", prepares, place)
+            if section.sources.preset.value(section.name, "grid") is not None:
+                section.preset("grid")
     elif section.says("detail.engine.class_by_config", True):
         section.put("needed", False, section.known("detail.engine.class_by_config")[1])
     else:

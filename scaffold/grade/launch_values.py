@@ -64,6 +64,16 @@ def _count(value: Any) -> bool:
     return value is None or (type(value) is int and value > 0)
 
 
+def _grid(value: Any) -> bool:
+    """Whether it says how many tokens stand for a picture."""
+    return value is None or (
+        isinstance(value, dict)
+        and set(value) == {"pixels", "row_end", "last"}
+        and all(type(entry) is int and entry >= 0 for entry in value.values())
+        and value["pixels"] > 0
+    )
+
+
 def _name(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.isidentifier())
 
@@ -101,6 +111,7 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("deploy.behind", _plain, "a plain word"),
     ("deploy.file", _plain, "a plain file name"),
     ("deploy.position", _count, "a positive whole number or absent"),
+    ("deploy.grid", _grid, "a table with pixels, row_end and last, whole numbers, or absent"),
     ("deploy.prepares", _name, "an identifier or absent"),
     ("deploy.stages", lambda value: value is None or _plain_list(value), "a list of plain words"),
     ("recipe.num_frames", _count, "a positive whole number or absent"),

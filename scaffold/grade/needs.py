@@ -133,7 +133,10 @@ def _configuration(facts: Established, model: str, source: UpstreamSource) -> It
 
 def _asks_by_name(text: str) -> bool:
     """Whether ported code asks transformers for a class by its name, or by that of a type of models."""
-    return any(isinstance(node, ast.Name) and node.id in _REGISTERS for node in walk_tree(ast.parse(text)))
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _REGISTERS
+        for node in walk_tree(ast.parse(text))
+    )
 
 
 def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:

@@ -9,6 +9,8 @@ from scaffold.port.layer_expressions import LayerExpressions
 from scaffold.port.layers import ENGINES, class_of, kind_of
 from scaffold.port.names import Defined, External, dotted
 from scaffold.port.one_device import attributes_of, methods_of, names, table
+from scaffold.port.registered import ASKED as REGISTRY
+from scaffold.port.registered import lookup_of
 
 _ACCELERATOR = "cuda"
 
@@ -174,6 +176,8 @@ class Expressions(LayerExpressions):
 
     def _library_call(self, path: str, node: cst.Call) -> cst.BaseExpression | None:
         top, last = path.partition(".")[0], path.rpartition(".")[2]
+        if path == REGISTRY:
+            return self._configuration(node)
         if last == "find_spec" and node.args and code(node.args[0].value).strip("\"'") in names("ABSENT"):
             self.decided = True
             return cst.Name("None")
@@ -199,6 +203,15 @@ class Expressions(LayerExpressions):
             return self._made(path, node)
         self.problems.append(path)
         return node
+
+    def _configuration(self, node: cst.Call) -> cst.BaseExpression | None:
+        """Return the call that makes a configuration by the name of its type, of classes that the port has, too."""
+        module = self.scope.info
+        text = lookup_of(self.engine.graph.source, module)
+        if text is None:
+            return None
+        name = self.engine.reference(Defined(module.name, self.engine.files.add(module.name, text)))
+        return node.with_changes(func=cst.Name(name), args=[self._argument(argument) for argument in node.args])
 
 
 def _asks_for_accelerator(node: cst.Comparison) -> bool:

@@ -73,6 +73,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "stage": "a table",
         "sampling": "a table",
         "additional_config": "a table",
+        "grid": "a table",
     },
     "tiny": {
         "folder": "text",

@@ -25,9 +25,7 @@ pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
 # Key of the entry, part of what it says, and file of its place.
 NEEDS = {
-    "MammothModa2DiTPipeline": [
-        ("configuration", "configuration classes", "vllm_omni/transformers_utils/configs/mammoth_moda2.py"),
-    ],
+    "MammothModa2DiTPipeline": [],
     "MingImageDiffusionPipeline": [],
     "MingImagePipeline": [],
     "AuKPipeline": [],
@@ -142,6 +140,7 @@ def test_grades_are_honest() -> None:
         "AuKPipeline": UNPROVEN,
         "Pi0Pipeline": UNPROVEN,
         "HunyuanImage3ForCausalMM": COMPLETE,
+        "MammothModa2DiTPipeline": COMPLETE,
         "MingImageDiffusionPipeline": COMPLETE,
         "MingImagePipeline": COMPLETE,
         "SanaWmPipeline": COMPLETE,
@@ -181,6 +180,7 @@ def test_behind_other_stages_a_package_of_images_runs_its_stage_in_a_topology_of
 def test_code_that_asks_transformers_for_no_class_by_its_name_needs_no_registration() -> None:
     assert _asks_by_name("config = AutoConfig.for_model(**values)\n")
     assert not _asks_by_name("config = ImageConfig(**values)\n")
+    assert not _asks_by_name("class Config:\n    sub_configs = {'words': AutoConfig}\n")
 
 
 def test_a_release_that_takes_no_sound_leaves_it_to_a_person() -> None:

@@ -152,3 +152,71 @@ def test_what_the_engine_asks_of_a_request_beforehand_is_asked_of_a_filled_one()
     assert before.endswith("def prepared(request: Any) -> Any:\n        ")
     assert behind.startswith("        return prepare(request)\n")
     assert "rollout_preparation" not in "".join(files(KEY).values())
+
+
+class Drawing:
+    """Sampling parameters of a stage that draws tokens."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+
+    def clone(self) -> Drawing:
+        return Drawing(self.max_tokens)
+
+
+def test_a_stage_that_draws_a_grid_of_tokens_may_draw_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm-omni's default is 16 tokens, and the pipeline is refused what is no whole picture."""
+    key, package = "MammothModa2DiTPipeline", "mammoth_moda2_di_t_flow_grpo"
+    asked: list[int] = []
+    default = Drawing(16)
+
+    class Omni:
+        def __init__(self, **_: Any) -> None:
+            self.default_sampling_params_list = [default, None]
+
+        def generate(self, prompt: Any, params: list[Any]) -> None:
+            asked.append(params[0].max_tokens)
+            Path(params[1].extra_args["stage_inputs"]).touch()
+
+        def close(self) -> None:
+            pass
+
+    modules: dict[str, dict[str, Any]] = {
+        f"verl_omni.pipelines.{package}.stage_inputs": {
+            "STAGE_INPUTS": "stage_inputs", "POSITION": 1, "WHOLE": "mammoth_moda2", "StageInputsRecorder": Omni,
+            "read_stage_inputs": dict,
+        },
+        "vllm_omni.entrypoints.omni": {"Omni": Omni},
+        "vllm_omni.inputs.data": {"OmniDiffusionSamplingParams": types.SimpleNamespace},
+        "vllm_omni.model_extras": {"build_text_to_image_prompt": lambda *_: {}},
+    }  # fmt: skip
+    for name, content in modules.items():
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(".".join(parts[:end])))
+        vars(sys.modules[name]).update(content)
+    (path,) = [path for path in files(key) if path.endswith("_prompts.py")]
+    (tmp_path / "script.py").write_text(files(key)[path], encoding="utf-8")
+    script = load(tmp_path / "script.py", monkeypatch)
+    monkeypatch.setattr(script, "recording_config", lambda *_: "")
+    rows = [script.build_row({"prompt": "a"}, "train", 0, "x", str(tmp_path))]
+    script.record_stage_inputs(rows, "model", "", str(tmp_path / "made"), 64, 48)
+    assert asked == [4 * (3 + 1) + 1]
+    assert default.max_tokens == 16
+
+
+def test_what_a_grid_of_tokens_may_be() -> None:
+    from scaffold.grade.launch_values import RULES
+
+    (allowed,) = [rule for key, rule, _ in RULES if key == "deploy.grid"]
+    assert allowed(None)
+    assert allowed({"pixels": 16, "row_end": 1, "last": 0})
+    for wrong in (
+        {"pixels": 0, "row_end": 1, "last": 1},
+        {"pixels": 16},
+        {"pixels": "16", "row_end": 1, "last": 1},
+        16,
+    ):
+        assert not allowed(wrong)

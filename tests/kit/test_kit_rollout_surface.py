@@ -53,6 +53,8 @@ def test_modules_stand_in_for_classes_only(kit: Path) -> None:
     for name in ("helper", "CONSTANT", "_Private", "__wrapped__"):
         with pytest.raises(AttributeError, match=name):
             getattr(module, name)
+    for name in ("get_some_pre_process_func", "get_some_post_process_func"):
+        assert getattr(module, name)(None)({"a": 1}) == {"a": 1}
     from vllm_omni.diffusion.models.some_model import pipeline_some_model  # a name that is a module
 
     assert pipeline_some_model is module

@@ -22,6 +22,7 @@ from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.text import image_text
 
+FACTS = {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline", "attribute": "transformer"}
 DENOISER = """
 import torch
 
@@ -101,7 +102,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denoiser: str) -> Porte
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("toy_package", "toy_package.toy_denoiser", "toy_package.toy_weights"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    return PortedModule("toy_package", {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline"})
+    return PortedModule("toy_package", FACTS)
 
 
 @pytest.fixture
@@ -418,7 +419,7 @@ def test_sizes_stand_where_the_builder_reads_them(tmp_path: Path, monkeypatch: p
         (tmp_path / "own_file").mkdir(exist_ok=True)
         (tmp_path / f"own_file/{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    found = PortedModule("own_file", {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline"})
+    found = PortedModule("own_file", FACTS)
     monkeypatch.setattr(found, "_keys", lambda module, sources: {name: name for name, _ in module.named_parameters()})
     folder = tmp_path / "checkpoint"
     (folder / "base").mkdir(parents=True)
@@ -426,3 +427,22 @@ def test_sizes_stand_where_the_builder_reads_them(tmp_path: Path, monkeypatch: p
     assert (settings["hidden_size"], settings["depth"]) == (96, 2)
     assert json.loads((folder / "base/config.json").read_text())["hidden_size"] == 96
     assert (folder / "base/diffusion_pytorch_model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "start"), [('(None, "", None)', "transformer."), ('("transformer", "transformer.", None)', "")]
+)
+def test_in_files_of_all_parts_the_denoisers_names_say_whose_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, start: str
+) -> None:
+    from safetensors import safe_open
+
+    found = toy(tmp_path, monkeypatch, DENOISER.replace('("transformer", "transformer.", None)', source))
+    monkeypatch.setattr(found, "_keys", lambda module, sources: {name: name for name, _ in module.named_parameters()})
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    found.write(folder, {}, torch.float32)
+    place = folder if start else folder / "transformer"
+    with safe_open(place / "diffusion_pytorch_model.safetensors", framework="pt") as file:
+        assert set(file.keys()) == {f"{start}body.weight", f"{start}body.bias"}
+    assert found.shared is bool(start)

@@ -93,6 +93,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "module": port.get("module"),
             "class": port.get("class"),
             "method": port.get("method") or "forward",
+            "attribute": sections.get("loading", {}).get("attribute"),
             "fused": port.get("fused") or [],
             "fused_names": _fused_names(sections),
             "reads": bool(port.get("reads") and not port.get("handed")),

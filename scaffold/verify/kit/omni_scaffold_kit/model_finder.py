@@ -19,16 +19,16 @@ def _is_class_name(name: str) -> bool:
 
 
 def _as_it_is(config: object) -> Callable[..., object]:
-    """What the engine's registry names for a pipeline: here a result stays as it is."""
-    return lambda result, **_: result
+    """What the engine's registry names for a pipeline: here a request or a result stays as it is."""
+    return lambda given, **_: given
 
 
 class ModelModule(ModuleType):
-    """A module that has every class asked of it, and every function that finishes a result; the same each time."""
+    """A module with every class asked of it, and what prepares requests and finishes results; the same each time."""
 
     def __getattr__(self, name: str) -> object:
         value: object
-        if name.startswith("get_") and name.endswith("post_process_func"):
+        if name.startswith("get_") and name.endswith(("pre_process_func", "post_process_func")):
             value = _as_it_is
         elif _is_class_name(name):
             value = stand_in_class(name, self.__name__)

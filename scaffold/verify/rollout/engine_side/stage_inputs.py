@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-SHAPE, PROMPT = "shape", "prompt"
+SHAPE, TOKENS, LENGTH, PROMPT = "shape", "tokens", "length", "prompt"
 
 
 class StageInputs:
@@ -18,8 +18,9 @@ class StageInputs:
 
     Args:
         package: dotted name of the package.
-        form: ``stages`` of ``[verify]``: tables of what is handed on; ``{shape = […]}`` is a tensor, in whose shape
-            ``"prompt"`` stands for the number of the prompt's ids.
+        form: ``stages`` of ``[verify]``: tables of what is handed on; ``{shape = […]}`` is a tensor and
+            ``{length = …}`` a number, where ``"prompt"`` stands for the number of the prompt's ids and ``"prompt + 4"``
+            for four more; ``{tokens = […]}`` is a list of ids, where ``"prompt"`` stands for the prompt's.
         folder: where the files go.
         dtype: of the tensors.
     """
@@ -34,13 +35,22 @@ class StageInputs:
         path = self._folder / f"{seed:08x}.safetensors"
         if not path.exists():
             generator = torch.Generator().manual_seed(seed)
-            self._own.write_stage_inputs(str(path), self._made(self._form, len(ids), generator))
+            self._own.write_stage_inputs(str(path), self._made(self._form, ids, generator))
         return {self._own.STAGE_INPUTS: str(path)}
 
-    def _made(self, form: Any, length: int, generator: torch.Generator) -> Any:
-        if isinstance(form, Mapping):
-            if form.keys() == {SHAPE}:
-                sizes = [length if size == PROMPT else int(size) for size in form[SHAPE]]
-                return torch.randn(sizes, generator=generator).to(self._dtype)
-            return {name: self._made(value, length, generator) for name, value in form.items()}
-        return form
+    def _made(self, form: Any, ids: Sequence[int], generator: torch.Generator) -> Any:
+        if not isinstance(form, Mapping):
+            return form
+        if form.keys() == {SHAPE}:
+            sizes = [_number(size, len(ids)) for size in form[SHAPE]]
+            return torch.randn(sizes, generator=generator).to(self._dtype)
+        if form.keys() == {LENGTH}:
+            return _number(form[LENGTH], len(ids))
+        if form.keys() == {TOKENS}:
+            return [token for part in form[TOKENS] for token in (ids if part == PROMPT else [int(part)])]
+        return {name: self._made(value, ids, generator) for name, value in form.items()}
+
+
+def _number(text: int | str, length: int) -> int:
+    """A size: a number, the prompt's length, or a sum of such."""
+    return sum(length if part.strip() == PROMPT else int(part) for part in str(text).split("+"))

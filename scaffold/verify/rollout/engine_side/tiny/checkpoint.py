@@ -64,7 +64,7 @@ class Growing:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
         if bool(hold_places(self.folder, error)) or self._fit_part(error) or self.components.fit(error):
             return True
-        if self.module.own and write_other_parts(error, self.folder, self.dtype):
+        if (self.module.own or self.module.shared) and write_other_parts(error, self.folder, self.dtype):
             return True
         if self.module.fit(error, self.components.channels):
             self.write_denoiser()

@@ -34,8 +34,9 @@ class PortedModule:
 
     Args:
         package: its dotted name; it is imported.
-        facts: ``model`` is the model's name, ``entry`` the denoiser's class, ``renames`` the loader's table; ``reads``
-            says that the pipeline reads files by itself, ``file`` that its checkpoint is one.
+        facts: ``model`` is the model's name, ``entry`` the denoiser's class, ``renames`` the loader's table,
+            ``attribute`` where the pipeline keeps it; ``reads`` says that the pipeline reads files by itself, ``file``
+            that its checkpoint is one.
     """
 
     def __init__(self, package: str, facts: dict[str, Any]) -> None:
@@ -48,6 +49,7 @@ class PortedModule:
         self.replaced: dict[str, tuple[Any, Any]] = {}  # sizes that no configuration gives, see ``constants``
         self.class_name: str = self.entry.__name__
         self.reads, self.file, self.own = (bool(facts.get(name)) for name in ("reads", "file", "own"))
+        self.shared = False  # whether the pipeline's other parts lie in the denoiser's folder
         self.layout: Layout | None = None
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
         self.configurations: set[Path] = set()  # that the builder looks for by itself, and settings are written to
@@ -159,8 +161,13 @@ class PortedModule:
         if self.layout is not None:
             files = self.layout.files(tensors)
         else:
+            subfolder, before, _ = sources[0]
+            own = f"{self.facts['attribute']}."
+            start = own.removeprefix(before) if own.startswith(before) else ""
+            self.shared = bool(start)
             keys = self._keys(module, sources)
-            files = {f"{sources[0][0] or '.'}/{WEIGHTS}": {keys[name]: tensor for name, tensor in tensors.items()}}
+            state = {start + keys[name]: tensor for name, tensor in tensors.items()}
+            files = {f"{subfolder or '.'}/{WEIGHTS}": state}
         for path, state in files.items():
             save_file(state, folder / path)
         return {**settings, **seen, **{name: small for name, (_, small) in self.replaced.items()}}

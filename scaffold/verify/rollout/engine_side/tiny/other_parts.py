@@ -1,4 +1,4 @@
-"""A pipeline that is its own denoiser: other parts of it whose weights lie in the same files, and its configuration."""
+"""Other parts of a pipeline whose weights lie in the denoiser's files, and the configuration of one that is its own."""
 
 from __future__ import annotations
 
