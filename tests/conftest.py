@@ -57,11 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.newest)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave to the collector what tests make alone: it would go through all of torch, and copy it in every fork.
 
     Syntax trees that are kept for the next test would have it look again and again: a third of the time of `check`'s.
+
+    Raises:
+        UsageError: pytest-xdist, asked for groups, makes none, and each worker would compute what a group shares.
     """
+    if session.config.getoption("loadgroup", False):
+        grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+        if any("@" not in item.nodeid.rpartition("]")[2] for item in grouped):
+            raise pytest.UsageError("this pytest-xdist groups no tests of this pytest; see pyproject.toml")
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -60,7 +60,7 @@ SKIPPED = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def folder_of(rendered: Callable[..., Path]) -> Callable[..., Path]:
     """Render a package once; the result is its folder."""
 
