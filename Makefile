@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
-ROLLOUT_TESTS := tests/grade tests/port tests/models tests/verify
+ROLLOUT_TESTS := tests/edit tests/grade tests/port tests/models tests/verify
 SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache

@@ -9,7 +9,7 @@ import pytest
 
 from tests.real_rollout import assert_passes, rolled
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+pytestmark = [pytest.mark.rollout, pytest.mark.rollout_table, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/bagel_edit_flow_grpo"
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.real_rollout import assert_passes, rolled
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]
+# Of packages that blocks compose, BAGEL and SenseNova-U1 run with every change.
+pytestmark = [pytest.mark.rollout, pytest.mark.rollout_table, pytest.mark.slow, pytest.mark.upstream]
 VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/lance_flow_grpo"
 
