@@ -36,7 +36,11 @@ PEAK_TFLOPS = 790.0  # measured bf16 matrix rate of an H200, the scale of the pr
 
 
 def load_file(path: Path, name: str) -> types.ModuleType:
-    """Import one file under ``name`` without its package, whose adapters need vllm-omni."""
+    """Import one file under ``name`` without its package, whose adapters need vllm-omni.
+
+    No bytecode is left beside it: the golden's folder is compared with what the tool writes.
+    """
+    sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

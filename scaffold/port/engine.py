@@ -30,8 +30,8 @@ NEVER = frozenset({LOADER, READER, "dispatch_forward", "forward_cuda", "forward_
                    "forward_xpu", "forward_musa"})  # fmt: skip
 # Bases of classes that hold settings.
 _PLAIN = ("Config", "typing.NamedTuple", "enum.Enum", "abc.ABC", "typing.Protocol")
-# Libraries whose bases read class attributes of what derives from them.
-_READS = ("transformers.",)
+# The library whose configurations read class attributes of what derives from them.
+_READS = "transformers."
 
 
 class Engine(HeldLayers):
@@ -203,7 +203,9 @@ class Engine(HeldLayers):
         """Port the class attributes that something names, and all of a dataclass or of a library's configuration."""
         done = self.lines.setdefault(origin, {})
         everything = _is_dataclass(entry.twin) or any(
-            isinstance(base, str) and base.startswith(_READS) for owner in self.mro(entry) for base in owner.bases
+            isinstance(base, str) and base.startswith(_READS) and base.endswith("Config")
+            for owner in self.mro(entry)
+            for base in owner.bases
         )
         any_new = False
         for index, (node, twin) in enumerate(entry.statements):

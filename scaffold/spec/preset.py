@@ -174,7 +174,8 @@ def find_preset(model: str, registry_key: str | None, team: Team = PACKAGED) -> 
         named = [p for p in layer if p.name == model or (p.file is not None and p.file.where == FILE)]
         meant = [p for p in layer if registry_key in p.pipelines]
         packaged = all(preset.file is None for preset in layer)
-        for preset in (*meant, *named) if packaged else (*named, *meant):
+        both = [preset for preset in named if preset in meant]
+        for preset in (*both, *meant, *named) if packaged else (*named, *meant):
             return preset
     return EMPTY
 

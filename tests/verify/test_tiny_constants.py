@@ -90,7 +90,7 @@ def ported(engine: Write, tmp_path: Path) -> PortedModule:
     (folder / "__init__.py").write_text("")
     (folder / "toy_denoiser.py").write_text(DENOISER.format(name="Toy", eps=1e-5, given=""))
     (folder / "toy_weights.py").write_text(WEIGHTS)
-    facts = {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline"}
+    facts = {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline", "attribute": "transformer"}
     return PortedModule("toy_package", {**facts, "module": "toy_engine", "class": "RealToy"})
 
 
