@@ -44,5 +44,5 @@ def lookup_of(source: UpstreamSource, info: ModuleInfo) -> str | None:
         assert isinstance(call, ast.Call)
         if len(call.args) != 2 or not isinstance(call.args[1], ast.Name) or call.args[1].id not in info.definitions:
             return None
-        entries.append(", ".join(f"{ast.unparse(name)}: {ast.unparse(kind)}" for name, kind in [call.args]))
+        entries.append(": ".join(map(ast.unparse, call.args)))
     return _LOOKUP.format(entries=", ".join(entries)) if entries else None

@@ -36,33 +36,24 @@ def test_as_the_source_writes_it(tmp_path: Path, written: str, text: str, neutra
     assert found["settings"] == [{"name": "strength", "default": 6.5, "others": []}]
 
 
+GATED = """
+c = self.net(x, sigmas[i], cond)
+if scale > 1:
+    u = self.net(x, sigmas[i], none)
+    v = c + scale * (c - u)
+    if scale > 5:
+        w = v * 2
+else:
+    v = c
+"""
+
+
 def test_a_number_above_which_a_scale_guides_is_known(tmp_path: Path) -> None:
-    body = """
-    c = self.net(x, sigmas[i], cond)
-    if scale > 1:
-        u = self.net(x, sigmas[i], none)
-        v = c + scale * (c - u)
-    else:
-        v = c
-    """
-    assert (combination(tmp_path, body)["neutral"], combination(tmp_path, body)["above"]) == (0.0, 1.0)
-    assert combination(tmp_path, body.replace("scale > 1", "1.5 < scale"))["above"] == 1.5
-    assert "above" not in combination(tmp_path, body.replace("scale > 1", "scale > 0"))
-
-
-def test_a_second_number_is_no_limit_or_leaves_the_guidance_unknown(tmp_path: Path) -> None:
-    body = """
-    c = self.net(x, sigmas[i], cond)
-    if scale > 1:
-        u = self.net(x, sigmas[i], none)
-        v = c + scale * (c - u)
-        if scale > 5:
-            w = v * 2
-    else:
-        v = c
-    """
-    assert combination(tmp_path, body)["above"] == 1.0
-    assert combination(tmp_path, body.replace("w = v * 2", "v = v * 2")) is None
+    assert (combination(tmp_path, GATED)["neutral"], combination(tmp_path, GATED)["above"]) == (0.0, 1.0)
+    assert combination(tmp_path, GATED.replace("scale > 1", "1.5 < scale"))["above"] == 1.5
+    assert "above" not in combination(tmp_path, GATED.replace("scale > 1", "scale > 0"))
+    # What a second number changes is not one guidance any more.
+    assert combination(tmp_path, GATED.replace("w = v * 2", "v = v * 2")) is None
 
 
 def test_three_predictions_and_two_scales(tmp_path: Path) -> None:
