@@ -20,11 +20,12 @@ CHECKOUT = $(if $(wildcard $(VERL_OMNI_SRC)/.git/HEAD),VERL_OMNI_SRC=$(VERL_OMNI
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test rollout-env rollout rollout-table rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
+.PHONY: demo test test-table rollout-env rollout rollout-table rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
-	@echo "make test          run all tests but those of make rollout and make train"
+	@echo "make test          run all tests but those of make rollout, make train and make test-table"
+	@echo "make test-table    further rows: other releases, models and mistakes of what make test holds (5 minutes)"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them: BAGEL, and a package of each kind"
 	@echo "make rollout-table  every complete pipeline in the real rollout, at both levels (10 minutes)"
@@ -60,7 +61,10 @@ demo: $(VENV)/.tool
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/demo
 
 test: $(VENV)/.test
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table"
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table"
+
+test-table: $(VENV)/.test
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "table and not rollout and not train and not train_table"
 
 rollout-env: $(VENV)/.tool
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.27.0rc1

@@ -6,13 +6,13 @@ anything is rendered, so that what was rendered is what the digests say.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
 from scaffold.reading import RefusedFileError, read_text, walk
 
@@ -49,7 +49,7 @@ class TeamFile:
     @property
     def record(self) -> str:
         """What the lock keeps of it."""
-        return f"{self.where} {hashlib.sha256(self.text.encode()).hexdigest()}"
+        return f"{self.where} {sha256_hex(self.text)}"
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave to the collector what tests make alone: it would go through all of torch, and copy it in every fork.
-
-    Syntax trees that are kept for the next test would have it look again and again: a third of the time of `check`'s.
+    """Keep the collector from all that is there: it would go through all of torch, and copy it in every fork.
 
     Raises:
         UsageError: pytest-xdist, asked for groups, makes none, and each worker would compute what a group shares.
@@ -69,17 +67,26 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
         if any("@" not in item.nodeid.rpartition("]")[2] for item in grouped):
             raise pytest.UsageError("this pytest-xdist groups no tests of this pytest; see pyproject.toml")
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    _collect()
+    gc.disable()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Import the real vllm-omni once a session: processes of the tests that run it, fixtures included, are forks."""
     engines = forking(ENGINES) if item.get_closest_marker("rollout") else contextlib.nullcontext()
-    with engines, ANSWERS.during(item):
-        return (yield)
+    try:
+        with engines, ANSWERS.during(item):
+            return (yield)
+    finally:
+        if gc.get_count()[0] > 100_000:
+            _collect()
+
+
+def _collect() -> None:
+    """Collect what one test left, once: trees that are kept for the next would be looked through again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -55,6 +54,8 @@ def fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:
     It is made of the rule, the path inside the tree, the message and the text of the line without its indentation;
     of several that agree in all of this, each has its number in the order of the file.
     """
+    import hashlib
+
     seen: Counter[str] = Counter()
     names = {}
     for finding in sorted(findings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
 from scaffold.new.recorded import record_paths, recorded_spec
 from scaffold.team import PACKAGED, TEMPLATES
@@ -35,7 +36,6 @@ def render_package(
     Raises:
         ScaffoldError: the spec cannot be rendered, or a template of the team does not give what a package needs.
     """
-    import hashlib
     from dataclasses import replace
 
     from scaffold.render import RenderedFile
@@ -48,9 +48,7 @@ def render_package(
 
         require_promises(files, _render_written(spec, [], port), used)
         notes.append(f"rendered with {', '.join(file.shown for _, file in sorted(used.items()))}")
-    digests = {
-        path: hashlib.sha256((file.link_to or file.content).encode()).hexdigest() for path, file in files.items()
-    }
+    digests = {path: sha256_hex(file.link_to or file.content) for path, file in files.items()}
     paths = record_paths(spec)
     folders = _made_folders(checkout, [*files, *paths], spec) if checkout is not None else ()
     overrides = {name: record for name, record in spec.overrides.items() if not name.startswith(f"{TEMPLATES}/")}

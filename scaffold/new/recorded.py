@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 
@@ -46,5 +46,5 @@ def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
         return {}
     texts = (None if recorded.edited else recorded.text, recorded.lock)
     mine = zip(record_paths(spec), texts, strict=True)
-    own = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in mine if text is not None}
+    own = {path: sha256_hex(text) for path, text in mine if text is not None}
     return {**recorded.spec.files, **own}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
+
+from scaffold.digest import sha256_hex
 
 
 def digests(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -21,7 +22,7 @@ def digest(value: Any) -> str:
     """Return 16 hexadecimal digits; the same for a value and for what TOML makes of it."""
     import json  # whoever reads a lock makes no digest
 
-    return hashlib.sha256(json.dumps(comparable(value), sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return sha256_hex(json.dumps(comparable(value), sort_keys=True, default=str))[:16]
 
 
 def comparable(value: Any) -> Any:

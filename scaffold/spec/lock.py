@@ -5,12 +5,12 @@ A spec of an older version of the tool is one file; its schema says so.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from fnmatch import translate
 from typing import Any
 
+from scaffold.digest import sha256_hex
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.spec.derived import digest
 from scaffold.spec.seal import is_sealed, seal
@@ -44,18 +44,14 @@ def write_lock(document: Mapping[str, Any], toml: str) -> str:
     """
     from scaffold.spec.toml_text import dumps
 
-    head = {"schema": SCHEMA, SPEC_NAME: _sha256(toml)}
+    head = {"schema": SCHEMA, SPEC_NAME: sha256_hex(toml)}
     return seal(_HEAD + dumps({**head, **document}))
 
 
 def is_as_written(text: str, lock: str | None) -> bool:
     """Whether a ``scaffold.toml`` is what the tool wrote: its lock has the digest, or the older file itself."""
     written = parse_toml(lock).get(SPEC_NAME) if lock is not None else None
-    return is_sealed(text) or written == _sha256(text)
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return is_sealed(text) or written == sha256_hex(text)
 
 
 def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+
+from scaffold.digest import sha256_hex
 
 _LINE = re.compile(r'^digest = "([0-9a-f]{64})"\n', re.MULTILINE)
 _SCHEMA = r"(?m)^schema = \d+\n"
@@ -14,14 +15,10 @@ def seal(text: str) -> str:
     bare = _LINE.sub("", text, count=1)
     schema = re.search(_SCHEMA, bare)
     end = schema.end() if schema else 0
-    return f'{bare[:end]}digest = "{_digest(bare)}"\n{bare[end:]}'
+    return f'{bare[:end]}digest = "{sha256_hex(bare)}"\n{bare[end:]}'
 
 
 def is_sealed(text: str) -> bool:
     """Whether the text is exactly what `seal` returned."""
     found = _LINE.search(text)
-    return found is not None and found[1] == _digest(_LINE.sub("", text, count=1))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return found is not None and found[1] == sha256_hex(_LINE.sub("", text, count=1))

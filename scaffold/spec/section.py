@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from scaffold.digest import sha256_hex
 from scaffold.spec.preset import Preset
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class Section:
         found = self.sources.report.facts.get(name)
         if found is None or found.confidence == "unknown":
             return None, f"fact {name}, unknown"
-        digest = hashlib.sha256(json.dumps(found.value, sort_keys=True, default=str).encode())
-        self.fingerprints[name] = digest.hexdigest()[:16]
+        self.fingerprints[name] = sha256_hex(json.dumps(found.value, sort_keys=True, default=str))[:16]
         place = f", {found.evidence[0].file}:{found.evidence[0].line}" if found.evidence else ""
         return found.value, f"fact {name}{place}"
 

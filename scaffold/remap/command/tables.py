@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from dataclasses import dataclass
 
+from scaffold.digest import sha256_hex
 from scaffold.new import package_path
 from scaffold.remap.command.package import Package, source_text
 from scaffold.remap.command.rendered import PATTERNED, Rendered, differing, essence, rendered_rules
@@ -82,7 +82,7 @@ def _as_rendered(package: Package) -> bool:
     """Whether the module is what was rendered, so that it is the spec that somebody changed."""
     path = f"{package_path(package.spec)}/{package.module_path.name}"
     text = source_text(package.module_path).replace("\r\n", "\n")
-    return package.spec.files.get(path) == hashlib.sha256(text.encode()).hexdigest()
+    return package.spec.files.get(path) == sha256_hex(text)
 
 
 def _with_reasons(code: tuple[Rule, ...], spec: tuple[Rule, ...]) -> list[Rule]:

@@ -5,13 +5,13 @@ Those that come with the tool go before those that `omni-scaffold env rollout` f
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.digest import sha256_hex
 from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
@@ -48,7 +48,7 @@ class Pins:
     @property
     def fingerprint(self) -> str:
         """Digest of everything that decides what is installed."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        return sha256_hex(json.dumps(asdict(self), sort_keys=True))[:16]
 
 
 def recorded_folder() -> Path:
