@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One exact release first, so that no later requirement replaces it with another build.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# One exact release first, so that no later requirement replaces it with another build. Of what tests install, most is
+# never imported: Python writes the bytecode of what is, and half of the time is saved.
 TORCH ?= torch==2.13.0
 NUMPY ?= numpy<2.5
 # One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
@@ -47,12 +49,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.tool: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(PIP) -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.tool
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" "$(NUMPY)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,lint]" "$(TORCH)" "$(NUMPY)"
+	$(PIP) --no-compile "$(TORCH)" "$(NUMPY)"
+	$(PIP) --no-compile -e ".[test,lint]" "$(TORCH)" "$(NUMPY)"
 	@touch $@
 
 demo: $(VENV)/.tool
@@ -140,7 +142,7 @@ docs: $(VENV)/.test
 dist: $(BIN)/python
 	@echo "building wheel and sdist into dist/, and checking what an index would show"
 	@rm -rf dist
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(PIP) build twine
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 
