@@ -15,13 +15,16 @@ from scaffold.verify import contract_level
 from scaffold.verify.contract_level import HostProcess
 
 PROGRAM = """
-import gc, json, os, sys
+import gc, json, os, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 os.environ["OMP_NUM_THREADS"] = "1"
 import torch, diffusers, peft, tensordict, safetensors.torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 import torch.distributed.fsdp
+from scaffold.verify import contracts, subject
 from scaffold.verify.child.host import run_job
+for found in pkgutil.iter_modules(contracts.__path__):
+    subject.contract_of(found.name, {})
 torch.set_num_threads(1)
 gc.collect()
 gc.freeze()
