@@ -39,18 +39,18 @@ def test_reference_passes_every_contract_on_the_kit(results: Any, reference: Pat
 
 
 def test_json_of_the_command(scaffold_child: Callable[..., Any], reference: Path) -> None:
-    """A cold run, in a process of its own."""
-    done = scaffold_child(
-        "verify", reference / PACKAGE, "--format", "json", "--select", "forward", "--select", "sde-step"
-    )
+    """A cold run, in a process of its own, and one more with a diffusers that need not be installed."""
+    selected = ("--select", "forward", "--select", "schedule-diffusers-0.38.0")
+    done = scaffold_child("verify", reference / PACKAGE, "--format", "json", *selected)
     document = json.loads(done.success())
     assert {name: document[name] for name in ("schema", "contract")} == {"schema": 1, "contract": "kit"}
-    assert [check["id"] for check in document["checks"]] == ["forward", "sde-step"]
+    assert [check["id"] for check in document["checks"]] == ["forward", "schedule-diffusers-0.38.0"]
     for check in document["checks"]:
         assert {"id", "status", "value", "limit", "reason"} <= check.keys()
         assert check["status"] == "pass", check
     assert document["checks"][0]["value"] is None
     assert 0 < document["checks"][1]["value"] <= document["checks"][1]["limit"]
+    assert "on diffusers 0.38.0" in document["checks"][1]["reason"]
     assert document["environment"]["torch"]
     assert document["commands"][0].startswith("omni-scaffold verify ")
 
