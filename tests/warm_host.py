@@ -11,17 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scaffold.verify import contract_level
 from scaffold.verify.contract_level import HostProcess
 
 PROGRAM = """
-import gc, json, os, sys
-sys.path.insert(0, sys.argv[1])
+import gc, json, os, pkgutil, sys
+sys.path[:0] = sys.argv[1:]
 os.environ["OMP_NUM_THREADS"] = "1"
 import torch, diffusers, peft, tensordict, safetensors.torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 import torch.distributed.fsdp
+from scaffold.verify import contracts, subject
 from scaffold.verify.child.host import run_job
+for found in pkgutil.iter_modules(contracts.__path__):
+    subject.contract_of(found.name, {})
 torch.set_num_threads(1)
 gc.collect()
 gc.freeze()
@@ -44,39 +46,45 @@ for line in sys.stdin:
 
 
 class WarmHost:
-    """Starts the hosts of `verify`; a job that needs another diffusers gets a cold one."""
+    """Starts the hosts of `verify`, as forks of one process for each diffusers that is asked for."""
 
     def __init__(self) -> None:
-        self._cold = contract_level.start_host
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(Path(__file__).resolve().parents[1])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        )
-        self._answers("ready\n")
+        self._processes: dict[str | None, subprocess.Popen[str]] = {}
 
     def start(self, job: dict[str, Any], log: Path) -> HostProcess:
         """Start a host as `contract_level.start_host` does."""
-        if job["diffusers_path"] is not None:
-            return self._cold(job, log)
         pipe = log.parent / "events"
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"job": job, "pipe": str(pipe), "log": str(log)}) + "\n")
-        self._process.stdin.flush()
-        self._answers("started\n")
+        process = self._process(job["diffusers_path"])
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"job": job, "pipe": str(pipe), "log": str(log)}) + "\n")
+        process.stdin.flush()
+        _answers(process, "started\n")
         os.set_blocking(reader, True)
         return HostProcess(reader, lambda: None)
 
     def end(self) -> None:
-        """End the process."""
-        with suppress(OSError):
-            os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """End the processes."""
+        for process in self._processes.values():
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGKILL)
+            process.wait()
 
-    def _answers(self, line: str) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == line
+    def _process(self, diffusers: str | None) -> subprocess.Popen[str]:
+        if diffusers not in self._processes:
+            first = [] if diffusers is None else [diffusers]
+            self._processes[diffusers] = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *first, str(Path(__file__).resolve().parents[1])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            )
+            _answers(self._processes[diffusers], "ready\n")
+        return self._processes[diffusers]
+
+
+def _answers(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == line

@@ -39,18 +39,18 @@ def test_reference_passes_every_contract_on_the_kit(results: Any, reference: Pat
 
 
 def test_json_of_the_command(scaffold_child: Callable[..., Any], reference: Path) -> None:
-    """A cold run, in a process of its own."""
-    done = scaffold_child(
-        "verify", reference / PACKAGE, "--format", "json", "--select", "forward", "--select", "sde-step"
-    )
+    """A cold run, in a process of its own, and one more with a diffusers that need not be installed."""
+    selected = ("--select", "forward", "--select", "schedule-diffusers-0.38.0")
+    done = scaffold_child("verify", reference / PACKAGE, "--format", "json", *selected)
     document = json.loads(done.success())
     assert {name: document[name] for name in ("schema", "contract")} == {"schema": 1, "contract": "kit"}
-    assert [check["id"] for check in document["checks"]] == ["forward", "sde-step"]
+    assert [check["id"] for check in document["checks"]] == ["forward", "schedule-diffusers-0.38.0"]
     for check in document["checks"]:
         assert {"id", "status", "value", "limit", "reason"} <= check.keys()
         assert check["status"] == "pass", check
     assert document["checks"][0]["value"] is None
     assert 0 < document["checks"][1]["value"] <= document["checks"][1]["limit"]
+    assert "on diffusers 0.38.0" in document["checks"][1]["reason"]
     assert document["environment"]["torch"]
     assert document["commands"][0].startswith("omni-scaffold verify ")
 
@@ -172,32 +172,27 @@ if os.fork() == 0:
 """
 
 
-@pytest.mark.parametrize("where", ["import", "contract"])
 def test_a_process_that_left_the_group_delays_nothing_and_is_ended(
-    where: str, copied: Path, edit: Callable[..., None], tmp_path: Path
+    copied: Path, edit: Callable[..., None], tmp_path: Path
 ) -> None:
-    """It holds the pipes of host and contract open; a cold run, because only that knows what it has started."""
-    mark = tmp_path / "pid"
-    code = LEAVES.format(mark=str(mark))
-    if where == "import":
-        init = copied / "__init__.py"
-        init.write_text(init.read_text() + code)
-    else:
-        anchor = "        batch, device = hidden_states.shape[0]"
-        edit(copied / MODEL, anchor, code.replace("\n", "\n        ") + anchor.strip())
+    """One of the import, one of a contract: they hold pipes open; a cold run knows what it has started."""
+    marks = [tmp_path / where for where in ("import", "contract")]
+    left, leaves = (LEAVES.format(mark=str(mark)) for mark in marks)
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + left)
+    anchor = "        batch, device = hidden_states.shape[0]"
+    edit(copied / MODEL, anchor, leaves.replace("\n", "\n        ") + anchor.strip())
     report = verify(copied, select=["config-round-trip", "input-keys", "forward"])
     assert not report.failed, [check.reason for check in report.checks]
-    assert ends(int(mark.read_text()))
+    assert all(ends(int(mark.read_text())) for mark in marks)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: Path, tmp_path: Path) -> None:
     mark, folder = tmp_path / "pid", tmp_path / "temporary"
     folder.mkdir()
-    init = copied / "__init__.py"
-    init.write_text(
-        init.read_text() + f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
-    )
+    code = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    (copied / "__init__.py").write_text(code)
     process = subprocess.Popen(
         [sys.executable, "-m", "scaffold", "verify", str(copied), "--select", "forward"],
         cwd=Path(contract_level.__file__).parents[2],
@@ -353,12 +348,11 @@ def test_a_flood_without_an_end_of_line_takes_no_memory(monkeypatch: pytest.Monk
 
 def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold run, because only that knows what it has started; what it writes anywhere gives it no more time."""
-    init = copied / "__init__.py"
     everywhere = (
         "import os, time\nfor number in range(3, 40):\n    try:\n        os.write(number, b'\\n')\n"
         "    except OSError:\n        pass\n"
     )
-    init.write_text(init.read_text() + everywhere + "print('begun', flush=True)\ntime.sleep(1000)\n")
+    (copied / "__init__.py").write_text(everywhere + "print('begun', flush=True)\ntime.sleep(1000)\n")
     monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 9.0)
     (found,) = verify(copied, select=["registration"]).checks
     assert found.status == "fail"

@@ -60,6 +60,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.imports import import_package, prepare
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+        _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
 
         limit_host(IMPORT_MEGABYTES)
@@ -77,6 +78,16 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     gc.enable()
     _contracts(job, package, say)
     say(event="end")
+
+
+def _import_contracts(job: dict[str, Any]) -> None:
+    """Import what the forks run, once for all of them."""
+    from scaffold.verify.measured import NotDrivableError
+    from scaffold.verify.subject import contract_of
+
+    for contract in job["contracts"]:
+        with contextlib.suppress(NotDrivableError):
+            contract_of(contract["module"], job)
 
 
 def environment() -> dict[str, str]:

@@ -178,10 +178,16 @@ def proposals(sizes: Sizes) -> Iterator[dict[Any, int]]:
 def _settled(sizes: Sizes) -> Sizes:
     """Those that need no choice made small: layers, rows of tables, numbers of heads."""
     found = sizes.copy()
+    roles: dict[Any, Role] = {}  # a role that shows stays when others are made small
+    # Models of few layers are built fast, so what is called so is looked at first.
+    names = sorted(found.values, key=lambda name: "layer" not in str(name))
     for wanted, value in ((Role.depth, LAYERS), (Role.divisor, HEADS), (Role.side, SIDE), (Role.rows, VOCABULARY)):
-        for name, before in list(found.values.items()):
-            wrong = before > value or (wanted is Role.rows and name in found.guessed)
-            if wrong and found.role(name) is wanted and found.changed(name, value) is not None:
+        for name in names:
+            if found.values[name] <= value and not (wanted is Role.rows and name in found.guessed):
+                continue
+            if roles.get(name, Role.none) is Role.none:
+                roles[name] = found.role(name)
+            if roles[name] is wanted and found.changed(name, value) is not None:
                 found.values[name] = value
     for name in found.guessed:
         if found.role(name) is Role.none:
