@@ -26,6 +26,7 @@ _REPEATED_GROUP = r"\)[*+?{]"
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _TEXTS = (str, bytes, bytearray)
 _SIZED = (*_CONTAINERS, *_TEXTS, int)
+_UNSIZED = frozenset({bool, float, type(None)})
 _DIRECTIVE = r"(?s)%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)"
 
 
@@ -44,13 +45,13 @@ class Budget:
 
     def __init__(self, steps: int, spent: Callable[[], Exception], items: int = ITEMS) -> None:
         self.steps, self.spent = steps, 0
-        self._over, self._items = spent, items
+        self.over, self._items = spent, items
 
     def spend(self, steps: int = 1) -> None:
         """Take steps; raise the error where none is left."""
         self.spent += steps
         if self.spent > self.steps:
-            raise self._over()
+            raise self.over()
 
     def hold(self, value: Any) -> Any:
         """Return a value that was made; its size costs steps, for somebody will look at every part of it.
@@ -58,7 +59,7 @@ class Budget:
         Raises:
             TooLargeError: it is too large.
         """
-        if isinstance(value, _SIZED):
+        if type(value) not in _UNSIZED and isinstance(value, _SIZED):
             self.spend(size(value, self._items) // 2)
         return value
 

@@ -18,9 +18,9 @@ def _constant(run: Interpreter, node: ast.Constant, frame: Frame) -> Any:
 
 
 def _name(run: Interpreter, node: ast.Name, frame: Frame) -> Any:
-    name = node.id
-    if name in frame.env:
-        return frame.env[name]
+    name, env = node.id, frame.env
+    if name in env:
+        return env[name]
     if frame.closure is not None and name in frame.closure:
         return frame.closure[name]
     value = run.scopes.lookup(frame.module, name)

@@ -99,6 +99,5 @@ def closure_of(frame: Frame) -> Mapping[str, Any]:
 def replace_env(env: Env, other: Env) -> None:
     """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
     if env is not other:
-        values = dict(other)
         env.clear()
-        env.update(values)
+        env.update(other)
