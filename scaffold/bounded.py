@@ -110,7 +110,7 @@ def operate(kind: type[ast.operator], left: Any, right: Any) -> Any:
         for many, times in ((left, right), (right, left)):
             if isinstance(many, (list, tuple, *_TEXTS)) and isinstance(times, int):
                 _at_most(max(1, size(many), len(many)) * times, TEXT if isinstance(many, _TEXTS) else ITEMS)
-    elif kind is ast.Mod and isinstance(left, str | bytes):
+    elif kind is ast.Mod and isinstance(left, (str, bytes)):
         _require_small_fields(left, right)
     elif isinstance(left, _TEXTS) and isinstance(right, _TEXTS):
         _at_most(len(left) + len(right), TEXT)

@@ -136,7 +136,7 @@ class Classes:
     @staticmethod
     def _read_body(info: ClassInfo) -> None:
         for node in info.node.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 if not _is_setter(node):
                     info.methods[node.name] = node
             elif isinstance(node, ast.ClassDef):

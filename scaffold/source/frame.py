@@ -44,7 +44,7 @@ class Frame:
     @property
     def name(self) -> str:
         """The function's name; empty for anything else."""
-        return self.node.name if isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+        return self.node.name if isinstance(self.node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
 
 
 @dataclass(eq=False)

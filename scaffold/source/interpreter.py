@@ -191,7 +191,7 @@ class Interpreter:
         elif isinstance(target, ast.Subscript):
             base = self.evaluate(target.value, frame)
             self.domain.put(base, self.evaluate(target.slice, frame), value, target, frame)
-        elif isinstance(target, ast.Tuple | ast.List):
+        elif isinstance(target, (ast.Tuple, ast.List)):
             self.domain.unpack(target.elts, value, frame)
         elif isinstance(target, ast.Starred):
             self.assign(target.value, value, frame)

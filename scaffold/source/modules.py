@@ -109,7 +109,7 @@ class ModuleGraph:
 
     def _collect(self, info: ModuleInfo, body: list[ast.stmt]) -> None:
         for node in body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 info.definitions[node.name] = node
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -118,7 +118,7 @@ class ModuleGraph:
             elif isinstance(node, ast.AnnAssign):
                 if isinstance(node.target, ast.Name) and node.value is not None:
                     info.definitions[node.target.id] = node.value
-            elif isinstance(node, ast.Import | ast.ImportFrom):
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.bind_imports(info, node, info.imports, info.stars)
             elif isinstance(node, ast.If):
                 # The branch that is normally taken comes last, so that it wins: that for no particular accelerator.

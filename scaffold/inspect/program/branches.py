@@ -114,7 +114,7 @@ class Branches:
 
     def _offer_result(self, param: Param, frame: Frame) -> None:
         """What a function returns where nobody gives a setting is that setting's default, if it else returns that."""
-        last = frame.node.body[-1] if isinstance(frame.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        last = frame.node.body[-1] if isinstance(frame.node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
         value, path = frame.returns[-1]
         if isinstance(last, ast.Return) and last.value is not None and self._means(last.value, param, frame):
             frame.returns[-1] = Param(param.root, param.key, value, at=param.at), path
@@ -167,7 +167,7 @@ class Branches:
         while isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.func, ast.Name):
             node = node.args[0]
         reads = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
-        if reads or isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        if reads or isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return same(self.run.interpreter.evaluate(node, frame), param)
         return False
 

@@ -248,7 +248,7 @@ class Program:
                     self.execution.with_media, self.execution.budget.spent = media, 0
                     ready = self.execution.call(maker, list(given), {}, at)
                     request = self.execution.requests.make_single_request(at)
-                    if request is None or not isinstance(ready, Func | Call):
+                    if request is None or not isinstance(ready, (Func, Call)):
                         return None
                     self.execution.trace = trace = Trace()
                     result = self.execution.call(ready, [request], {}, at)

@@ -59,4 +59,4 @@ def _everything(program: Program) -> list[Value]:
     def inner(node: Value) -> list[Value]:
         return [*node.parts(), *(node.attrs.values() if isinstance(node, Obj) else ())][::-1]
 
-    return [node for node in reach(values[::-1], inner) if isinstance(node, Obj | Conf)]
+    return [node for node in reach(values[::-1], inner) if isinstance(node, (Obj, Conf))]

@@ -26,7 +26,7 @@ def answers(program: Program) -> dict[str, Fact]:
             known = default_of(node.default)
             if known is MISSING:
                 unsettled.add(node.key)
-            if not isinstance(known, bool | int | float | str):
+            if not isinstance(known, (bool, int, float, str)):
                 continue
             first = found.setdefault(node.key, (known, node.at))[0]
             if first != known or any(isinstance(part, Conf) for part in plain_parts(node.default)):
