@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
+from scaffold.source.values import Evidence
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 
 ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
@@ -32,6 +33,15 @@ class ModuleInfo:
     definitions: dict[str, Definition] = field(default_factory=dict)
     imports: dict[str, Import] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
+    _places: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
+
+    def place(self, node: ast.AST) -> Evidence:
+        """Return where a node of the module stands; of one without a line, the module's first."""
+        line = getattr(node, "lineno", 1)
+        found = self._places.get(line)
+        if found is None:
+            found = self._places[line] = Evidence(self.file, line)
+        return found
 
     def absolute(self, module: str | None, level: int) -> str:
         """The dotted name that a relative import means."""

@@ -240,9 +240,9 @@ class Plain:
     def unpack(self, targets: list[ast.expr], value: Any, frame: Frame) -> None:
         count = len(targets)
         parts = self.parts(value, count)
-        stars = [place for place, item in enumerate(targets) if isinstance(item, ast.Starred)]
-        if stars:
-            begin, after = stars[0], count - stars[0] - 1
+        begin = next((place for place, item in enumerate(targets) if type(item) is ast.Starred), None)
+        if begin is not None:
+            after = count - begin - 1
             parts = [*parts[:begin], parts[begin : len(parts) - after], *parts[len(parts) - after :]]
         if len(parts) != count:
             raise UndecidedError(f"{len(parts)} values for {count} names")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, same
@@ -195,9 +196,12 @@ class Branches:
     @staticmethod
     def merge(envs: list[Env], cond: Value | None = None) -> Env:
         merged: Env = {}
-        for name in dict.fromkeys(n for env in envs for n in env):
+        for name in dict.fromkeys(chain.from_iterable(envs)):
             values = [env[name] for env in envs if name in env]
-            merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
+            if len(values) == 1 or (len(values) == 2 and values[0] is values[1]):
+                merged[name] = values[0]
+            else:
+                merged[name] = join(values, cond if len(values) == 2 else None)
         return merged
 
 

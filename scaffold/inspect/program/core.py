@@ -121,7 +121,7 @@ class Execution:
 
     @staticmethod
     def place(node: ast.AST, frame: Frame) -> Evidence:
-        return Evidence(frame.module.file, getattr(node, "lineno", 1))
+        return frame.module.place(node)
 
     @staticmethod
     def constant(value: object, at: Evidence | None) -> Const:

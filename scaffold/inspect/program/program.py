@@ -271,6 +271,11 @@ class Program:
         return trace, ended
 
     @cached_property
+    def nodes(self) -> list[tuple[ClassInfo, list[ast.AST]]]:
+        """The pipeline's class and those above it, each with all nodes of its text."""
+        return [(cls, list(walk_tree(cls.node))) for cls in self.cls.mro]
+
+    @cached_property
     def denoising(self) -> Denoising | None:
         """The denoising loop of the default path, if there is one."""
         found = find_denoising(self.execution.trace)
