@@ -27,6 +27,7 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 _TEXTS = (str, bytes, bytearray)
 _SIZED = (*_CONTAINERS, *_TEXTS, int)
 _UNSIZED = frozenset({bool, float, type(None)})
+_FREE = 32  # characters of a text that costs no step
 _DIRECTIVE = r"(?s)%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)"
 
 
@@ -59,7 +60,9 @@ class Budget:
         Raises:
             TooLargeError: it is too large.
         """
-        if type(value) not in _UNSIZED and isinstance(value, _SIZED):
+        kind = type(value)
+        small = kind in _UNSIZED or (kind is str and len(value) < _FREE)
+        if not small and isinstance(value, _SIZED):
             self.spend(size(value, self._items) // 2)
         return value
 

@@ -240,8 +240,9 @@ class Plain:
     def unpack(self, targets: list[ast.expr], value: Any, frame: Frame) -> None:
         count = len(targets)
         parts = self.parts(value, count)
-        begin = next((place for place, item in enumerate(targets) if type(item) is ast.Starred), None)
-        if begin is not None:
+        kinds = [type(item) for item in targets]
+        if ast.Starred in kinds:
+            begin = kinds.index(ast.Starred)
             after = count - begin - 1
             parts = [*parts[:begin], parts[begin : len(parts) - after], *parts[len(parts) - after :]]
         if len(parts) != count:
