@@ -26,6 +26,8 @@ _REPEATED_GROUP = r"\)[*+?{]"
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _TEXTS = (str, bytes, bytearray)
 _SIZED = (*_CONTAINERS, *_TEXTS, int)
+_UNSIZED = frozenset({bool, float, type(None)})
+_FREE = 32  # characters of a text that costs no step
 _DIRECTIVE = r"(?s)%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)"
 
 
@@ -44,13 +46,13 @@ class Budget:
 
     def __init__(self, steps: int, spent: Callable[[], Exception], items: int = ITEMS) -> None:
         self.steps, self.spent = steps, 0
-        self._over, self._items = spent, items
+        self.over, self._items = spent, items
 
     def spend(self, steps: int = 1) -> None:
         """Take steps; raise the error where none is left."""
         self.spent += steps
         if self.spent > self.steps:
-            raise self._over()
+            raise self.over()
 
     def hold(self, value: Any) -> Any:
         """Return a value that was made; its size costs steps, for somebody will look at every part of it.
@@ -58,7 +60,9 @@ class Budget:
         Raises:
             TooLargeError: it is too large.
         """
-        if isinstance(value, _SIZED):
+        kind = type(value)
+        small = kind in _UNSIZED or (kind is str and len(value) < _FREE)
+        if not small and isinstance(value, _SIZED):
             self.spend(size(value, self._items) // 2)
         return value
 
@@ -109,7 +113,7 @@ def operate(kind: type[ast.operator], left: Any, right: Any) -> Any:
         for many, times in ((left, right), (right, left)):
             if isinstance(many, (list, tuple, *_TEXTS)) and isinstance(times, int):
                 _at_most(max(1, size(many), len(many)) * times, TEXT if isinstance(many, _TEXTS) else ITEMS)
-    elif kind is ast.Mod and isinstance(left, str | bytes):
+    elif kind is ast.Mod and isinstance(left, (str, bytes)):
         _require_small_fields(left, right)
     elif isinstance(left, _TEXTS) and isinstance(right, _TEXTS):
         _at_most(len(left) + len(right), TEXT)

@@ -20,14 +20,14 @@ def shift_of(program: Program, made: Value) -> tuple[float | None, Evidence | No
             number = default_of(given) if given is not None else None
             asked.append((number, record.at))
     if any(number is not None for number, _ in asked):
-        numbers = {number if isinstance(number, int | float) else None for number, _ in asked}
+        numbers = {number if isinstance(number, (int, float)) else None for number, _ in asked}
         return _float(numbers.pop() if len(numbers) == 1 else None), asked[0][1]
-    kept = made.kwargs.get("shift") if isinstance(made, Call | Obj) else None
+    kept = made.kwargs.get("shift") if isinstance(made, (Call, Obj)) else None
     return _float(default_of(kept) if kept is not None else None), made.at
 
 
 def _float(number: object) -> float | None:
-    return float(number) if isinstance(number, int | float) else None
+    return float(number) if isinstance(number, (int, float)) else None
 
 
 def _receivers(record: CallRecord) -> list[Value]:

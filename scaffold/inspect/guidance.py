@@ -87,12 +87,12 @@ def default_way(output: Value) -> Value:
 
 def region_parts(node: Value) -> list[Value]:
     """What arithmetic a node of the region is made of."""
-    if isinstance(node, Op | Choice | Seq):
+    if isinstance(node, (Op, Choice, Seq)):
         return node.parts()
     if isinstance(node, Call) and node.name in ELEMENTWISE:
         base = [node.func.base] if isinstance(node.func, Attr) else []
         return [*node.args, *node.kwargs.values(), *base]
-    if isinstance(node, Item) and isinstance(node.key, Slice | Const) and isinstance(node.base, Op | Choice):
+    if isinstance(node, Item) and isinstance(node.key, (Slice, Const)) and isinstance(node.base, (Op, Choice)):
         return [node.base]
     if isinstance(node, Item) and _is_cut(node.key) and isinstance(node.base, Call):
         return [node.base] if node.base.name not in ("chunk", "unbind", "split") else []
@@ -132,7 +132,7 @@ def as_guidance(node: Value) -> Guidance | None:
 
 
 def has_number(value: Value) -> bool:
-    return isinstance(default_of(value), int | float)
+    return isinstance(default_of(value), (int, float))
 
 
 def scale_param(value: Value) -> Param | None:
@@ -146,7 +146,7 @@ def scale_param(value: Value) -> Param | None:
         if isinstance(node, Param):
             if node.root in USER_ROOTS and (node.root != "sampling_params" or not is_none(node.default or NONE)):
                 return node
-        elif isinstance(node, Op | Choice | Item):
+        elif isinstance(node, (Op, Choice, Item)):
             queue.extend(node.parts())
     return None
 
@@ -167,7 +167,7 @@ def number_of(scale: Value) -> Value:
 
 def plain_parts(value: Value) -> list[Value]:
     """A condition and what its arithmetic is made of; tensors and calls are not entered."""
-    return list(reach([value], lambda node: node.parts() if isinstance(node, Op | Choice | Item) else ()))
+    return list(reach([value], lambda node: node.parts() if isinstance(node, (Op, Choice, Item)) else ()))
 
 
 def distinct(values: list[Value]) -> list[Value]:
@@ -224,7 +224,7 @@ def _plainly(value: Value) -> list[Value]:
     """What a prediction may be, without any arithmetic."""
 
     def inner(node: Value) -> list[Value]:
-        return node.parts() if isinstance(node, Choice | Seq) else [node.base] if isinstance(node, Item) else []
+        return node.parts() if isinstance(node, (Choice, Seq)) else [node.base] if isinstance(node, Item) else []
 
     return list(reach([value], inner))
 

@@ -62,7 +62,7 @@ class Conditions:
         return (
             bool(params)
             and roots <= {"extra_args", "sampling_params"}
-            and all(isinstance(n, Param | Const) for n in leaves)
+            and all(isinstance(n, (Param, Const)) for n in leaves)
         )
 
     def _is_gate(self, cond: Value) -> bool:
@@ -95,7 +95,7 @@ class Conditions:
             if isinstance(cond, Op) and cond.op in (">", "<") and len(cond.args) == 2:
                 asked, limit = cond.args if cond.op == ">" else reversed(cond.args)
                 number = default_of(limit) if isinstance(limit, Const) else MISSING
-                if isinstance(asked, Param) and asked.key == name and isinstance(number, int | float):
+                if isinstance(asked, Param) and asked.key == name and isinstance(number, (int, float)):
                     found.append(float(number))
         return found
 
@@ -124,7 +124,7 @@ def _asked(cond: Value) -> list[Value]:
         if id(value) in found:
             continue
         found[id(value)] = value
-        if isinstance(value, Op | Choice | Item):
+        if isinstance(value, (Op, Choice, Item)):
             pending += value.parts()
         if isinstance(value, Choice) and value.cond is not None:
             pending.append(value.cond)

@@ -200,7 +200,7 @@ def _parts_of(result: Value) -> list[Value]:
         value = pending.pop()
         if id(value) not in found:
             found[id(value)] = value
-            if isinstance(value, Choice | Seq):
+            if isinstance(value, (Choice, Seq)):
                 pending += value.parts()
     return list(found.values())
 

@@ -56,7 +56,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     params = {p.key for p in given}
     places = [*(p.at for p in given), *places]
     facts = {
-        "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, int | float)], places),
+        "answers.cfg.interval": fact([float(b) for b in bounds if isinstance(b, (int, float))], places),
         "detail.cfg.interval_rule": fact(
             f"lo {'<' if low[1] == '>' else '<='} {kinds.pop()} {high[1]} hi", [low[0].at, high[0].at]
         ),
@@ -89,7 +89,7 @@ def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
             stack += [(option, number, sure and truth is not None) for option in reversed(taken)]
         elif isinstance(node, Item) and isinstance(node.base, Op) and is_entry(node, number):
             stack.append((_entrywise(node.base, node.key), number, sure))
-        elif isinstance(node, Op | Choice | Item):
+        elif isinstance(node, (Op, Choice, Item)):
             stack += [(part, number, sure) for part in reversed(node.parts())]
 
 
@@ -100,7 +100,7 @@ def _entrywise(value: Value, key: Value) -> Value:
     if isinstance(value, Item) and isinstance(value.key, Slice) and value.key.step is None:
         if value.key.lower is None or default_of(value.key.lower) == 0:
             return Item(value.base, key, at=value.at)
-    if isinstance(value, Call | Attr):
+    if isinstance(value, (Call, Attr)):
         return Item(value, key, at=value.at)
     return value
 

@@ -38,12 +38,12 @@ class Numbers(Conditions):
             UnclearError: it is made of anything else.
         """
         node = self._settled(number_of(node), facts)
-        if isinstance(node, Const) and isinstance(node.value, int | float):
+        if isinstance(node, Const) and isinstance(node.value, (int, float)):
             return ast.Constant(node.value)
         if isinstance(node, Op) and node.op in ARITHMETIC and len(node.args) == 2:
             left, right = (self.scalar(arg, facts) for arg in node.args)
             return ast.BinOp(left, ARITHMETIC[node.op], right)
-        if isinstance(node, Param | Choice) or (isinstance(node, Op) and node.op == "or"):
+        if isinstance(node, (Param, Choice)) or (isinstance(node, Op) and node.op == "or"):
             return self._setting(node)
         raise UnclearError
 

@@ -27,7 +27,7 @@ def named_scales(scale: Value) -> list[Param]:
     """The parameters that a scale is taken from, one before the other; else the one that it is computed from."""
 
     def inner(node: Value) -> list[Value]:
-        taken = isinstance(node, Param | Choice) or (isinstance(node, Op) and node.op in ("or", "and"))
+        taken = isinstance(node, (Param, Choice)) or (isinstance(node, Op) and node.op in ("or", "and"))
         return node.parts() if taken else []
 
     found = [n for n in reach([scale], inner) if isinstance(n, Param) and scale_param(n) is n]
@@ -58,13 +58,13 @@ def _defaults(node: Value, param: Param) -> set[int | float | None]:
     """The numbers that ``node`` may be by default, of the ways that lead to the parameter."""
     computed = isinstance(node, Op) and node.op in ("+", "-", "*", "/")
     known = MISSING if computed else default_of(node)
-    if isinstance(known, int | float):
+    if isinstance(known, (int, float)):
         return {known}
     if isinstance(node, Choice) and node.cond is not None and len(node.options) == 2:
         truth = default_of(node.cond)
         if truth is not MISSING:
             return _defaults(node.options[0 if truth else 1], param)
-    if isinstance(node, Choice | Op):
+    if isinstance(node, (Choice, Op)):
         kept = [o for o in node.parts() if any(n is param for n in plain_parts(o))]
         if kept or isinstance(node, Choice):
             return {value for o in kept or node.parts() for value in _defaults(o, param)}

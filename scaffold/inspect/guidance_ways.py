@@ -83,7 +83,7 @@ class _Following(Writer):
             seen.add(id(value))
             if isinstance(value, Param) and value.root in _REQUEST:
                 return True
-            if isinstance(value, Op | Choice):
+            if isinstance(value, (Op, Choice)):
                 pending += value.parts()
         return False
 

@@ -71,7 +71,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, ast.ClassDef | 
 
 def _own_nodes(function: FunctionNode) -> Iterator[ast.For | ast.While]:
     for node in walk_tree(function):
-        if isinstance(node, ast.For | ast.While):
+        if isinstance(node, (ast.For, ast.While)):
             yield node
 
 

@@ -41,9 +41,9 @@ def _made_from(value: Value) -> Iterator[Value]:
     """Yield a text and the texts that it was made from by edits; a call that takes a text apart is not entered."""
 
     def inner(node: Value) -> list[Value]:
-        if isinstance(node, Choice | Op | Carried | Seq | Map):
+        if isinstance(node, (Choice, Op, Carried, Seq, Map)):
             return node.parts()
-        if isinstance(node, Item | Attr):
+        if isinstance(node, (Item, Attr)):
             return [node.base]
         if isinstance(node, Elem):
             return [node.source]
@@ -155,7 +155,7 @@ def whole_names(program: Program, calls: list[CallRecord]) -> Iterator[Rename]:
                 if isinstance(source, str) and target is not None:
                     yield source, target, held.at
     for func in functions.values():
-        if isinstance(func.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(func.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for source, target, line in _written_out(func.node):
                 yield source, target, Evidence(func.module.file, line)
 
@@ -173,7 +173,7 @@ def _written_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple
         done = test.body[0]
         renamed = isinstance(done, ast.Assign) and isinstance(t := done.targets[0], ast.Name) and t.id == left.id
         told = isinstance(done, ast.Return) and left.id in given
-        new = done.value if isinstance(done, ast.Assign | ast.Return) and (renamed or told) else None
+        new = done.value if isinstance(done, (ast.Assign, ast.Return)) and (renamed or told) else None
         if isinstance(other, ast.Constant) and isinstance(new, ast.Constant):
             if isinstance(other.value, str) and isinstance(new.value, str) and other.value != new.value:
                 yield other.value, new.value, done.lineno

@@ -74,7 +74,7 @@ def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     """Direction and shift of a schedule that is made from one grid."""
     facts: dict[str, Fact] = {}
     start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
-    if not isinstance(start, int | float) or not isinstance(end, int | float):
+    if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
         return facts
     at_points = [entry(vector, grid, start + (end - start) * x) for x in (0.0, 0.25, 0.5, 0.75)]
     first, last = at_points[0], at_points[-1]
@@ -142,7 +142,7 @@ def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
             if isinstance(named, External) and named.path.startswith("diffusers."):
                 # Every scheduler of diffusers runs from noise to data on falling times.
                 facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
-            if isinstance(scheduler, Call | Obj) and "shift" in scheduler.kwargs:
+            if isinstance(scheduler, (Call, Obj)) and "shift" in scheduler.kwargs:
                 shift, place = shift_of(program, scheduler)
                 shifts[shift] = place
     if len(shifts) == 1 and None not in shifts:
@@ -169,7 +169,7 @@ def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
         if value is None or abs(value / top - shift * t / (1 + (shift - 1) * t)) > 1e-9:
             return UNKNOWN
     shift = round(1 / shift if ascending else shift, 9)
-    sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Const | Param | Conf)]
+    sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, (Const, Param, Conf))]
     given = [n for n in sources if _is_number(n, shift)]
     param = next((n for n in given if isinstance(n, Param)), None)
     places = [param.at] if param is not None else []
@@ -180,4 +180,4 @@ def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
 
 def _is_number(value: Value, wanted: float) -> bool:
     known = default_of(value)
-    return isinstance(known, int | float) and not isinstance(known, bool) and abs(known - wanted) < 1e-9
+    return isinstance(known, (int, float)) and not isinstance(known, bool) and abs(known - wanted) < 1e-9

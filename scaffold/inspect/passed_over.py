@@ -55,7 +55,7 @@ def raises_for(body: list[ast.stmt], around_it: list[ast.AST]) -> bool:
         isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and getattr(s.value.func, "attr", "") == "append"
         for s in body
     )
-    functions = [n for n in around_it if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [n for n in around_it if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     loops = [n for n in around_it if isinstance(n, _LOOPS)]
     if not (notes and functions and loops):
         return False

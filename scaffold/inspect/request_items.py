@@ -17,7 +17,7 @@ class Some(list[Any]):
 
 def chat_words(messages: Any) -> str | None:
     """The words of a chat's messages; what its template puts between them is the checkpoint's."""
-    if isinstance(messages, list | tuple):
+    if isinstance(messages, (list, tuple)):
         found = [chat_words(message) for message in messages]
         return None if None in found else "\n".join(f for f in found if f is not None)
     if isinstance(messages, dict):
@@ -35,7 +35,7 @@ def maps_of(messages: Value) -> list[Map]:
 
 def texts_of(known: Any) -> set[str | None]:
     """The texts in a plain value, None for what is no text; nothing for None, which is none."""
-    if isinstance(known, list | tuple):
+    if isinstance(known, (list, tuple)):
         return {text for item in known for text in texts_of(item)}
     if known is None:
         return set()
@@ -58,7 +58,7 @@ def is_whole(value: Any) -> bool:
         return False
     if isinstance(value, dict):
         return all(is_whole(v) for v in value.values())
-    return all(is_whole(v) for v in value) if isinstance(value, list | tuple) else True
+    return all(is_whole(v) for v in value) if isinstance(value, (list, tuple)) else True
 
 
 def same_items(left: Any, right: Any) -> bool:

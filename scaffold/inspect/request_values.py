@@ -99,7 +99,7 @@ class RequestValues:
             return self._operation(value)
         if isinstance(value, Elem):
             source = self.of(value.source)
-            several = isinstance(source, list | tuple) and source
+            several = isinstance(source, (list, tuple)) and source
             return source[0] if several and all(same_items(s, source[0]) for s in source) else MISSING
         if isinstance(value, Item):
             return self._item(value)
@@ -197,7 +197,7 @@ class RequestValues:
             is_given = key == "prompt" or (self._negative and is_negative(Param("prompt", key)))
             return is_given is wanted
         held = self.of(stack)
-        if isinstance(held, Some) or not (is_whole(key) and isinstance(held, list | tuple | dict | str)):
+        if isinstance(held, Some) or not (is_whole(key) and isinstance(held, (list, tuple, dict, str))):
             return MISSING
         return fold("in" if wanted else "notin", [key, held])
 
@@ -208,7 +208,7 @@ class RequestValues:
         key = self.of(value.key)
         if isinstance(base, Some):
             return base[0] if type(key) is int or key is MISSING else MISSING
-        if isinstance(base, list | tuple) and key is MISSING:
+        if isinstance(base, (list, tuple)) and key is MISSING:
             return base[0] if base and all(same_items(b, base[0]) for b in base) else MISSING
         try:
             return MISSING if base is MISSING or key is MISSING else base[key]
@@ -239,12 +239,12 @@ class RequestValues:
             return html.unescape(args[0])
         if path == "re.sub" and len(args) == 3 and all(isinstance(a, str) for a in args):
             return tried(lambda: re.sub(args[0], args[1], args[2]))
-        if path in ("builtins.list", "builtins.tuple") and len(args) == 1 and isinstance(args[0], list | tuple):
+        if path in ("builtins.list", "builtins.tuple") and len(args) == 1 and isinstance(args[0], (list, tuple)):
             return args[0]
-        if path == "builtins.len" and len(args) == 1 and isinstance(args[0], str | list | tuple | dict):
+        if path == "builtins.len" and len(args) == 1 and isinstance(args[0], (str, list, tuple, dict)):
             marked = isinstance(args[0], str) and (PROMPT in args[0] or NEGATIVE in args[0])
             return MISSING if marked or isinstance(args[0], Some) else len(args[0])
-        if path in ("builtins.any", "builtins.all") and len(args) == 1 and isinstance(args[0], list | tuple):
+        if path in ("builtins.any", "builtins.all") and len(args) == 1 and isinstance(args[0], (list, tuple)):
             return self._quantified(args[0], path == "builtins.any")
         return MISSING
 

@@ -40,7 +40,7 @@ def _is_generator(value: Value) -> bool:
     return any(
         (isinstance(node, Param) and node.key.rpartition(".")[2] == "generator")
         or (isinstance(node, Call) and node.name in ("Generator", "manual_seed"))
-        for node in reach([value], lambda node: node.parts() if isinstance(node, Choice | Op | Seq | Item) else ())
+        for node in reach([value], lambda node: node.parts() if isinstance(node, (Choice, Op, Seq, Item)) else ())
     )
 
 
@@ -48,7 +48,7 @@ def is_difference(value: Value, loop: int) -> bool:
     """Whether a value is the difference of neighbouring entries of a schedule."""
     for option in options(value):
         node = option
-        if isinstance(node, Item | Elem):
+        if isinstance(node, (Item, Elem)):
             vector = vector_of(node)
             if any(_neighbours(o) for o in options(vector)):
                 return True

@@ -147,7 +147,7 @@ def _spell(value: Any) -> str:
     if isinstance(value, list):
         if not value:
             return "none"
-        if all(isinstance(v, list) and len(v) in (2, 3) and all(isinstance(x, str | int) for x in v) for v in value):
+        if all(isinstance(v, list) and len(v) in (2, 3) and all(isinstance(x, (str, int)) for x in v) for v in value):
             return "\n".join(_arrow(v) for v in value)
         return ", ".join(_spell(v) for v in value)
     if isinstance(value, dict):

@@ -25,7 +25,7 @@ def _listed(program: Program) -> Iterator[tuple[Obj, str, Obj | Call]]:
                 for item in option.items if isinstance(option, Seq) else []:
                     for source in options(item):
                         if (
-                            isinstance(source, Obj | Call)
+                            isinstance(source, (Obj, Call))
                             and "model_or_path" in source.kwargs
                             and id(source) not in seen
                         ):

@@ -16,7 +16,7 @@ def code(node: cst.CSTNode) -> str:
 
 def ends(node: cst.BaseStatement) -> bool:
     """Tell whether nothing behind a statement of the same block is reached."""
-    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[-1], cst.Raise | cst.Return)
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[-1], (cst.Raise, cst.Return))
 
 
 def indented(body: Sequence[cst.BaseStatement]) -> cst.IndentedBlock:

@@ -234,7 +234,7 @@ def _only_checks(node: ast.stmt) -> bool:
     """Whether a statement computes local values, or raises that a file is missing."""
     if isinstance(node, ast.Assign):
         return all(isinstance(target, ast.Name) for target in node.targets)
-    if isinstance(node, ast.If | ast.For):
+    if isinstance(node, (ast.If, ast.For)):
         return all(_only_checks(inner) for inner in (*node.body, *node.orelse))
     if isinstance(node, ast.Raise):
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc

@@ -32,16 +32,16 @@ def casts_only(scope: Scope, call: ast.expr, depth: int = 0) -> bool:
         return False
     inside = Scope.of(scope.graph, info, function)
     for node in walk_tree(function):
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if not isinstance(target, ast.Name) and not _is_cast(target, node.value):
                     return False
-        elif isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant | ast.Call):
+        elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Constant, ast.Call)):
             return False
         elif isinstance(node, ast.Call):
             if not _is_read(inside, node) and not casts_only(inside, node, depth + 1):
                 return False
-        elif isinstance(node, ast.Delete | ast.Global | ast.Nonlocal | ast.With | ast.Yield | ast.NamedExpr):
+        elif isinstance(node, (ast.Delete, ast.Global, ast.Nonlocal, ast.With, ast.Yield, ast.NamedExpr)):
             return False
     return True
 

@@ -100,7 +100,7 @@ class _Parts:
 
     def add_behind_imports(self, text: str) -> None:
         """Put a text behind the last import."""
-        last = max(self._place[node] for node in self._tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+        last = max(self._place[node] for node in self._tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
         self._texts[last] += text
 
     def text(self) -> str:
@@ -114,7 +114,7 @@ def _has(node: ast.AST, kind: type[ast.AST] | UnionType) -> bool:
 
 def _holding(tree: ast.Module, kind: type[ast.AST] | UnionType) -> frozenset[str]:
     """Return the names of the functions that have something of a kind in them; no others need be looked into."""
-    functions = [node for node in walk_tree(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in walk_tree(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     return frozenset(node.name for node in functions if _has(node, kind))
 
 

@@ -36,7 +36,7 @@ def value(node: cst.BaseExpression, known: Mapping[str, Any]) -> Any:
         node: the expression, calls about the surroundings already replaced.
         known: values by name or dotted name.
     """
-    if isinstance(node, cst.Name | cst.Attribute):
+    if isinstance(node, (cst.Name, cst.Attribute)):
         path = dotted(node)
         if path in _LITERALS:
             return _LITERALS[path]

@@ -71,6 +71,6 @@ class Deciding(cst.CSTTransformer):
 
 def _wrapped(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return an expression that may stand where the one around it had parentheses or several lines."""
-    if isinstance(node, cst.Name | cst.Integer | cst.SimpleString) or node.lpar:
+    if isinstance(node, (cst.Name, cst.Integer, cst.SimpleString)) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])

@@ -220,7 +220,7 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
     listed: dict[str, str] = {}
     for node in own.values():
         for found in walk_tree(node):
-            if isinstance(found, ast.ListComp | ast.GeneratorExp):
+            if isinstance(found, (ast.ListComp, ast.GeneratorExp)):
                 element: ast.expr | None = found.elt
             else:
                 element = made_by_number(found)

@@ -68,7 +68,7 @@ class Engine(HeldLayers):
         if origin not in self._decided:
             self._decided[origin] = None
             found = self.files.definition(origin.module, origin.name)
-            if found is not None and isinstance(found.twin, ast.Assign | ast.AnnAssign):
+            if found is not None and isinstance(found.twin, (ast.Assign, ast.AnnAssign)):
                 self._decided[origin] = self._evaluated(origin, found)
         return self._decided[origin]
 
@@ -96,7 +96,7 @@ class Engine(HeldLayers):
     def _evaluated(self, origin: Defined, found: Definition) -> str | None:
         assert isinstance(found.node, cst.SimpleStatementLine)
         small = found.node.body[0]
-        if not isinstance(small, cst.Assign | cst.AnnAssign) or small.value is None:
+        if not isinstance(small, (cst.Assign, cst.AnnAssign)) or small.value is None:
             return None
         scope = Scope(self.graph, self.files.info(origin.module), frozenset(), {})
         probe = Expressions(self, scope, None, {})
@@ -209,7 +209,7 @@ class Engine(HeldLayers):
         )
         any_new = False
         for index, (node, twin) in enumerate(entry.statements):
-            if index in done or not isinstance(twin, ast.Assign | ast.AnnAssign):
+            if index in done or not isinstance(twin, (ast.Assign, ast.AnnAssign)):
                 continue
             targets = twin.targets if isinstance(twin, ast.Assign) else [twin.target]
             named = {target.id for target in targets if isinstance(target, ast.Name)}
@@ -239,7 +239,7 @@ def _class_names(entry: ClassEntry) -> frozenset[str]:
     return frozenset(
         node.id
         for _, twin in entry.statements
-        if isinstance(twin, ast.Assign | ast.AnnAssign)
+        if isinstance(twin, (ast.Assign, ast.AnnAssign))
         for node in walk_tree(twin)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )

@@ -219,7 +219,7 @@ def _asks_for_accelerator(node: cst.Comparison) -> bool:
     target = node.comparisons[0]
     return (
         len(node.comparisons) == 1
-        and isinstance(target.operator, cst.Equal | cst.NotEqual)
+        and isinstance(target.operator, (cst.Equal, cst.NotEqual))
         and isinstance(target.comparator, cst.SimpleString)
         and target.comparator.evaluated_value == _ACCELERATOR
         and code(node.left).endswith(".device.type")

@@ -48,7 +48,7 @@ class Files:
         """Put a function or class beside the definitions of a module, whose names it sees; returns its name."""
         info = self.info(module)
         node, twin = cst.parse_module(text).body[0], ast.parse(text).body[0]
-        assert isinstance(node, cst.FunctionDef | cst.ClassDef)
+        assert isinstance(node, (cst.FunctionDef, cst.ClassDef))
         self._files[module].definitions[node.name.value] = Definition(module, node.name.value, info.file, node, twin)
         return node.name.value
 
@@ -59,7 +59,7 @@ class Files:
         for made, given in zip(ast.walk(twin), ast.walk(tree), strict=False):
             if type(made) is not type(given):
                 break
-            if isinstance(made, ast.stmt | ast.expr) and isinstance(given, ast.stmt | ast.expr):
+            if isinstance(made, (ast.stmt, ast.expr)) and isinstance(given, (ast.stmt, ast.expr)):
                 made.lineno, made.end_lineno = given.lineno, given.end_lineno
 
     def info(self, module: str) -> ModuleInfo:
@@ -84,9 +84,9 @@ class Files:
 
 def _collect(file: File, nodes: Sequence[cst.CSTNode], twins: Sequence[ast.stmt]) -> None:
     for node, twin in pairs(nodes, twins):
-        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             _add(file, node.name.value, node, twin)
-        elif isinstance(twin, ast.Assign | ast.AnnAssign):
+        elif isinstance(twin, (ast.Assign, ast.AnnAssign)):
             for target in twin.targets if isinstance(twin, ast.Assign) else [twin.target]:
                 if isinstance(target, ast.Name) and twin.value is not None:
                     _add(file, target.id, node, twin)

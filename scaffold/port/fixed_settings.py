@@ -67,7 +67,7 @@ class _Fixed(ast.NodeTransformer):
             self.known = before
             yield ast.copy_location(ast.If(test, body or [ast.Pass()], orelse), node)
             return
-        if isinstance(node, ast.For | ast.While | ast.With | ast.Try | ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, (ast.For, ast.While, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef)):
             self._forget([node])
             yield self.visit(copy.deepcopy(node))
             return
@@ -76,7 +76,7 @@ class _Fixed(ast.NodeTransformer):
         found = self.visit(copy.deepcopy(node))
         self._forget([node])
         name = name_of(target) if target is not None else None
-        if name is not None and isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
+        if name is not None and isinstance(found, (ast.Assign, ast.AnnAssign)) and found.value is not None:
             value = self._value(found.value) or (found.value if ast.dump(found.value) == ast.dump(self.table) else None)
             if value is not None:
                 self.known[name] = value
@@ -140,6 +140,6 @@ def _stored(statements: Sequence[ast.stmt]) -> set[str]:
     return {
         name
         for node in nodes
-        if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
         if (name := name_of(node)) is not None
     }

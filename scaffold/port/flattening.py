@@ -82,7 +82,7 @@ class Flattener:
         if isinstance(node, ast.If):
             orelse = self._block(node.orelse)
             return [ast.If(node.test, self._block(node.body) or [ast.Pass()], orelse)]
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
             target = node.target if isinstance(node, ast.AnnAssign) else target
             if target is not None:
@@ -256,10 +256,10 @@ def _asks_for_nothing(statements: Sequence[ast.stmt]) -> bool:
         node.value
         for statement in statements
         for node in walk_tree(statement)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
         if SOURCES in {name_of(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target])}
     ]
-    return all(isinstance(value, ast.List | ast.Tuple) and not value.elts for value in values)
+    return all(isinstance(value, (ast.List, ast.Tuple)) and not value.elts for value in values)
 
 
 def _names(node: ast.ClassDef) -> set[str]:
@@ -269,7 +269,7 @@ def _names(node: ast.ClassDef) -> set[str]:
 
 
 def _outside_functions(node: ast.stmt) -> Iterator[ast.AST]:
-    if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+    if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
         return
     yield node
     for child in ast.iter_child_nodes(node):

@@ -90,7 +90,7 @@ def _called_in_loop(graph: ModuleGraph, report: Report) -> Iterator[str]:
     if not file or not graph.source.exists(file):
         return
     for node in walk_tree(graph.source.tree(file)):
-        if isinstance(node, ast.For | ast.While) and node.lineno == line:
+        if isinstance(node, (ast.For, ast.While)) and node.lineno == line:
             for inner in walk_tree(node):
                 if isinstance(inner, ast.Call) and _own(inner.func):
                     assert isinstance(inner.func, ast.Attribute)
@@ -115,7 +115,7 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
         scope = Scope.of(graph, info, method)
         made = {**dict(_made(graph, scope, method)), **_unpacked(graph, info, node, method)}
         for statement in walk_tree(method):
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
                 for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                     if _own(target):
                         assert isinstance(target, ast.Attribute)

@@ -62,7 +62,7 @@ def _assigned(methods: Iterable[ast.FunctionDef]) -> Iterator[tuple[str, ast.exp
 
 def _of_self(targets: Sequence[ast.expr], value: ast.expr | None) -> Iterator[tuple[str, ast.expr | None]]:
     for target in targets:
-        if isinstance(target, ast.Tuple | ast.List):
+        if isinstance(target, (ast.Tuple, ast.List)):
             parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             for index, inner in enumerate(target.elts):
                 yield from _of_self([inner], parts[index] if parts else None)

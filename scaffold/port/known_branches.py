@@ -72,7 +72,7 @@ class _Branches(ast.NodeTransformer):
         stored = Counter(n.id for n in walk_tree(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
         for name, values in assigned.items():
             value = self._value(values[0]) if len(values) == stored[name] == 1 and values[0] is not None else _OPEN
-            plain = value is None or isinstance(value, bool | int | float | str)
+            plain = value is None or isinstance(value, (bool, int, float, str))
             if plain and name not in parameters and name not in self.known:
                 self.known[name], self.changed = value, True
         return self.changed

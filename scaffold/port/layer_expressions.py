@@ -82,7 +82,7 @@ class LayerExpressions(Deciding):
 
     def layer_call(self, node: cst.BaseExpression) -> tuple[cst.BaseExpression, HeldLayer] | None:
         """Return the call of a layer that the port makes otherwise, without the pair around its result."""
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute | cst.Subscript):
+        if not isinstance(node, cst.Call) or not isinstance(node.func, (cst.Attribute, cst.Subscript)):
             return None
         held = self._held(node.func)
         if held is None:
@@ -152,7 +152,7 @@ class LayerExpressions(Deciding):
 
     def _first_of_pair(self, node: cst.Subscript) -> HeldLayer | None:
         """Return the layer of ``self.proj(x)[0]``."""
-        if not isinstance(node.value, cst.Call) or not isinstance(node.value.func, cst.Attribute | cst.Subscript):
+        if not isinstance(node.value, cst.Call) or not isinstance(node.value.func, (cst.Attribute, cst.Subscript)):
             return None
         held = self._held(node.value.func)
         return held if held is not None and held.built.pairs and _is_first(node.slice) else None

@@ -92,9 +92,9 @@ def _root(node: ast.expr) -> str | None:
 def _is_pure(function: ast.FunctionDef, own: dict[str, ast.FunctionDef], callers: frozenset[str]) -> bool:
     """Tell whether a second run gives the same: nothing outside of the names of functions of the text is changed."""
     for node in walk_tree(function):
-        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
             return False
-        if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await | ast.Delete):
+        if isinstance(node, (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete)):
             return False
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
             return False

@@ -81,7 +81,7 @@ def _elements(function: ast.FunctionDef, given: list[ast.expr], own: set[str]) -
     for node in given:
         if isinstance(node, ast.Name):
             for inner in walk_tree(function):
-                if isinstance(inner, ast.Assign | ast.AugAssign):
+                if isinstance(inner, (ast.Assign, ast.AugAssign)):
                     target = inner.targets[0] if isinstance(inner, ast.Assign) else inner.target
                     yield from _made(inner.value, own) if ast.unparse(target) == node.id else ()
                 elif isinstance(inner, ast.Call) and ast.unparse(inner.func) == f"{node.id}.append":
@@ -95,10 +95,10 @@ def _made(node: ast.expr, own: set[str]) -> Iterator[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id in own:
             yield node.func.id
-    elif isinstance(node, ast.List | ast.Tuple):
+    elif isinstance(node, (ast.List, ast.Tuple)):
         for element in node.elts:
             yield from _made(element, own)
-    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         yield from _made(node.elt, own)
     elif isinstance(node, ast.IfExp):
         yield from _made(node.body, own)

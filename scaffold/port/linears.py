@@ -169,7 +169,7 @@ class _Reader:
                     yield _Child(tuple(linear.split(".")), "Linear", False)
         entries = _entries(node)
         for found in walk_tree(node):
-            if isinstance(found, ast.Assign | ast.AnnAssign) and found.value is not None:
+            if isinstance(found, (ast.Assign, ast.AnnAssign)) and found.value is not None:
                 targets = found.targets if isinstance(found, ast.Assign) else [found.target]
                 numbered = made_by_number(found.value)
                 for target in targets:
@@ -231,10 +231,10 @@ class _Reader:
         return self.imported.get(name) if name[:1].isupper() and name not in _LISTS else None
 
     def _items(self, path: tuple[str, ...], value: ast.expr) -> Iterator[_Child]:
-        if isinstance(value, ast.List | ast.Tuple):
+        if isinstance(value, (ast.List, ast.Tuple)):
             for index, item in enumerate(value.elts):
                 yield from self._held((*path, str(index)), item, True)
-        elif isinstance(value, ast.ListComp | ast.GeneratorExp):
+        elif isinstance(value, (ast.ListComp, ast.GeneratorExp)):
             yield from self._held((*path, ANY), value.elt, True)
         elif isinstance(value, ast.Dict):
             for key, item in zip(value.keys, value.values, strict=True):

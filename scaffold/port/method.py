@@ -109,7 +109,7 @@ def _without_dead_stores(text: str, candidates: set[str]) -> str:
         for node in walk_tree(tree)
         if isinstance(node, ast.Assign)
         and all(isinstance(target, ast.Name) and target.id in unread for target in node.targets)
-        and not any(isinstance(part, ast.Call | ast.Await | ast.NamedExpr) for part in walk_tree(node.value))
+        and not any(isinstance(part, (ast.Call, ast.Await, ast.NamedExpr)) for part in walk_tree(node.value))
     }
     return cst.parse_module(text).visit(_Remover(dead)).code
 

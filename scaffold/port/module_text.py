@@ -121,7 +121,7 @@ def _not_inside_text(text: str):  # type: ignore[no-untyped-def]
     """Return a test of lines for `textwrap.indent`: lines inside of strings over several lines stay as they are."""
     inside: set[int] = set()
     for node in walk_tree(ast.parse(text)):
-        if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno:
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and (node.end_lineno or 0) > node.lineno:
             if isinstance(node, ast.JoinedStr) or isinstance(node.value, str):
                 inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
     counter = iter(range(1, text.count("\n") + 2))

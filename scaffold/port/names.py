@@ -73,13 +73,13 @@ class Scope:
         # The names of a function are those of its parameters and body; its own name belongs outside.
         nodes = [*_parameters(node), *node.body] if isinstance(node, ast.FunctionDef) else [node]
         for inner in (found for top in nodes for found in walk_tree(top)):
-            if isinstance(inner, ast.Import | ast.ImportFrom):
+            if isinstance(inner, (ast.Import, ast.ImportFrom)):
                 ModuleGraph.bind_imports(info, inner, imports)
             elif isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
                 stored.add(inner.id)
             elif isinstance(inner, ast.arg):
                 stored.add(inner.arg)
-            elif isinstance(inner, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            elif isinstance(inner, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)):
                 stored |= {inner.name} if inner.name else set()
         return cls(graph, info, frozenset(stored - set(imports)), imports)
 

@@ -221,7 +221,7 @@ def _declared(owners: Sequence[Owner]) -> Iterable[str]:
             targets = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
             if any(isinstance(t, ast.Name) and t.id in _OTHER_PARTS for t in targets):
                 value = getattr(line, "value", None)
-                for entry in value.elts if isinstance(value, ast.List | ast.Tuple) else ():
+                for entry in value.elts if isinstance(value, (ast.List, ast.Tuple)) else ():
                     if isinstance(entry, ast.Constant):
                         yield str(entry.value)
 

@@ -32,7 +32,7 @@ def assigned_by(statements: Sequence[ast.stmt]) -> set[str]:
     found: set[str] = set()
     for statement in statements:
         for node in walk_tree(statement):
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     found |= assigned_in(target)
     return found

@@ -59,11 +59,11 @@ def bound_names(body: Sequence[ast.stmt]) -> set[str]:
     pending: list[ast.AST] = list(body)
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             pending.extend(ast.iter_child_nodes(node))
     return found
 
@@ -106,7 +106,7 @@ def _libraries(tree: ast.Module) -> dict[str, str]:
     """Names that imports bind to libraries of kernels, and of which kind each is."""
     found: dict[str, str] = {}
     for node in walk_tree(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
                 module = alias.name if isinstance(node, ast.Import) else node.module or ""
                 kind = next((kind for part, kind in _LIBRARIES.items() if part in module.split(".")), None)

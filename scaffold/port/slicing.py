@@ -84,7 +84,7 @@ class Follower:
             self._statement(statement, part)
 
     def _statement(self, node: ast.stmt, part: _Slice) -> None:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [name_of(target) for target in targets]
             for target in targets:
@@ -106,7 +106,7 @@ class Follower:
             if body.kept or orelse.kept:
                 part.kept.append(ast.If(node.test, body.kept[::-1] or [ast.Pass()], orelse.kept[::-1]))
                 part.wanted |= body.wanted | orelse.wanted | names_read(node.test)
-        elif isinstance(node, ast.With | ast.Try | ast.For | ast.While | ast.Match):
+        elif isinstance(node, (ast.With, ast.Try, ast.For, ast.While, ast.Match)):
             if assigned_by([node]) & part.wanted or self._inside(node):
                 raise UnclearError(type(node).__name__)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -195,14 +195,14 @@ def own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:
 
 
 def _parameters(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.Lambda):
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
         for inner in walk_tree(node.args):
             if isinstance(inner, ast.arg):
                 yield inner.arg
 
 
 def _imports(method: ast.FunctionDef) -> list[ast.Import | ast.ImportFrom]:
-    return [node for node in walk_tree(method) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in walk_tree(method) if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
@@ -229,6 +229,6 @@ def _without_returns(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _negated(test: ast.expr) -> ast.expr:
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot):
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
         return ast.Compare(test.left, [ast.IsNot() if isinstance(test.ops[0], ast.Is) else ast.Is()], test.comparators)
     return ast.UnaryOp(ast.Not(), test)

@@ -92,9 +92,9 @@ class Statements(AssignedLayers):
 
     def _simple(self, node: cst.SimpleStatementLine, twin: ast.stmt) -> list[cst.BaseStatement]:
         small = node.body[0]
-        if isinstance(small, cst.Import | cst.ImportFrom | cst.Pass) or self._is_logging(small):
+        if isinstance(small, (cst.Import, cst.ImportFrom, cst.Pass)) or self._is_logging(small):
             return []
-        if isinstance(small, cst.Assign | cst.AnnAssign) and small.value is not None:
+        if isinstance(small, (cst.Assign, cst.AnnAssign)) and small.value is not None:
             built = self.assigned_layer(small, twin)
             if built is not None:
                 return built
@@ -207,7 +207,7 @@ class Statements(AssignedLayers):
 
     def _try(self, node: cst.Try, twin: ast.Try) -> list[cst.BaseStatement]:
         first = twin.body[0]
-        if isinstance(first, ast.Import | ast.ImportFrom) and node.handlers:
+        if isinstance(first, (ast.Import, ast.ImportFrom)) and node.handlers:
             module = first.module or "" if isinstance(first, ast.ImportFrom) else first.names[0].name
             if module.partition(".")[0] in names("ABSENT"):
                 return self.block(block(node.handlers[0].body), twin.handlers[0].body)

@@ -36,7 +36,7 @@ def _definitions(module: str) -> dict[str, str]:
     lines = text.splitlines()
     found = {}
     for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
     return found

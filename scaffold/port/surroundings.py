@@ -43,4 +43,4 @@ def _is_surrounding(scope: Scope, node: ast.expr) -> bool:
     origin = scope.origin(text.partition(".")[0])
     if isinstance(origin, External) and origin.path == "torch":
         return text == "torch.device"
-    return isinstance(origin, Defined | External) and text.rpartition(".")[2] in _NAMES
+    return isinstance(origin, (Defined, External)) and text.rpartition(".")[2] in _NAMES

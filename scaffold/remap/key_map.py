@@ -192,7 +192,7 @@ class KeyMap:
         Raises:
             ScaffoldError: not a list of rules, or a rule that is malformed.
         """
-        if isinstance(data, str | Mapping) or not isinstance(data, Iterable):
+        if isinstance(data, (str, Mapping)) or not isinstance(data, Iterable):
             raise ScaffoldError("rules are a list of tables")
         return cls(tuple(Rule.from_data(entry) for entry in data))
 

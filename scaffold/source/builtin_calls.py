@@ -35,7 +35,7 @@ def _plainly(function: Callable[..., Any]) -> Builtin:
 
 
 def _len(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return len(args[0]) if isinstance(args[0], str | list | tuple | dict | set | frozenset | range) else UNKNOWN
+    return len(args[0]) if isinstance(args[0], (str, list, tuple, dict, set, frozenset, range)) else UNKNOWN
 
 
 def _range(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ def _dict(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(args[0], Unknown):
         return UNKNOWN
     pairs = domain.iterate(args[0])
-    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         return UNKNOWN
     return domain.table([*((pair[0], pair[1]) for pair in pairs), *kwargs.items()], None)
 
@@ -99,7 +99,7 @@ def _reversed(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _str(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return str(args[0]) if args and isinstance(args[0], str | int | float) else UNKNOWN
+    return str(args[0]) if args and isinstance(args[0], (str, int, float)) else UNKNOWN
 
 
 def _bool(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -183,7 +183,7 @@ def _isinstance(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _callable(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(args[0], Unknown):
         return UNKNOWN
-    return isinstance(args[0], Bound) or not isinstance(args[0], str | int | float | type(None) | list | dict)
+    return isinstance(args[0], Bound) or not isinstance(args[0], (str, int, float, type(None), list, dict))
 
 
 def _print(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> None:

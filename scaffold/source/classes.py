@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from scaffold.source.modules import ModuleInfo
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import ClassRef, External
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
@@ -136,7 +137,7 @@ class Classes:
     @staticmethod
     def _read_body(info: ClassInfo) -> None:
         for node in info.node.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 if not _is_setter(node):
                     info.methods[node.name] = node
             elif isinstance(node, ast.ClassDef):
@@ -149,8 +150,17 @@ class Classes:
                 info.annotations[node.target.id] = node.annotation
                 if node.value is not None:
                     info.assigns[node.target.id] = node.value
-                if "ClassVar" not in ast.unparse(node.annotation):
+                if not _is_of_class(node.annotation):
                     info.fields[node.target.id] = node.value
+
+
+def _is_of_class(annotation: ast.expr) -> bool:
+    """Whether an annotation, or a text in it, says ``ClassVar``."""
+    for node in walk_tree(annotation):
+        said = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None) or getattr(node, "value", None)
+        if isinstance(said, str) and "ClassVar" in said:
+            return True
+    return False
 
 
 def _is_setter(node: Method) -> bool:

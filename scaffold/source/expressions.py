@@ -18,9 +18,9 @@ def _constant(run: Interpreter, node: ast.Constant, frame: Frame) -> Any:
 
 
 def _name(run: Interpreter, node: ast.Name, frame: Frame) -> Any:
-    name = node.id
-    if name in frame.env:
-        return frame.env[name]
+    name, env = node.id, frame.env
+    if name in env:
+        return env[name]
     if frame.closure is not None and name in frame.closure:
         return frame.closure[name]
     value = run.scopes.lookup(frame.module, name)
@@ -85,11 +85,13 @@ def _boolean(run: Interpreter, node: ast.BoolOp, frame: Frame) -> Any:
 def _compare(run: Interpreter, node: ast.Compare, frame: Frame) -> Any:
     at = run.domain.place(node, frame)
     left = run.evaluate(node.left, frame)
+    if len(node.ops) == 1:
+        return run.domain.compare(type(node.ops[0]), left, run.evaluate(node.comparators[0], frame), at)
     parts: list[Any] = []
     for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = run.evaluate(comparator, frame)
         parts.append(run.domain.compare(type(op), left, right, at))
-        if len(node.ops) > 1 and run.domain.decide(parts[-1]) is False:
+        if run.domain.decide(parts[-1]) is False:
             break
         left = right
     return parts[0] if len(parts) == 1 else run.domain.one_of(ast.And, parts, at)

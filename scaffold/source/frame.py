@@ -44,7 +44,7 @@ class Frame:
     @property
     def name(self) -> str:
         """The function's name; empty for anything else."""
-        return self.node.name if isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+        return self.node.name if isinstance(self.node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
 
 
 @dataclass(eq=False)
@@ -99,6 +99,5 @@ def closure_of(frame: Frame) -> Mapping[str, Any]:
 def replace_env(env: Env, other: Env) -> None:
     """Make ``env`` hold what ``other`` holds; closures keep seeing the same dictionary."""
     if env is not other:
-        values = dict(other)
         env.clear()
-        env.update(values)
+        env.update(other)

@@ -16,7 +16,7 @@ from scaffold.source.statements import STATEMENTS, unroll
 from scaffold.source.values import Evidence, Func, PlacedError, Unknown
 
 Handler = Callable[["Interpreter", Any, Frame], Any]
-_READS = (ast.Name, ast.Attribute)
+_READS = frozenset((ast.Name, ast.Attribute))
 
 
 class Domain(Protocol):
@@ -107,26 +107,29 @@ class Interpreter:
 
     def evaluate(self, node: ast.expr, frame: Frame) -> Any:
         """Return the value of an expression."""
-        self.budget.spend()
-        handler = self._handlers.get(type(node))
+        budget, kind = self.budget, type(node)
+        budget.spent += 1
+        if budget.spent > budget.steps:
+            raise budget.over()
+        handler = self._handlers.get(kind)
         if handler is None:
             return self.domain.other(node, frame)
-        if not self._measured or isinstance(node, _READS):
+        if not self._measured or kind in _READS:
             return handler(self, node, frame)
         try:
-            return self.budget.hold(handler(self, node, frame))
+            return budget.hold(handler(self, node, frame))
         except TooLargeError as error:
             return Unknown(str(error))
 
     def block(self, body: list[ast.stmt], frame: Frame) -> bool:
         """Execute statements; tell whether execution goes on behind them."""
-        path = self.path
+        path, budget, handlers = self.path, self.budget, self._handlers
         pushed, depth = len(path.conditions), path.depth
         try:
             for statement in body:
-                self.budget.spend()
+                budget.spend()
                 self.here = frame.module, statement
-                handler = self._handlers.get(type(statement), self._other)
+                handler = handlers.get(type(statement), self._other)
                 if not handler(self, statement, frame):
                     return False
             return True
@@ -188,7 +191,7 @@ class Interpreter:
         elif isinstance(target, ast.Subscript):
             base = self.evaluate(target.value, frame)
             self.domain.put(base, self.evaluate(target.slice, frame), value, target, frame)
-        elif isinstance(target, ast.Tuple | ast.List):
+        elif isinstance(target, (ast.Tuple, ast.List)):
             self.domain.unpack(target.elts, value, frame)
         elif isinstance(target, ast.Starred):
             self.assign(target.value, value, frame)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
+from scaffold.source.values import Evidence
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 
 ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
@@ -32,6 +33,15 @@ class ModuleInfo:
     definitions: dict[str, Definition] = field(default_factory=dict)
     imports: dict[str, Import] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
+    _places: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
+
+    def place(self, node: ast.AST) -> Evidence:
+        """Return where a node of the module stands; of one without a line, the module's first."""
+        line = getattr(node, "lineno", 1)
+        found = self._places.get(line)
+        if found is None:
+            found = self._places[line] = Evidence(self.file, line)
+        return found
 
     def absolute(self, module: str | None, level: int) -> str:
         """The dotted name that a relative import means."""
@@ -109,7 +119,7 @@ class ModuleGraph:
 
     def _collect(self, info: ModuleInfo, body: list[ast.stmt]) -> None:
         for node in body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 info.definitions[node.name] = node
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -118,7 +128,7 @@ class ModuleGraph:
             elif isinstance(node, ast.AnnAssign):
                 if isinstance(node.target, ast.Name) and node.value is not None:
                     info.definitions[node.target.id] = node.value
-            elif isinstance(node, ast.Import | ast.ImportFrom):
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.bind_imports(info, node, info.imports, info.stars)
             elif isinstance(node, ast.If):
                 # The branch that is normally taken comes last, so that it wins: that for no particular accelerator.

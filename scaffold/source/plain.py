@@ -75,7 +75,7 @@ class Plain:
 
     def has_attr(self, base: Any, name: str) -> Any:
         """Whether a value has an attribute; unknown where that is."""
-        return hasattr(base, name) if isinstance(base, str | list | dict | tuple | set) else UNKNOWN
+        return hasattr(base, name) if isinstance(base, (str, list, dict, tuple, set)) else UNKNOWN
 
     def set_attr(self, base: Any, name: str, value: Any) -> None:
         """Set an attribute, where somebody can read it again."""
@@ -140,13 +140,13 @@ class Plain:
 
     def make_set(self, items: list[Any]) -> Any:
         """Return a set; unknown where an item cannot be in one."""
-        return UNKNOWN if any(isinstance(item, Unknown | list | dict | set) for item in items) else set(items)
+        return UNKNOWN if any(isinstance(item, (Unknown, list, dict, set)) for item in items) else set(items)
 
     def table(self, pairs: list[tuple[Any, Any]], at: Evidence | None) -> Any:
         made: dict[Any, Any] = {}
         for key, value in pairs:
             if key is not None:
-                if isinstance(key, Unknown | list | dict | set):
+                if isinstance(key, (Unknown, list, dict, set)):
                     return UNKNOWN
                 made[key] = value
             elif isinstance(value, dict):
@@ -164,7 +164,7 @@ class Plain:
     def text(self, parts: list[Any], node: ast.JoinedStr, at: Evidence | None) -> Any:
         shown: list[Any] = []
         for part, piece in zip(parts, node.values, strict=True):
-            if not isinstance(part, str | int):
+            if not isinstance(part, (str, int)):
                 return UNKNOWN
             if isinstance(piece, ast.FormattedValue):
                 part = repr(part) if piece.conversion == ord("r") else part
@@ -183,10 +183,10 @@ class Plain:
         if issubclass(kind, ast.Not):
             truth = self.decide(args[0])
             return UNKNOWN if truth is None else not truth
-        if issubclass(kind, ast.USub | ast.UAdd):
-            known = isinstance(args[0], int | float)
+        if issubclass(kind, (ast.USub, ast.UAdd)):
+            known = isinstance(args[0], (int, float))
             return (-args[0] if kind is ast.USub else args[0]) if known else UNKNOWN
-        if issubclass(kind, ast.BitXor | ast.BitAnd | ast.BitOr | ast.Sub):
+        if issubclass(kind, (ast.BitXor, ast.BitAnd, ast.BitOr, ast.Sub)):
             args = [set(arg) if isinstance(arg, Keys) else arg for arg in args]
         if not issubclass(kind, ast.operator) or not all(isinstance(arg, _PLAIN) for arg in args):
             return UNKNOWN
@@ -202,7 +202,7 @@ class Plain:
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return UNKNOWN
         if kind in (ast.Is, ast.IsNot):
-            same = left is right or (isinstance(left, str | int | bool) and left == right)
+            same = left is right or (isinstance(left, (str, int, bool)) and left == right)
             return same == (kind is ast.Is)
         try:
             if kind in (ast.In, ast.NotIn):
@@ -218,7 +218,7 @@ class Plain:
         return UNKNOWN if any(self.decide(value) is None for value in kept) else kept[-1]
 
     def subscript(self, base: Any, key: Any, node: ast.Subscript, frame: Frame) -> Any:
-        if isinstance(key, Unknown) or not isinstance(base, str | list | tuple | dict):
+        if isinstance(key, Unknown) or not isinstance(base, (str, list, tuple, dict)):
             return self.item(base, key, node)
         try:
             return base[key]
@@ -240,9 +240,10 @@ class Plain:
     def unpack(self, targets: list[ast.expr], value: Any, frame: Frame) -> None:
         count = len(targets)
         parts = self.parts(value, count)
-        stars = [place for place, item in enumerate(targets) if isinstance(item, ast.Starred)]
-        if stars:
-            begin, after = stars[0], count - stars[0] - 1
+        kinds = [type(item) for item in targets]
+        if ast.Starred in kinds:
+            begin = kinds.index(ast.Starred)
+            after = count - begin - 1
             parts = [*parts[:begin], parts[begin : len(parts) - after], *parts[len(parts) - after :]]
         if len(parts) != count:
             raise UndecidedError(f"{len(parts)} values for {count} names")
@@ -254,7 +255,7 @@ class Plain:
         return [UNKNOWN] * count if isinstance(value, Unknown) else self.iterate(value)
 
     def grow(self, kind: type[ast.operator], old: Any, value: Any) -> bool:
-        if kind is ast.BitOr and isinstance(old, set) and isinstance(value, set | frozenset):
+        if kind is ast.BitOr and isinstance(old, set) and isinstance(value, (set, frozenset)):
             method(old, "update", value)
         elif kind is ast.Add and isinstance(old, list):
             method(old, "extend", self.iterate(value))
@@ -300,9 +301,9 @@ class Plain:
     ) -> Any:
         if isinstance(receiver, str):
             return self._text_method(receiver, name, args)
-        if isinstance(receiver, dict | list | tuple | set | frozenset):
+        if isinstance(receiver, (dict, list, tuple, set, frozenset)):
             return self._table_method(receiver, name, args)
-        if isinstance(receiver, re.Match | re.Pattern):
+        if isinstance(receiver, (re.Match, re.Pattern)):
             return _match_method(receiver, name, args)
         func = self.get_attr(receiver, name)
         return (
@@ -350,9 +351,9 @@ class Plain:
         Raises:
             UndecidedError: they are not known.
         """
-        if isinstance(value, list | tuple | str | dict | range) and len(value) <= ITEMS:
+        if isinstance(value, (list, tuple, str, dict, range)) and len(value) <= ITEMS:
             return list(value)
-        if isinstance(value, set | frozenset):
+        if isinstance(value, (set, frozenset)):
             return sorted(value, key=repr)
         if isinstance(value, Stream):
             rest, value.items = value.items, []
@@ -370,7 +371,7 @@ class Plain:
 
     # Ways that execution takes.
     def other(self, node: ast.AST, frame: Frame) -> Any:
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.Pass | ast.Global | ast.Nonlocal):
+        if isinstance(node, ast.stmt) and not isinstance(node, (ast.Pass, ast.Global, ast.Nonlocal)):
             raise UndecidedError(f"a {type(node).__name__.lower()} statement")
         return UNKNOWN
 
@@ -424,7 +425,7 @@ def _formatted(value: str | int, spec: ast.expr) -> str | None:
 
 def _match_method(base: re.Match[str] | re.Pattern[str], name: str, args: list[Any]) -> Any:
     """Methods of a compiled pattern or a match."""
-    if name not in _MATCH or not all(isinstance(a, str | int) for a in args):
+    if name not in _MATCH or not all(isinstance(a, (str, int)) for a in args):
         return UNKNOWN
     try:
         return regular(getattr(base, name), base.pattern if isinstance(base, re.Pattern) else "", *args)
@@ -436,8 +437,8 @@ def _is_generator(node: ast.AST | None) -> bool:
     pending: list[ast.AST] = list(getattr(node, "body", ()))
     while pending:
         found = pending.pop()
-        if isinstance(found, ast.Yield | ast.YieldFrom):
+        if isinstance(found, (ast.Yield, ast.YieldFrom)):
             return True
-        if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.GeneratorExp):
+        if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)):
             pending.extend(ast.iter_child_nodes(found))
     return False

@@ -48,7 +48,7 @@ class Scopes:
         node = module.definitions.get(name)
         if node is not None:
             at = Evidence(module.file, node.lineno)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 return Func(node, module, at=at)
             if isinstance(node, ast.ClassDef):
                 return ClassRef(self.classes.get(node, module), at=at)

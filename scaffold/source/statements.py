@@ -142,7 +142,8 @@ def unroll(run: Interpreter, node: ast.For | ast.AsyncFor | ast.While, turns: It
         falls = run.block(node.body, frame)
         path.rows.pop()
         if context.continues:
-            replace_env(frame.env, run.domain.merge([*([dict(frame.env)] if falls else []), *context.continues]))
+            ends = [*([dict(frame.env)] if falls else []), *context.continues]
+            replace_env(frame.env, ends[0] if len(ends) == 1 else run.domain.merge(ends))
         elif not falls:
             alive = False
             break

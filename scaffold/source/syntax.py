@@ -7,14 +7,17 @@ from collections import deque
 from collections.abc import Iterator
 
 # Fields that hold an operator, a context or no node at all.
-_BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment"})
+_BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment",
+                   "kwd_attrs"})  # fmt: skip
+_WITHOUT_NODES = frozenset({ast.Constant, ast.Global, ast.Nonlocal})
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields of each kind of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = found = tuple(name for name in kind._fields if name not in _BARE)
+        names = () if kind in _WITHOUT_NODES else kind._fields
+        self[kind] = found = tuple(name for name in names if name not in _BARE)
         return found
 
 
@@ -29,7 +32,7 @@ def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
         for name in _FIELDS[type(node)]:
             child = getattr(node, name, None)
             if type(child) is list:
-                found.extend([c for c in child if isinstance(c, ast.AST)])
+                found += child if None not in child else [c for c in child if c is not None]
             elif isinstance(child, ast.AST):
                 found.append(child)
 

@@ -38,7 +38,7 @@ def read_registry(source: UpstreamSource) -> dict[str, tuple[str, str, str]]:
     entries: dict[str, tuple[str, str, str]] = {}
     found = False
     for node in source.tree(REGISTRY_FILE).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Name) and target.id == REGISTRY_NAME and isinstance(node.value, ast.Dict):
@@ -64,7 +64,7 @@ def read_functions(source: UpstreamSource, table: str) -> dict[str, tuple[str, i
     """
     entries: dict[str, tuple[str, int]] = {}
     for node in source.tree(REGISTRY_FILE).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             pairs: list[tuple[ast.expr | None, ast.expr]] = []

@@ -13,6 +13,7 @@ from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
+FURTHER = ("0.24.0", "0.28.0", "0.30.0")
 SHAPE = {
     "prompt": {"kind", "prompt_keys", "extra_args", "sampling_params"},
     "denoiser": {"class", "method", "params"},
@@ -30,7 +31,13 @@ SHAPE = {
 @pytest.mark.parametrize(
     # In one worker with what else looks at all of a version (test_snapshots.py).
     "version",
-    [pytest.param(version, marks=pytest.mark.xdist_group(f"table {version}")) for version in VERSIONS],
+    [
+        pytest.param(
+            version,
+            marks=[pytest.mark.xdist_group(f"table {version}"), *([pytest.mark.table] if version in FURTHER else [])],
+        )
+        for version in VERSIONS
+    ],
 )
 def test_each_class_answers(version: str) -> None:
     source = locate(version)

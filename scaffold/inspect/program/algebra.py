@@ -53,7 +53,10 @@ def join(values: list[Value], cond: Value | None = None, at: Evidence | None = N
     """Merge the alternatives of a value; equal ones fall together, tuples join item by item."""
     unique: list[Value] = []
     for value in values:
-        if not any(same(value, other) for other in unique):
+        for other in unique:
+            if same(value, other):
+                break
+        else:
             unique.append(value)
     if len(unique) == 1:
         return unique[0]
@@ -141,6 +144,20 @@ def reach(values: Iterable[Value], into: Callable[[Value], Iterable[Value]]) -> 
             seen.add(id(node))
             yield node
             stack += list(into(node))[::-1]
+
+
+def reach_last(values: Iterable[Value], into: Callable[[Value], Iterable[Value]]) -> Iterator[Value]:
+    """Yield what ``reach`` does, of values and of what ``into`` gives the last first."""
+    seen: set[int] = set()
+    stack = list(values)
+    while stack:
+        node = stack.pop()
+        key = id(node)
+        if key not in seen:
+            seen.add(key)
+            yield node
+            if type(node) not in LEAVES:
+                stack += into(node)
 
 
 class Search:

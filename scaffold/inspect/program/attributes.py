@@ -194,7 +194,7 @@ class Attributes:
         return Func(node, owner.module, owner, at=at)
 
     def _super_attr(self, base: Super, name: str, at: Evidence | None) -> Value:
-        if isinstance(base.obj, Obj | ClassRef):
+        if isinstance(base.obj, (Obj, ClassRef)):
             found = base.obj.cls.find_method(name, after=base.owner)
             if found is not None:
                 return self._bind(found[0], found[1], base.obj, at)
@@ -240,7 +240,7 @@ class Attributes:
     def set_attr(self, base: Value, name: str, value: Value) -> None:
         for target in options(base)[:4]:
             if not isinstance(target, Obj):
-                if isinstance(target, Attr | Call):
+                if isinstance(target, (Attr, Call)):
                     self.run.trace.writes.append(Write(target, name, value, value.at))
                 continue
             if target.root in ("sampling_params", "od_config"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, same
@@ -114,7 +115,7 @@ class Branches:
 
     def _offer_result(self, param: Param, frame: Frame) -> None:
         """What a function returns where nobody gives a setting is that setting's default, if it else returns that."""
-        last = frame.node.body[-1] if isinstance(frame.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        last = frame.node.body[-1] if isinstance(frame.node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
         value, path = frame.returns[-1]
         if isinstance(last, ast.Return) and last.value is not None and self._means(last.value, param, frame):
             frame.returns[-1] = Param(param.root, param.key, value, at=param.at), path
@@ -167,7 +168,7 @@ class Branches:
         while isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.func, ast.Name):
             node = node.args[0]
         reads = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
-        if reads or isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        if reads or isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return same(self.run.interpreter.evaluate(node, frame), param)
         return False
 
@@ -195,9 +196,12 @@ class Branches:
     @staticmethod
     def merge(envs: list[Env], cond: Value | None = None) -> Env:
         merged: Env = {}
-        for name in dict.fromkeys(n for env in envs for n in env):
+        for name in dict.fromkeys(chain.from_iterable(envs)):
             values = [env[name] for env in envs if name in env]
-            merged[name] = values[0] if len(values) == 1 else join(values, cond if len(values) == 2 else None)
+            if len(values) == 1 or (len(values) == 2 and values[0] is values[1]):
+                merged[name] = values[0]
+            else:
+                merged[name] = join(values, cond if len(values) == 2 else None)
         return merged
 
 

@@ -118,7 +118,7 @@ class Calls:
         if isinstance(receiver, Obj) and receiver.json_file is not None and self._is_inherited(receiver, name):
             # What is called is a method of a class outside the source, no value of the configuration.
             func: Value = self.run.symbol_attr(receiver, name, at)
-        elif isinstance(receiver, Obj | ClassRef | Super) or not isinstance(receiver, Slot | Attr | Param):
+        elif isinstance(receiver, (Obj, ClassRef, Super)) or not isinstance(receiver, (Slot, Attr, Param)):
             func = self.run.get_attr(receiver, name, at)
         else:
             func = self.run.symbol_attr(receiver, name, at)

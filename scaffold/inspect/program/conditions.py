@@ -27,9 +27,9 @@ def decide(value: Value, depth: int = 0) -> bool | None:
         return None
     if isinstance(value, Const):
         return bool(value.value)
-    if isinstance(value, Obj | Func | ClassRef | ModuleRef):
+    if isinstance(value, (Obj, Func, ClassRef, ModuleRef)):
         return True
-    if isinstance(value, Seq | Map):
+    if isinstance(value, (Seq, Map)):
         # What a condition or a loop puts in may not be there.
         optional = isinstance(value, Map) and bool(value.items) and len(value.maybe) == len(value.items)
         return bool(value.items) if value.exact and not optional else None
@@ -78,7 +78,7 @@ def _decide_param(value: Param) -> bool | None:
 
 def _empty(known: Any) -> bool | None:
     """An absent collection stays absent; scalars may be set by the user."""
-    return False if isinstance(known, list | tuple | dict) and not known else None
+    return False if isinstance(known, (list, tuple, dict)) and not known else None
 
 
 def _agree(answers: list[bool | None]) -> bool | None:
@@ -126,7 +126,7 @@ def none_ness(value: Value, depth: int = 0) -> bool | None:
         return None
     if isinstance(value, Const):
         return value.value is None
-    if isinstance(value, Obj | Func | ClassRef | ModuleRef | Seq | Map | External):
+    if isinstance(value, (Obj, Func, ClassRef, ModuleRef, Seq, Map, External)):
         return False
     if isinstance(value, Op):
         return False if value.op not in ("and", "or") else None
@@ -172,7 +172,7 @@ def rests_on_options(cond: Value) -> bool:
 
 def params_of(cond: Value) -> list[Param]:
     """What a condition asks of the user or the engine, through operators and choices."""
-    asked = reach([cond], lambda node: node.parts() if isinstance(node, Op | Choice) else ())
+    asked = reach([cond], lambda node: node.parts() if isinstance(node, (Op, Choice)) else ())
     return [node for node in asked if isinstance(node, Param)]
 
 
@@ -182,7 +182,7 @@ def makes_object(value: Call) -> bool:
     if isinstance(func, External):
         return func.path.rpartition(".")[2][:1].isupper() or func.path.startswith(("torch.", "numpy."))
     if isinstance(func, Attr):
-        return func.name.startswith("from_") and isinstance(func.base, External | ClassRef)
+        return func.name.startswith("from_") and isinstance(func.base, (External, ClassRef))
     return False
 
 
@@ -195,20 +195,20 @@ def _contains(needle: Value, stack: Value) -> bool | None:
         return None
     if isinstance(needle, Const) and isinstance(stack, Map) and stack.exact:
         return None if needle.value in stack.maybe else needle.value in stack.items
-    if isinstance(needle, Const) and isinstance(stack, Const | Param | Conf):
+    if isinstance(needle, Const) and isinstance(stack, (Const, Param, Conf)):
         known = engine_value(stack)
         if known is MISSING and isinstance(stack, Param):
             known = default_of(stack)
             if known is not MISSING and known and stack.root != "od_config":
                 return None
-        if isinstance(known, str | list | tuple | dict):
+        if isinstance(known, (str, list, tuple, dict)):
             try:
                 return needle.value in known
             except TypeError:
                 return None
         if known is None and isinstance(stack, Param) and stack.root != "prompt":
             return False
-    if isinstance(needle, Const) and isinstance(stack, Attr | Call) and (names := parameters_of(stack)) is not None:
+    if isinstance(needle, Const) and isinstance(stack, (Attr, Call)) and (names := parameters_of(stack)) is not None:
         return needle.value in names
     if isinstance(needle, Const) and isinstance(stack, Item) and isinstance(stack.base, Param):
         return False if stack.base.key.startswith(MEDIA_KEY) else None

@@ -142,7 +142,7 @@ class Containers:
             return list(value.items) if value.exact else None
         if isinstance(value, Map):
             return [Const(k) for k in value.items] if value.exact else None
-        if isinstance(value, Const) and isinstance(value.value, str | tuple | list):
+        if isinstance(value, Const) and isinstance(value.value, (str, tuple, list)):
             return [Const(v) for v in value.value] if len(value.value) <= 64 else None
         if isinstance(value, Choice):
             rows = [self.iterate(o) for o in options(value) if not is_none(o)]
@@ -165,7 +165,7 @@ class Containers:
         if name == "setdefault" and len(args) == 2 and isinstance(receiver, Param):
             self.run.items.put_param(receiver, args[0], args[1])
             return self._get(receiver, args, at)
-        if name == "get" and args and isinstance(receiver, Param | Conf | Choice):
+        if name == "get" and args and isinstance(receiver, (Param, Conf, Choice)):
             found = self._get(receiver, args, at)
             if found is not None:
                 return found
@@ -176,7 +176,7 @@ class Containers:
             held = receiver.obj
             inherited = isinstance(held, Obj) and held.cls.find_method(name, after=receiver.owner) is None
             return held if inherited and name in MODULE_METHODS else None
-        if isinstance(receiver, Obj | ClassRef | External | Func):
+        if isinstance(receiver, (Obj, ClassRef, External, Func)):
             return None
         if name in IDENTITY_METHODS:
             return receiver
@@ -201,7 +201,7 @@ class Containers:
             return None
         held = [o for o in options(receiver) if not is_none(o)]
         found = [
-            self._get(o, args, at) if isinstance(o, Param | Conf) else self.builtin_method(o, "get", args, {}, at)
+            self._get(o, args, at) if isinstance(o, (Param, Conf)) else self.builtin_method(o, "get", args, {}, at)
             for o in held[:4]
         ]
         if len(held) > 4 or not any(f is not None for f in found):
@@ -242,7 +242,7 @@ class Containers:
         if name in ("get", "pop", "setdefault") and args:
             key = args[0]
             default = args[1] if len(args) > 1 else NONE
-            if isinstance(key, Const) and isinstance(key.value, str | int | float | tuple | type(None)):
+            if isinstance(key, Const) and isinstance(key.value, (str, int, float, tuple, type(None))):
                 if key.value in table.items:
                     return table.items[key.value]
                 if name == "setdefault":

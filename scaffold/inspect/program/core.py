@@ -121,7 +121,7 @@ class Execution:
 
     @staticmethod
     def place(node: ast.AST, frame: Frame) -> Evidence:
-        return Evidence(frame.module.file, getattr(node, "lineno", 1))
+        return frame.module.place(node)
 
     @staticmethod
     def constant(value: object, at: Evidence | None) -> Const:
@@ -142,7 +142,7 @@ class Execution:
     @staticmethod
     def is_fixed(value: Value) -> bool:
         """Whether a value is more than what a condition on it takes it for by default."""
-        return not isinstance(value, Param | Conf)
+        return not isinstance(value, (Param, Conf))
 
     def raises(self, node: ast.Raise, frame: Frame) -> None:
         self.trace.raises += 1

@@ -185,7 +185,7 @@ def _entry(schedule: DefaultSchedule, value: Value) -> float | None:
     backwards = any(_is_reversal(n) for n in walk_decided(value.base, schedule.known))
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
-    if not isinstance(end, int | float):
+    if not isinstance(end, (int, float)):
         return None
     copies = {id(n): float(end) for n in walk_decided(value.base, schedule.known) if _is_reversed_copy(n, inner)}
     return number(value.base, {**schedule.known, **copies})
@@ -201,4 +201,4 @@ def _is_reversal(node: Value) -> bool:
 
 
 def _is_reversed_copy(node: Value, grid: Call) -> bool:
-    return isinstance(node, Call | Item) and is_copy(node, grid)
+    return isinstance(node, (Call, Item)) and is_copy(node, grid)

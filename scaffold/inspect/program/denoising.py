@@ -102,7 +102,7 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
     ways: list[tuple[Value, Value | None]] = []
     for option in options(variable.final):
         core = unwrap(option)
-        if isinstance(core, Call | Op) and renoised is None and is_renoised(core, variable):
+        if isinstance(core, (Call, Op)) and renoised is None and is_renoised(core, variable):
             renoised = core
         elif isinstance(core, Call) and is_step(core, variable) and (step is None or core.name == STEP_METHOD):
             step = core
@@ -122,7 +122,7 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
 
 def _is_plain(value: Value | None) -> bool:
     """Whether a variable starts as a number or a text: a count or a total, no sample."""
-    return isinstance(value, Const) and isinstance(value.value, int | float | str)
+    return isinstance(value, Const) and isinstance(value.value, (int, float, str))
 
 
 def _from_calls(loop: LoopRecord, steps: list[CallRecord]) -> Denoising | None:

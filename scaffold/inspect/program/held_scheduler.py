@@ -140,7 +140,7 @@ def _handed_to(cls: ClassInfo) -> KnownScheduler | None:
     handed = last.value if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else None
     if handed is None or ast.unparse(handed.func) != "super().set_timesteps":
         return None
-    inside = [s for s in before if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+    inside = [s for s in before if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
     if any(isinstance(node, ast.Return) for statement in inside for node in walk_tree(statement)):
         return None
     return found[0] if any(keyword.arg == "sigmas" for keyword in handed.keywords) else None
@@ -205,6 +205,6 @@ def _never_none(cond: Value) -> object:
     """Truth of a comparison with None of what has a default that is a call's result or a sum."""
     if isinstance(cond, Op) and cond.op in ("is", "isnot") and len(cond.args) == 2 and is_none(cond.args[1]):
         asked = cond.args[0]
-        if isinstance(asked, Param) and isinstance(asked.default, Call | Op):
+        if isinstance(asked, Param) and isinstance(asked.default, (Call, Op)):
             return cond.op == "isnot"
     return MISSING

@@ -38,7 +38,7 @@ MODEL_INDEX = "model_index.json"
 
 
 def _hashable(value: object) -> bool:
-    return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
+    return isinstance(value, (str, int, float, bool, bytes, tuple, type(None)))
 
 
 class Items:
@@ -59,7 +59,7 @@ class Items:
             return self.conf_item(base, key.value, None, at)
         if isinstance(base, Choice):
             real = [o for o in options(base) if not is_none(o)]
-            if real and len(real) <= 6 and all(isinstance(o, Seq | Map) for o in real):
+            if real and len(real) <= 6 and all(isinstance(o, (Seq, Map)) for o in real):
                 return join([self.get_item(o, key, at) for o in real], base.cond if len(real) == 2 else None, at)
             if len(real) == 1:
                 return self.get_item(real[0], key, at)
@@ -67,7 +67,7 @@ class Items:
             found = base.cls.find_method("__getitem__")
             if found is not None:
                 return self.run.call(Func(found[1], found[0].module, found[0], base), [key], {}, at)
-        if isinstance(base, Const) and isinstance(base.value, str | tuple | list) and isinstance(key, Const):
+        if isinstance(base, Const) and isinstance(base.value, (str, tuple, list)) and isinstance(key, Const):
             try:
                 return Const(base.value[key.value], at=at)
             except (TypeError, IndexError, KeyError):
@@ -90,7 +90,7 @@ class Items:
         if isinstance(key, Const) and isinstance(key.value, int) and base.exact:
             if -len(base.items) <= key.value < len(base.items):
                 return base.items[key.value]
-        if isinstance(key, Elem | Index) and base.exact and len(base.items) == 1:
+        if isinstance(key, (Elem, Index)) and base.exact and len(base.items) == 1:
             return base.items[0]
         if isinstance(key, Slice) and base.exact:
             bounds = [b.value if isinstance(b, Const) else None for b in (key.lower, key.upper, key.step)]

@@ -58,7 +58,7 @@ class LazyFills:
         if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or len(last.targets) > 1:
             return None
         if not _asks_for_none(node.test, target) or not all(
-            isinstance(s, ast.Import | ast.ImportFrom) for s in imports
+            isinstance(s, (ast.Import, ast.ImportFrom)) for s in imports
         ):
             return None
         obj = frame.env.get(target.value.id)
@@ -74,7 +74,7 @@ class LazyFills:
 
 
 def _is_fixed(value: Value) -> bool:
-    return isinstance(value, Const | Param | Conf) or (isinstance(value, Obj) and value.root == "od_config")
+    return isinstance(value, (Const, Param, Conf)) or (isinstance(value, Obj) and value.root == "od_config")
 
 
 def _asks_for_none(test: ast.expr, target: ast.Attribute) -> bool:

@@ -118,7 +118,7 @@ class Library:
             return default
         if isinstance(value, Param) and value.default is None and isinstance(base, Obj):
             return Param(value.root, value.key, default, at=at)
-        if isinstance(value, Attr | Unknown):
+        if isinstance(value, (Attr, Unknown)):
             return default if isinstance(value, Unknown) else join([value, default], None, at)
         return value
 
@@ -166,9 +166,9 @@ class Library:
         return None
 
     def _builtin_len(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        if len(args) == 1 and isinstance(args[0], Seq | Map) and args[0].exact:
+        if len(args) == 1 and isinstance(args[0], (Seq, Map)) and args[0].exact:
             return Const(len(args[0].items), at=at)
-        if len(args) == 1 and isinstance(args[0], Const) and isinstance(args[0].value, str | tuple):
+        if len(args) == 1 and isinstance(args[0], Const) and isinstance(args[0].value, (str, tuple)):
             return Const(len(args[0].value), at=at)
         return None
 
@@ -178,7 +178,7 @@ class Library:
             if isinstance(args[0], Map):
                 result.items.update(args[0].items)
                 result.exact = args[0].exact
-            elif isinstance(args[0], Param | Conf | Choice):
+            elif isinstance(args[0], (Param, Conf, Choice)):
                 return args[0] if not kwargs else Map({**kwargs, "**": args[0]}, False, self.path.depth, at=at)
             else:
                 result.exact = False

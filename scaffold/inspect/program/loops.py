@@ -82,7 +82,7 @@ class Loops:
         at = self.run.place(node, frame)
         carried: dict[str, Carried] = {}
         for name in _assigned(node.body):
-            if name in frame.env and not isinstance(frame.env[name], Map | Seq | Func):
+            if name in frame.env and not isinstance(frame.env[name], (Map, Seq, Func)):
                 carried[name] = Carried(name, number, frame.env[name], at=at)
                 frame.env[name] = carried[name]
         record = LoopRecord(

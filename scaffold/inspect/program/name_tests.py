@@ -62,7 +62,7 @@ def tested(cond: Value) -> list[str]:
 
 
 def _is_name(value: Value) -> bool:
-    return not isinstance(value, External | Map) and not (isinstance(value, Param) and not value.key)
+    return not isinstance(value, (External, Map)) and not (isinstance(value, Param) and not value.key)
 
 
 def certain_skip(program: Program, skip: Skip) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def _only_skips(program: Program, skip: Skip) -> bool:
     # The outermost where several end on the same line.
     node = next((n for n in branches if n.body[-1].lineno == skip.at.line), None)
     return (
-        node is not None and isinstance(node.body[-1], ast.Continue | ast.Return) and all(map(_is_log, node.body[:-1]))
+        node is not None and isinstance(node.body[-1], (ast.Continue, ast.Return)) and all(map(_is_log, node.body[:-1]))
     )
 
 
@@ -122,6 +122,6 @@ def _name_tests(cond: Value) -> list[tuple[str, str]] | None:
 
 def _is_key(value: object) -> bool:
     """Whether a value is the name in a pair that came out of the checkpoint, unchanged."""
-    while isinstance(value, Item | Elem) and not (isinstance(value, Item) and isinstance(value.key, Slice)):
+    while isinstance(value, (Item, Elem)) and not (isinstance(value, Item) and isinstance(value.key, Slice)):
         value = value.base if isinstance(value, Item) else value.source
     return isinstance(value, Param) and value.root == WEIGHTS

@@ -102,7 +102,7 @@ def fold(op: str, args: list[Any]) -> Any:
         if op in _COMPARISONS:
             return compare(_COMPARISONS[op], *args)
         # A text or list that is repeated or filled in is looked at as what it is made of.
-        sized = any(isinstance(arg, str | bytes | list | tuple) for arg in args)
+        sized = any(isinstance(arg, (str, bytes, list, tuple)) for arg in args)
         if op not in _ARITHMETIC or (op == "*" and sized) or (op == "%" and isinstance(args[0], str)):
             return MISSING
         if op == "+" and sized and sum(map(len, args)) > 10_000:
@@ -130,7 +130,7 @@ def plain(value: Value | None, known: Mapping[int, Any] | None = None) -> Any:
 def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
     """Evaluate ``value`` with numbers given for some nodes by ``id`` and defaults for the rest."""
     result = _Evaluation(_default, known).of(value)
-    return float(result) if isinstance(result, int | float) and not isinstance(result, bool) else None
+    return float(result) if isinstance(result, (int, float)) and not isinstance(result, bool) else None
 
 
 def _default(symbol: Param | Conf) -> Value | None:
@@ -192,7 +192,7 @@ class _Evaluation:
         return result
 
     def _compound(self, value: Value) -> Any:
-        if isinstance(value, Param | Conf):
+        if isinstance(value, (Param, Conf)):
             return self.of(self._default(value))
         if isinstance(value, Seq) and value.exact:
             items = [self.of(i) for i in value.items[:64]]
@@ -205,7 +205,7 @@ class _Evaluation:
             return self._operation(value)
         if isinstance(value, Choice):
             return self._choice(value)
-        if self._known and isinstance(value, Item) and isinstance(value.key, Slice | Index | Seq):
+        if self._known and isinstance(value, Item) and isinstance(value.key, (Slice, Index, Seq)):
             # One entry of a vector stands for all of them.
             return self.of(value.base)
         if self._known and isinstance(value, Elem):

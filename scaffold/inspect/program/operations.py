@@ -98,7 +98,7 @@ class Operations:
     def one_of(self, kind: type[ast.boolop], kept: list[Value], at: Evidence | None) -> Value:
         """Operands of ``and`` or ``or`` of which it is not known which one comes out."""
         op, first = _OPERATORS[kind], kept[0]
-        if op == "or" and isinstance(first, Param | Conf) and _falls_back(first):
+        if op == "or" and isinstance(first, (Param, Conf)) and _falls_back(first):
             rest = kept[1] if len(kept) == 2 else Op("or", kept[1:], at=at)
             if isinstance(first, Conf):
                 return Conf(first.file, first.path, rest, at=at)
@@ -119,4 +119,4 @@ def _falls_back(value: Param | Conf) -> bool:
     default = value.default
     if default is None or is_none(default):
         return True
-    return isinstance(default, Const | Seq | Map) and conditions.decide(default) is False
+    return isinstance(default, (Const, Seq, Map)) and conditions.decide(default) is False

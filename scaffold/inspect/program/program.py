@@ -248,7 +248,7 @@ class Program:
                     self.execution.with_media, self.execution.budget.spent = media, 0
                     ready = self.execution.call(maker, list(given), {}, at)
                     request = self.execution.requests.make_single_request(at)
-                    if request is None or not isinstance(ready, Func | Call):
+                    if request is None or not isinstance(ready, (Func, Call)):
                         return None
                     self.execution.trace = trace = Trace()
                     result = self.execution.call(ready, [request], {}, at)
@@ -269,6 +269,11 @@ class Program:
                 self.execution.with_media,
             ) = kept
         return trace, ended
+
+    @cached_property
+    def nodes(self) -> list[tuple[ClassInfo, list[ast.AST]]]:
+        """The pipeline's class and those above it, each with all nodes of its text."""
+        return [(cls, list(walk_tree(cls.node))) for cls in self.cls.mro]
 
     @cached_property
     def denoising(self) -> Denoising | None:

@@ -44,7 +44,7 @@ class Requests:
                 if found is not None:
                     return found
             return None
-        if isinstance(annotation, ast.Name | ast.Attribute):
+        if isinstance(annotation, (ast.Name, ast.Attribute)):
             value = self.run.interpreter.evaluate_global(annotation, module)
             return value.cls if isinstance(value, ClassRef) else None
         return None

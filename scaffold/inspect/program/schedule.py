@@ -127,7 +127,7 @@ class Counter:
 
     def _set_by_request(self, value: Value, count: Linear, depth: int) -> bool:
         """Whether only a request can make a schedule of other length out of a value."""
-        while isinstance(value, Item | Attr | Elem):
+        while isinstance(value, (Item, Attr, Elem)):
             value = value.source if isinstance(value, Elem) else value.base
         if isinstance(value, Param) and value.root in REQUEST_ROOTS:
             if value.default is None:
@@ -170,7 +170,7 @@ class Counter:
         for bound, lower in ((value.key.lower, True), (value.key.upper, False)):
             if bound is None:
                 continue
-            at = default_of(bound) if isinstance(bound, Const | Op) else MISSING
+            at = default_of(bound) if isinstance(bound, (Const, Op)) else MISSING
             if type(at) is int and ((lower and at >= 0) or (not lower and at < 0)):
                 whole = whole.shifted(-at if lower else at, value.at)
             elif not lower and (count := self.scalar(bound, depth + 1)) is not None:

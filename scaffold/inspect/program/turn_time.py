@@ -64,7 +64,7 @@ def counted(value: Value, loop: Denoising, steps: int, guess: float) -> list[flo
     nodes = [value, *([source] if source is not None else [])]
     known |= {id(n): steps for node in nodes for n in number_of_steps(node)}
     if isinstance(source, Call) and source.name == "range" and source.args:
-        known |= {id(n): steps for n in options(source.args[-1]) if isinstance(n, Attr | Param)}
+        known |= {id(n): steps for n in options(source.args[-1]) if isinstance(n, (Attr, Param))}
     found = [number(value, {**known, **{id(n): k for n in indices}}) for k in range(steps)]
     return [f for f in found if f is not None] if None not in found else None
 

@@ -130,5 +130,5 @@ def _is_count(value: Value, loop: int) -> bool:
 
 def _counts_turns(key: Value, loop: int) -> bool:
     """Whether the number of the loop's turn is in an index, through arithmetic."""
-    inside = reach([key], lambda node: node.parts() if isinstance(node, Op | Choice | Seq | Slice | Item) else ())
+    inside = reach([key], lambda node: node.parts() if isinstance(node, (Op, Choice, Seq, Slice, Item)) else ())
     return any(isinstance(node, Index) and node.loop == loop for node in inside)

@@ -71,7 +71,7 @@ def _called(call: Call) -> Value:
 def unwrap(value: Value) -> Value:
     """Look through ``.prev_sample``, ``[0]`` and reshaping to what was computed."""
     for _ in range(12):
-        if (isinstance(value, Attr) and isinstance(value.base, Call | Choice | Item)) or isinstance(value, Item):
+        if (isinstance(value, Attr) and isinstance(value.base, (Call, Choice, Item))) or isinstance(value, Item):
             value = value.base
         elif isinstance(value, Call) and value.name == WRITTEN:
             value = value.args[1] if any(isinstance(n, Call) for n in walk(value.args[1])) else value.args[0]
@@ -87,7 +87,7 @@ def unwrap(value: Value) -> Value:
             value = stepped
         elif isinstance(value, Choice):
             calls = [unwrap(o) for o in value.options]
-            value = next((c for c in calls if isinstance(c, Call | Op)), value.options[0])
+            value = next((c for c in calls if isinstance(c, (Call, Op))), value.options[0])
         else:
             break
     return value
@@ -119,7 +119,7 @@ def arguments(call: Call) -> list[Value]:
 
 def is_step(call: Call, variable: Carried) -> bool:
     """A method that takes the sample and a prediction made from it, and is not itself the model."""
-    if not isinstance(call.func, Attr | Func):
+    if not isinstance(call.func, (Attr, Func)):
         return False
     receiver = call.func.base if isinstance(call.func, Attr) else call.func.bound
     if receiver is not None and any(isinstance(o, Obj) and o.cls.is_module for o in options(receiver)):

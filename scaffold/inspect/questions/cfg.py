@@ -191,7 +191,7 @@ def _uncounted(loop: Denoising, region: list[Value], found: list[Guidance]) -> l
 
 def _is_prediction(value: Value, loop: Denoising) -> bool:
     """Whether a value comes out of a call in the loop as it is, and the sample went into it."""
-    if not isinstance(value, Call | Item) or region_parts(value) or loop.sample is None:
+    if not isinstance(value, (Call, Item)) or region_parts(value) or loop.sample is None:
         return False
     return depends(value, loop.sample)
 

@@ -240,7 +240,7 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
             pair = (target.strip("."), source.strip("."))
             if all(name in names for name in pair):
                 rest = cells[2:] if names[:2] == list(pair) else [c for c in cells if c not in (source, target)]
-                shard = next((c for c in rest if isinstance(c, str | int)), None)
+                shard = next((c for c in rest if isinstance(c, (str, int))), None)
                 told = all(isinstance(i, Const) for i in row.items) or any(id(i) in rules.handed for i in row.items[2:])
                 if shard is not None and not told:
                     # Beside a list or a function, what no loader is told is no shard.
@@ -250,7 +250,7 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
                     rules.stacked.setdefault((target, source, shard), row.items[0].at or value.at)
                     return
         cells = [default_of(i) for i in row.items] if isinstance(row, Seq) else []
-        if len(cells) == 2 and isinstance(cells[0], str) and cells[0] in source and isinstance(cells[1], str | int):
+        if len(cells) == 2 and isinstance(cells[0], str) and cells[0] in source and isinstance(cells[1], (str, int)):
             rules.shards[source, target] = cells[1]
         rules.rename(source, target, value.args[0].at or value.at)
     elif value.name in ("removeprefix", "removesuffix") and texts and isinstance(texts[0], str):
@@ -280,5 +280,5 @@ def _from_concatenation(value: Op, conditions: Conditions, rules: Rules) -> None
             rules.anchor(prefix, target + prefix, value.at)
         elif cut is not None and cut <= len(prefix):
             rules.anchor(before + prefix, target + prefix[cut:], value.at)
-    if not prefixes and cut == 0 and isinstance(rest, Item | Call | Attr):
+    if not prefixes and cut == 0 and isinstance(rest, (Item, Call, Attr)):
         rules.anchor("", target, value.at)

@@ -21,7 +21,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if not any(key in source.read(_OPTIONS) for key in program.target.registry_keys):
         return {}
     for node in walk_tree(source.tree(_OPTIONS)):
-        value = node.value if isinstance(node, ast.Assign | ast.Return) else None
+        value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
         if isinstance(value, ast.Constant) and value.value in program.target.registry_keys:
             return {KEYS[0]: fact(True, [Evidence(_OPTIONS, value.lineno)])}
     return {}

@@ -47,5 +47,5 @@ def _floor(value: Value) -> float | None:
         return None
     bounds = [*(value.args if isinstance(value.func, Attr) else value.args[1:]), *value.kwargs.values()]
     known = [default_of(bound) for bound in bounds]
-    numbers = [float(k) for k in known if isinstance(k, int | float) and not isinstance(k, bool)]
+    numbers = [float(k) for k in known if isinstance(k, (int, float)) and not isinstance(k, bool)]
     return numbers[0] if len(numbers) == 1 and len(bounds) == 1 else None

@@ -148,7 +148,7 @@ def _conditional(tree: ast.expr, used: list[int]) -> tuple[int, float] | None:
 def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -> float | None:
     """The expression with numbers for its predictions, and one for every setting; a renormalised one is itself."""
     inner: list[float | None]
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return float(node.value)
     if isinstance(node, ast.Name):
         return probes[int(node.id[1:]) % len(probes)]

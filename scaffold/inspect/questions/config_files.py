@@ -6,7 +6,7 @@ from typing import Any
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import reach
+from scaffold.inspect.program.algebra import reach_last
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Obj
 from scaffold.source.values import Value
@@ -57,6 +57,6 @@ def _everything(program: Program) -> list[Value]:
     values = [*given, *program.pipeline.attrs.values()]
 
     def inner(node: Value) -> list[Value]:
-        return [*node.parts(), *(node.attrs.values() if isinstance(node, Obj) else ())][::-1]
+        return [*node.parts(), *node.attrs.values()] if isinstance(node, Obj) else node.parts()
 
-    return [node for node in reach(values[::-1], inner) if isinstance(node, Obj | Conf)]
+    return [node for node in reach_last(values, inner) if isinstance(node, (Obj, Conf))]

@@ -130,7 +130,7 @@ def _is_model(found: Denoiser) -> bool:
     forward = found.record.method in _FORWARDS
     return any(
         (isinstance(o, Obj) and o.root is None and (o.cls.is_module or (forward and _is_derived(o))))
-        or isinstance(o, Call | Slot)
+        or isinstance(o, (Call, Slot))
         for o in (options(found.receiver) if found.receiver is not None else [])
     )
 
@@ -141,7 +141,7 @@ def _is_derived(obj: Obj) -> bool:
 
 
 def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
-    if not isinstance(record.func, Func | Attr | Obj | Call | Slot):
+    if not isinstance(record.func, (Func, Attr, Obj, Call, Slot)):
         return None
     given = dict(record.bound) if record.bound else {}
     if not given:
@@ -159,8 +159,8 @@ def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
     receiver = record.receiver
     if receiver is None and isinstance(record.func, Attr):
         receiver = record.func.base
-    if receiver is None and isinstance(record.func, Obj | Call | Slot):
+    if receiver is None and isinstance(record.func, (Obj, Call, Slot)):
         receiver = record.func
-    if isinstance(record.func, Attr) and not isinstance(record.func.base, Obj | Call | Slot | Attr):
+    if isinstance(record.func, Attr) and not isinstance(record.func.base, (Obj, Call, Slot, Attr)):
         return None
     return Denoiser(record, receiver, times[0] if not times[0].isdigit() else None)

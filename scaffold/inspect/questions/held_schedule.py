@@ -49,7 +49,7 @@ def held_schedule(program: Program) -> dict[str, Fact]:
     if count is not None and count.factor == 1:
         steps = "n" if count.offset == 0 else f"n{count.offset:+d}"
         found["answers.scheduler.steps"] = fact(steps, [loop.loop.at, grid.at, *count.places])
-    given = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Conf | Param)]
+    given = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, (Conf, Param))]
     # What a configuration or a request may give is a default, and no more than likely.
     sure: Confidence = "likely" if given else "certain"
     found["answers.scheduler.shift"] = fact(shift, [*places, *(n.at for n in given), vector.at], sure)
@@ -74,7 +74,7 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
         for scheduler in options(node.base.base):
             value = constructor_argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
             given = default_of(value)
-            if isinstance(given, int | float):  # flags decide between two forms of the schedule
+            if isinstance(given, (int, float)):  # flags decide between two forms of the schedule
                 known[id(node)] = given
                 places += [scheduler.at, value.at if value is not None else None]
     return known, places
@@ -134,7 +134,7 @@ def _end(value: Value | None, held: dict[int, float]) -> float | None:
     )
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
-    return _at(value.base, inner, float(end), held) if isinstance(end, int | float) else None
+    return _at(value.base, inner, float(end), held) if isinstance(end, (int, float)) else None
 
 
 def _is_cut_to_whole(program: Program, source: Value) -> bool:

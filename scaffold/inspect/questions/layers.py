@@ -89,7 +89,7 @@ def _listed(program: Program, value: Value) -> list[Obj]:
     """The layers of a list: what one expression or a loop makes, or what stands in it more than once."""
     if isinstance(value, Item) and isinstance(value.base, Call) and value.base.name == _SPLIT:
         value = value.base if default_of(value.key) == _SPLIT_LIST else value
-    if not (isinstance(value, Call) and isinstance(value.func, External | Attr)):
+    if not (isinstance(value, Call) and isinstance(value.func, (External, Attr))):
         return []
     if value.name not in ("ModuleList", _SPLIT):
         return []
@@ -159,4 +159,4 @@ def _modules(program: Program, obj: Obj) -> list[Obj]:
 
 
 def _class_name(value: Value) -> str | None:
-    return class_name(value) if isinstance(value, Obj | Call) else None
+    return class_name(value) if isinstance(value, (Obj, Call)) else None

@@ -209,8 +209,8 @@ def _of_topology(program: Program) -> Found:
 
 def _of_result(program: Program) -> Found:
     """``output={"actions": …}`` of the result that a method of the class returns."""
-    for owner in program.cls.mro:
-        for node in walk_tree(owner.node):
+    for owner, nodes in program.nodes:
+        for node in nodes:
             if not isinstance(node, ast.Call):
                 continue
             for keyword in node.keywords:

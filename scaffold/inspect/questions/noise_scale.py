@@ -41,15 +41,15 @@ def _scale(value: Value) -> tuple[float, list[Evidence | None], bool] | None:
         elif isinstance(value, Op) and value.op in ("*", "/") and len(value.args) == 2:
             first, second = value.args
             left, right = default_of(first), default_of(second)
-            if isinstance(right, int | float) and not isinstance(right, bool):
+            if isinstance(right, (int, float)) and not isinstance(right, bool):
                 factor = factor * right if value.op == "*" else factor / right
                 value, given = first, second
-            elif value.op == "*" and isinstance(left, int | float) and not isinstance(left, bool):
+            elif value.op == "*" and isinstance(left, (int, float)) and not isinstance(left, bool):
                 factor, value, given = factor * left, second, first
             else:
                 return None
             places += [given.at]
-            fixed = fixed and not any(isinstance(n, Conf | Param) for n in walk(given))
+            fixed = fixed and not any(isinstance(n, (Conf, Param)) for n in walk(given))
         else:
             return None
     return None

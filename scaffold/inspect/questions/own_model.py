@@ -54,7 +54,7 @@ def _tokenizer(program: Program) -> dict[str, Fact]:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _is_first(value: Value) -> bool:

@@ -61,7 +61,7 @@ def _contents(values: list[Value]) -> Iterator[Value]:
     """Yield values and what their contents were made from; what only gave its size is left out."""
 
     def contents(nodes: list[Value]) -> list[Value]:
-        return [n for n in nodes if not (isinstance(n, Attr | Call) and n.name in _SIZES)]
+        return [n for n in nodes if not (isinstance(n, (Attr, Call)) and n.name in _SIZES)]
 
     return reach(contents(values), lambda node: contents(node.parts()))
 

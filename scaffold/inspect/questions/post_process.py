@@ -38,7 +38,7 @@ def answers(program: Program) -> dict[str, Fact]:
 def _gives_back(maker: ast.AST) -> bool:
     """Whether the function that ``maker`` returns does nothing but return what it is given."""
     whole = getattr(maker, "body", [])
-    body = [node for node in whole if not isinstance(node, ast.Assign | ast.Delete | ast.Expr)]
+    body = [node for node in whole if not isinstance(node, (ast.Assign, ast.Delete, ast.Expr))]
     if len(body) != 2 or not isinstance(body[0], ast.FunctionDef) or not isinstance(body[1], ast.Return):
         return False
     inner, made = body[0], body[1].value

@@ -113,7 +113,7 @@ def _statements(body: list[ast.stmt], taken: Taken) -> list[ast.Assign]:
             side = taken(statement.test)
             found += _statements(statement.body, taken) if side in (None, True) else []
             found += _statements(statement.orelse, taken) if side in (None, False) else []
-        elif isinstance(statement, ast.With | ast.For | ast.While):
+        elif isinstance(statement, (ast.With, ast.For, ast.While)):
             found += _statements(statement.body, taken)
     return found
 
@@ -132,7 +132,7 @@ def _taken(program: Program, held: HeldScheduler, names: set[str]) -> Taken:
 
 
 def _side(test: ast.expr, given: set[str]) -> bool | None:
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot):
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
         other = test.comparators[0]
         if isinstance(test.left, ast.Name) and isinstance(other, ast.Constant) and other.value is None:
             if test.left.id in given or "timesteps" in test.left.id:

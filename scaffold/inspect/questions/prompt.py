@@ -11,7 +11,6 @@ from scaffold.inspect.program.algebra import Search, options, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
 from scaffold.inspect.questions.tokens import find_tokens
-from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Unknown, Value
 
 ORDER = 1
@@ -187,8 +186,8 @@ def _terms(value: Value) -> list[Value]:
 def _asked_keys(program: Program) -> dict[str, Evidence]:
     """Constant keys that methods of the class ask ``extra_args`` of a request for, in the order of the source."""
     found: dict[str, Evidence] = {}
-    for owner in program.cls.mro:
-        for node in walk_tree(owner.node):
+    for owner, nodes in program.nodes:
+        for node in nodes:
             holder, key = None, None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
                 holder, key = node.func.value, node.args[0] if node.args else None

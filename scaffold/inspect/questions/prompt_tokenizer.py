@@ -18,8 +18,8 @@ _ENCODERS = ("T5", "UMT5", "MT5", "ByT5", "CLIP", "Siglip", "Bert", "Roberta", "
 def answers(program: Program) -> dict[str, Fact]:
     """False where every class that the pipeline keeps as a text encoder or tokenizer is of such a family."""
     found: dict[str, Evidence] = {}
-    for owner in program.cls.mro:
-        for node in walk_tree(owner.node):
+    for owner, nodes in program.nodes:
+        for node in nodes:
             if isinstance(node, ast.Assign) and any(_holds_text(target) for target in node.targets):
                 for name in _classes(node.value):
                     found.setdefault(name, program.place(owner, node))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import options, reach, walk
+from scaffold.inspect.program.algebra import options, reach_last, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.values import Conf, Const, Param
 
@@ -26,7 +26,7 @@ def answers(program: Program) -> dict[str, Fact]:
             known = default_of(node.default)
             if known is MISSING:
                 unsettled.add(node.key)
-            if not isinstance(known, bool | int | float | str):
+            if not isinstance(known, (bool, int, float, str)):
                 continue
             first = found.setdefault(node.key, (known, node.at))[0]
             if first != known or any(isinstance(part, Conf) for part in plain_parts(node.default)):
@@ -55,4 +55,4 @@ def _parameters(program: Program, calls: int, tests: int) -> list[Param]:
     """The same of the first calls and tests, to which others may be added."""
     values = [v for r in program.trace.calls[:calls] for v in (*r.args, *r.kwargs.values(), r.result)]
     values += [test.cond for test in program.trace.tests[:tests]]
-    return [node for node in reach(values[::-1], lambda node: node.parts()[::-1]) if isinstance(node, Param)]
+    return [node for node in reach_last(values, lambda node: node.parts()) if isinstance(node, Param)]

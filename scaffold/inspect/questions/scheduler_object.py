@@ -128,7 +128,7 @@ def _arguments(held: HeldScheduler) -> dict[str, Value]:
 
 def _constant_shift(program: Program, held: HeldScheduler) -> float | None:
     """What every construction without a file gives; a file may say something else."""
-    given = [m for m in held.made if isinstance(m, Call | Obj) and not _is_loaded(m)]
+    given = [m for m in held.made if isinstance(m, (Call, Obj)) and not _is_loaded(m)]
     shifts = {shift_of(program, m)[0] for m in given}
     dynamic = any(default_of(m.kwargs.get("use_dynamic_shifting")) not in (MISSING, False) for m in given)
     return shifts.pop() if len(shifts) == 1 and not dynamic else None
@@ -200,7 +200,7 @@ def _setup(program: Program, held: HeldScheduler) -> Fact | None:
     places: list[Evidence | None] = []
     for made in held.made:
         places.append(made.at)
-        if not isinstance(made, Call | Obj):
+        if not isinstance(made, (Call, Obj)):
             return None
         if _is_loaded(made):
             given = made.kwargs.get("subfolder")

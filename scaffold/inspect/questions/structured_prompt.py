@@ -26,7 +26,7 @@ def answers(program: Program) -> dict[str, Fact]:
 def _objects(program: Program, owner: ClassInfo) -> list[Evidence]:
     places = []
     for node in program.source.tree(owner.module.file).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Constant):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.Constant):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         named = any(isinstance(t, ast.Name) and any(word in t.id.upper() for word in _WORDS) for t in targets)

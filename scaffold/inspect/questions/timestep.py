@@ -62,7 +62,7 @@ def _features(node: Call, waves: list[Call], time: Value, given: Value) -> dict[
     for part in walk(inner):
         if isinstance(part, Call) and part.name == "log" and part.args:
             period = default_of(part.args[0])
-            if isinstance(period, int | float):
+            if isinstance(period, (int, float)):
                 facts["detail.timestep.max_period"] = fact(float(period), [part.at, part.args[0].at])
     if isinstance(inner, Op) and inner.op == "*":
         side = next((a for a in inner.args if any(n is time for n in walk(a))), None)
@@ -94,7 +94,7 @@ def _prescale(given: Value) -> float | None:
                 value = left.items[0]
                 continue
             known = default_of(right)
-            if not isinstance(known, int | float):
+            if not isinstance(known, (int, float)):
                 return None
             factor = factor * known if value.op == "*" else factor / known
             value = left
@@ -150,7 +150,7 @@ def _embeds(program: Program, module: Obj, named: bool) -> bool:
     program.execution.attributes.ensure_ready(module)
     held = [option for value in module.attrs.values() for option in options(value)]
     names = [name for option in held if (name := class_name(option)) is not None]
-    names += [name for name, value in module.attrs.items() if any(isinstance(o, Obj | Call) for o in options(value))]
+    names += [name for name, value in module.attrs.items() if any(isinstance(o, (Obj, Call)) for o in options(value))]
     if any(_FEATURES.search(name) for name in names):
         return True
     if named:

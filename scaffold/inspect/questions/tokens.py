@@ -11,7 +11,6 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Attr, Call, Conf, Const, Map, Obj
-from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External, Value
 
 ORDER = 8
@@ -45,11 +44,11 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _none(program: Program) -> Fact:
     """No special tokens, unless the pipeline's own files speak of one that was not found."""
-    for cls in program.cls.mro:
+    for cls, nodes in program.nodes:
         lines = program.source.read(cls.module.file).splitlines()[cls.node.lineno - 1 : cls.node.end_lineno]
         if not any(name in line for line in lines for name in (_SUFFIX, "_token", _LOOKUP)):
             continue
-        for node in walk_tree(cls.node):
+        for node in nodes:
             name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
             if name.endswith((_SUFFIX, "_token")) or name == _LOOKUP:
                 return Fact(None, (), "unknown")

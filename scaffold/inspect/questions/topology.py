@@ -118,7 +118,7 @@ def _topology(node: ast.AST, keys: tuple[str, ...], constants: dict[str, str]) -
         return None
     name, whole = _text(node, "model_type", constants), _text(node, "model_arch", constants)
     listed = _keyword(node, "stages")
-    if name is None or not isinstance(listed, ast.Tuple | ast.List):
+    if name is None or not isinstance(listed, (ast.Tuple, ast.List)):
         return None
     stages = [stage for stage in listed.elts if isinstance(stage, ast.Call)]
     if len(stages) != len(listed.elts):

@@ -119,7 +119,7 @@ def _functions_around(tree: ast.Module, line: int) -> list[ast.FunctionDef | ast
         for node in ast.iter_child_nodes(pending.pop()):
             if isinstance(node, ast.match_case) or (isinstance(node, _HOLDERS) and _spans(node, line)):
                 pending.append(node)
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     found.append(node)
     return found
 
@@ -133,7 +133,7 @@ def _block(body: Sequence[ast.stmt], line: int) -> list[ast.stmt] | None:
     for node in body:
         if not _spans(node, line):
             continue
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             return list(body)
         inner = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
         return next((found for part in inner if (found := _block(part, line)) is not None), None)
@@ -182,7 +182,7 @@ def _only_computes(part: Sequence[ast.stmt], sample: str) -> bool:
         for node in walk_tree(statement):
             if isinstance(node, kept) or (isinstance(node, ast.stmt) and not isinstance(node, _PLAIN)):
                 return False
-            if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
                 return False
             if isinstance(node, ast.Constant) and node.lineno != node.end_lineno:
                 return False  # a text over several lines, which moves when it is indented
@@ -221,5 +221,5 @@ def _assignments(loop: _Loop) -> Iterator[tuple[set[str], ast.expr]]:
     for node in walk_tree(loop):
         if isinstance(node, ast.Assign):
             yield _stored(node.targets), node.value
-        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
             yield _stored([node.target]), node.value

@@ -97,5 +97,5 @@ def _pair(argument: Value) -> list[Value]:
 
 
 def _name(value: Value, number: int) -> str:
-    names = [o.name for o in options(value) if isinstance(o, Attr | Carried)]
+    names = [o.name for o in options(value) if isinstance(o, (Attr, Carried))]
     return names[0] if names else f"stream {number + 1}"

@@ -49,7 +49,7 @@ def _stochastic(program: Program, step: Call) -> Value | None:
     name = program.attribute_of(receiver) if receiver is not None else None
     whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
     # A step that is followed names one of the objects that its attribute may hold.
-    held = [o for o in (options(whole) if whole is not None else []) if isinstance(o, Obj | Call)]
+    held = [o for o in (options(whole) if whole is not None else []) if isinstance(o, (Obj, Call))]
     flags = [o.kwargs.get("stochastic_sampling") for o in held]
     on = [f for f in flags if isinstance(f, Const) and f.value is True]
     return on[0] if on and len(on) == len(flags) else None

@@ -30,7 +30,7 @@ def build(arguments: Arguments, site: Site) -> Built:
 def _listed(text: str) -> list[str] | None:
     """Return the entries of ``[a, b]`` or ``[a] * 2``; None for anything else."""
     node = ast.parse(text, mode="eval").body
-    if isinstance(node, ast.List | ast.Tuple):
+    if isinstance(node, (ast.List, ast.Tuple)):
         return [ast.unparse(entry) for entry in node.elts]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.List):
         if isinstance(node.right, ast.Constant) and isinstance(node.right.value, int):

@@ -47,10 +47,10 @@ def rendered_rules(tree: ast.Module) -> Rendered | None:
     tables: dict[str, list[tuple[Any, int]]] = {}
     starts: dict[str, int] = {}
     for node in tree.body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-        if isinstance(target, ast.Name) and target.id in _TABLES and isinstance(node.value, ast.Tuple | ast.List):
+        if isinstance(target, ast.Name) and target.id in _TABLES and isinstance(node.value, (ast.Tuple, ast.List)):
             try:
                 tables[target.id] = [(ast.literal_eval(row), row.lineno) for row in node.value.elts]
                 starts[target.id] = node.lineno

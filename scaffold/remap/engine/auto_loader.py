@@ -23,7 +23,7 @@ class AutoLoader:
     def load_through(self, loader: Loader, args: list[Any], kwargs: dict[str, Any]) -> Any:
         weights = args[0] if args else kwargs.get("weights", UNKNOWN)
         mapper = kwargs.get("mapper", args[1] if len(args) > 1 else None)
-        if not isinstance(mapper, Mapper | Unknown | type(None)):
+        if not isinstance(mapper, (Mapper, Unknown, type(None))):
             mapper = UNKNOWN
         return self.load_into(loader, self.domain.iterate(weights), mapper)
 
@@ -38,7 +38,7 @@ class AutoLoader:
             raise UndecidedError("the names' mapper is not known from the text")
         given: list[tuple[str, Any]] = []
         for item in weights:
-            if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
+            if not (isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str)):
                 raise UndecidedError("a weight without a name that is known from the text")
             name: str | None = item[0]
             if isinstance(mapper, Mapper) and name is not None:

@@ -160,9 +160,9 @@ class Loading(Plain):
 
     def copied(self, kind: str, value: Any) -> Any:
         """What it knows of open modules is kept."""
-        if kind == "dict" and isinstance(value, SlotItems | SlotTable):
+        if kind == "dict" and isinstance(value, (SlotItems, SlotTable)):
             return SlotTable(value.items() if isinstance(value, SlotTable) else value, value.opened)
-        if kind == "set" and isinstance(value, SlotTable | SlotNames):
+        if kind == "set" and isinstance(value, (SlotTable, SlotNames)):
             return SlotNames(value, value.opened)
         return value if kind == "tuple" and isinstance(value, SlotShape) else None
 
@@ -211,7 +211,7 @@ class Loading(Plain):
     def call_method(
         self, receiver: Any, name: str, args: list[Any], kwargs: dict[str, Any], at: Evidence | None = None
     ) -> Any:
-        if isinstance(receiver, SlotTable | SlotNames) and name in ("keys", "copy", "items", "values"):
+        if isinstance(receiver, (SlotTable, SlotNames)) and name in ("keys", "copy", "items", "values"):
             if isinstance(receiver, SlotNames) or name == "keys":
                 return SlotNames(receiver, receiver.opened)
             same = name == "copy"
@@ -337,7 +337,7 @@ class Loading(Plain):
 def _given(value: Any) -> list[Weight]:
     if isinstance(value, Weight):
         return [value]
-    if isinstance(value, list | tuple) and len(value) <= 100:
+    if isinstance(value, (list, tuple)) and len(value) <= 100:
         return [weight for item in value for weight in _given(item)]
     return []
 
@@ -379,7 +379,7 @@ def _only_checks(node: ast.stmt) -> bool:
     if isinstance(node, ast.If):
         return all(_only_checks(item) for item in (*node.body, *node.orelse))
     if isinstance(node, ast.Assign):
-        return all(not isinstance(n, ast.Attribute | ast.Subscript) or isinstance(n.ctx, ast.Load)
+        return all(not isinstance(n, (ast.Attribute, ast.Subscript)) or isinstance(n.ctx, ast.Load)
                    for target in node.targets for n in walk_tree(target))  # fmt: skip
     return False
 

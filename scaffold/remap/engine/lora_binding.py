@@ -114,7 +114,7 @@ def _components(engine: Engine, manager: LoraManager) -> list[str]:
         value = plain(engine.program.execution.get_attr(engine.program.pipeline, attribute), engine.configs)
         if value is None:
             continue
-        if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
             raise UndecidedError(f"{attribute} of {engine.tree.kind} is not written as a constant")
         names += value
     return list(dict.fromkeys(names))
@@ -129,7 +129,7 @@ def _component(engine: Engine, name: str) -> EngineModule | None:
     value = engine.program.execution.get_attr(engine.program.pipeline, name)
     if isinstance(value, Obj):
         return next((node for _, node in engine.tree.walk() if node.obj is value), None)
-    if isinstance(value, CallValue | Attr):
+    if isinstance(value, (CallValue, Attr)):
         raise UndecidedError(f"{engine.tree.kind}.{name} is not a module that can be followed")
     return None
 
@@ -169,10 +169,12 @@ def _rows(engine: Engine, module: EngineModule, attribute: str) -> list[Any]:
     if value is None:
         return []
     if isinstance(value, dict):
-        value = [(packed, part) for packed, parts in value.items() if isinstance(parts, list | tuple) for part in parts]
-    if isinstance(value, Unknown) or not isinstance(value, list | tuple):
+        value = [
+            (packed, part) for packed, parts in value.items() if isinstance(parts, (list, tuple)) for part in parts
+        ]
+    if isinstance(value, Unknown) or not isinstance(value, (list, tuple)):
         raise UndecidedError(f"{attribute} of {module.kind} is not written as a constant")
-    return [row for row in value if isinstance(row, list | tuple) and len(row) >= 2 and isinstance(row[0], str)]
+    return [row for row in value if isinstance(row, (list, tuple)) and len(row) >= 2 and isinstance(row[0], str)]
 
 
 def _numbered(path: str, numbers: Sequence[str], pushed: Collection[str]) -> list[str]:

@@ -53,10 +53,10 @@ class Objects:
             if name == "weight_loader":
                 return SlotLoader(base) if base.sharded is not False else UNKNOWN
             return Bound(base, name) if name in ("copy_", "size") else UNKNOWN
-        if isinstance(base, Symbol | ClassRef):
+        if isinstance(base, (Symbol, ClassRef)):
             value = base.value if isinstance(base, Symbol) else base
             return self.settle(self.domain.program.execution.get_attr(value, name))
-        if isinstance(base, SlotShape | SlotLoader):
+        if isinstance(base, (SlotShape, SlotLoader)):
             return UNKNOWN
         return Bound(base, name)
 
@@ -149,7 +149,7 @@ class Objects:
 
     def item(self, base: Module, key: Any) -> Any:
         """Return a module of a list or a table of modules."""
-        if isinstance(key, int | str) and base.node.child(str(key)) is not None:
+        if isinstance(key, (int, str)) and base.node.child(str(key)) is not None:
             return self.child_of(base, str(key))
         return UNKNOWN
 
@@ -203,7 +203,7 @@ class Objects:
             return UNKNOWN
         if name in ("chunk", "split", "unbind", "tensor_split"):
             count = args[0] if args and isinstance(args[0], int) and name == "chunk" else None
-            sizes = args[0] if args and isinstance(args[0], list | tuple) else None
+            sizes = args[0] if args and isinstance(args[0], (list, tuple)) else None
             number = count if count is not None else len(sizes) if sizes is not None else None
             if number is not None and 0 < number < 1000:
                 return tuple(weight.part(f"{name} {place}/{number}") for place in range(number))

@@ -28,14 +28,14 @@ def plain(value: Value | None, configs: Mapping[str, Any]) -> Any:
         return _entry(configs.get(value.file), value.path)
     if isinstance(value, Param) and value.root == "od_config":
         return plain(value.default, configs) if value.default is not None else UNKNOWN
-    if isinstance(value, External | Unknown):
+    if isinstance(value, (External, Unknown)):
         return value
     if isinstance(value, Call) and value.name == "WeightsMapper":
         return mapper({name: plain(item, configs) for name, item in value.kwargs.items()})
     if isinstance(value, Op) and value.op == "not" and len(value.args) == 1:
         inner = plain(value.args[0], configs)
-        return not inner if isinstance(inner, bool | int | str | type(None)) else UNKNOWN
-    if isinstance(value, Obj | Func) or (isinstance(value, Value) and not isinstance(value, Choice)):
+        return not inner if isinstance(inner, (bool, int, str, type(None))) else UNKNOWN
+    if isinstance(value, (Obj, Func)) or (isinstance(value, Value) and not isinstance(value, Choice)):
         return Symbol(value)
     return UNKNOWN
 
@@ -47,7 +47,7 @@ def mapper(tables: Mapping[str, Any]) -> Any:
         kept = _MAPPER_TABLES.get(name)
         if kept is None or not isinstance(table, dict):
             return UNKNOWN
-        if not all(isinstance(v, str | type(None)) for v in table.values()):
+        if not all(isinstance(v, (str, type(None))) for v in table.values()):
             return UNKNOWN
         setattr(made, kept, dict(table))
     return made

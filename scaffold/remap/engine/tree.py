@@ -114,7 +114,7 @@ class _Builder:
         unknown = obj.json_file is not None
         created = self._created(obj)
         for name, value in list(obj.attrs.items()):
-            made = [o for o in options(value) if isinstance(o, Obj | Call)]
+            made = [o for o in options(value) if isinstance(o, (Obj, Call))]
             at = f"{place}.{name}" if place else name
             found = [m for m in (self._module(o, at, depth) for o in made) if m is not None]
             if found:
@@ -183,13 +183,13 @@ class _Builder:
                 continue
             for number, item in enumerate(made):
                 key = str(number) if exact else "{n}"
-                modules = [o for o in options(item) if isinstance(o, Obj | Call)]
+                modules = [o for o in options(item) if isinstance(o, (Obj, Call))]
                 found = [m for m in (self._module(o, f"{place}.{key}", depth) for o in modules) if m is not None]
                 if found:
                     node.children[key] = _agreeing(found, f"{place}.{key}")
         if value.name == "Sequential" and not any(isinstance(a, Seq) for a in value.args):
             for number, argument in enumerate(value.args):
-                modules = [o for o in options(argument) if isinstance(o, Obj | Call)]
+                modules = [o for o in options(argument) if isinstance(o, (Obj, Call))]
                 found = [m for m in (self._module(o, f"{place}.{number}", depth) for o in modules) if m is not None]
                 if found:
                     node.children[str(number)] = _agreeing(found, f"{place}.{number}")

@@ -73,7 +73,7 @@ def _lookup(root: Any, path: str, default: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def decided_by_tensors(

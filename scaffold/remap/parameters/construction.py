@@ -100,7 +100,7 @@ class Construction(Plain):
     def iterate(self, value: Any) -> list[Any]:
         if isinstance(value, ModuleValue):
             return list(value.children.values())
-        if isinstance(value, Unknown | Record | TensorValue):
+        if isinstance(value, (Unknown, Record, TensorValue)):
             raise UndecidedError(f"a loop runs over {shown(value)}")
         return super().iterate(value)
 
@@ -124,14 +124,14 @@ class Construction(Plain):
             known = {"shape": base.shape, "ndim": len(base.shape), "is_meta": True, "data": base}
             return known[name] if name in known else Bound(base, name)
         if isinstance(base, Super):
-            cls = base.obj.cls if isinstance(base.obj, ModuleValue | Record) else None
+            cls = base.obj.cls if isinstance(base.obj, (ModuleValue, Record)) else None
             found = cls.find_method(name, base.owner) if cls is not None else None
             return Bound(base.obj, name) if found is None else Func(found[1], found[0].module, found[0], base.obj)
         return super().get_attr(base, name, at)
 
     def has_attr(self, base: Any, name: str) -> Any:
-        if isinstance(base, ModuleValue | Record):
-            return not isinstance(self.get_attr(base, name), Unknown | Bound)
+        if isinstance(base, (ModuleValue, Record)):
+            return not isinstance(self.get_attr(base, name), (Unknown, Bound))
         return super().has_attr(base, name)
 
     def _member(self, base: ModuleValue | Record, cls: ClassInfo | None, name: str) -> Any:
@@ -230,9 +230,9 @@ def _may_be_module(base: str) -> bool:
 def _makes_modules(body: list[Any]) -> bool:
     """Whether statements assign attributes or register something, so that skipping them could lose a parameter."""
     for node in (inner for outer in body for inner in walk_tree(outer)):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets):
+            if any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in targets):
                 return True
         if isinstance(node, ast.Attribute) and node.attr.startswith(("register_", "add_module")):
             return True

@@ -43,7 +43,7 @@ def layer(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return UNKNOWN
     head, _, last = name.rpartition(".")
     if head == "torch" and last in _TENSORS:
-        size = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        size = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         return TensorValue(_shape(kwargs.get("size", size)))
     if name == "torch.full":
         return TensorValue(_shape(args[0] if args else kwargs.get("size")))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import RefusedError, ScaffoldError
-from scaffold.remap import KeyMap, Rule, SourceRules, infer_key_map, rendered_table
+from scaffold.remap import KeyMap, Row, Rule, SourceRules, infer_key_map, rendered_table
+from scaffold.remembered import remembered
 from scaffold.spec.architecture import parameters
 from scaffold.spec.blocks import established, kinds
 from scaffold.spec.configuration import ROOT, follow, root_config, text_config
@@ -38,22 +40,17 @@ def fill(section: Section) -> None:
     wanted = parameters(section.before["architecture"], section.before["latents"])
     reasons = _drop_reasons(section)
     source = SourceRules.of(section.sources.report)
-    known = established(section)
+    known = tuple(established(section))
     _, loader = section.known("answers.checkpoint.renames")
-    key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
-    files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})
-    if len(files) < len(headers.files):
-        headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
-        key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
+    key_map, files, rows = _inferred(headers, wanted, known, [rule.origin for rule in known], source, reasons)
     key_map = KeyMap(tuple(replace(rule, origin=_origin(rule, section)) for rule in key_map.rules))
     section.put("rules", key_map.to_data(), f"{origin}; {loader}; each rule says its own origin")
-    rows = rendered_table(key_map, headers)
     table = [
         {"source": row.source, "target": row.target or "", "count": row.count, "reason": row.reason, "note": row.note}
         for row in rows
     ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
-    section.put("files", files, origin)
+    section.put("files", list(files), origin)
     held = sum(tensor.nbytes for tensor in headers.tensors.values() if tensor.file in files)
     section.put("bytes", held, origin)
     if section.sources.preset.value(section.name, "index") is not None:
@@ -78,6 +75,24 @@ def fill(section: Section) -> None:
     if fixed:
         _refuse_other(section, fixed)
         section.put("fixed_config", fixed, f"preset {section.sources.preset.name}")
+
+
+@remembered
+def _inferred(
+    headers: CheckpointHeaders,
+    wanted: dict[str, tuple[int, ...]],
+    known: tuple[Rule, ...],
+    origins: list[str | None],  # of known rules, which are equal without them
+    source: SourceRules,
+    reasons: dict[str, str],
+) -> tuple[KeyMap, list[str], list[Row]]:
+    """Return the key map, the files that training reads, and the table that people read."""
+    key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
+    files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})
+    if len(files) < len(headers.files):
+        headers = headers.select(files)  # an autoencoder in a file of its own is no business of the training module's
+        key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
+    return key_map, files, rendered_table(key_map, headers)
 
 
 def _put_second_prefix(section: Section) -> None:

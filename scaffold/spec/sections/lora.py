@@ -58,11 +58,11 @@ def _sync(section: Section) -> tuple[str | None, str]:
 def _drops_heads_alone(section: Section) -> bool:
     """Whether all that training leaves out are heads over the vocabulary, which no engine has as a linear layer that
     an adapter could be bound to."""
-    from scaffold.remap import KeyMap
+    from scaffold.remap import Dropped, KeyMap
 
-    headers, hidden = section.sources.headers, section.before["architecture"]["hidden_size"]
-    drops = KeyMap.from_data(section.before["checkpoint"]["rules"]).apply_all(headers).drops
-    dropped = [headers.tensors[name].shape for name in drops]
+    tensors, hidden = section.sources.headers.tensors, section.before["architecture"]["hidden_size"]
+    rules = KeyMap.from_data(section.before["checkpoint"]["rules"])
+    dropped = [tensor.shape for name, tensor in tensors.items() if isinstance(rules.apply(name), Dropped)]
     vocabulary = section.before["architecture"]["vocab_size"]
     return bool(dropped) and all(shape == (vocabulary, hidden) for shape in dropped)
 
