@@ -41,7 +41,7 @@ class SharedAnswers:
             os.environ[FOLDER] = tempfile.mkdtemp(prefix="omni-scaffold-answers-")
         self._folder = Path(os.environ[FOLDER])
         self._item: pytest.Item | None = None
-        scaffold.inspect.inspect_pipeline = self._shared(scaffold.inspect.inspect_pipeline)
+        scaffold.inspect._inspect = self._shared(scaffold.inspect._inspect)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
         scaffold.grade.specify = self._shared_spec(scaffold.grade.specify)
 
@@ -89,9 +89,8 @@ class SharedAnswers:
     def _shared(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(genuine)
         def answer(source: Any, *arguments: Any, **options: Any) -> Any:
-            # Of a checkpoint at hand nothing is known but an object.
-            whole = isinstance(source, WheelSource) and options.get("headers") is None
-            if not self._enabled or not whole or not all(isinstance(a, str | None) for a in arguments):
+            whole = isinstance(source, WheelSource) and all(isinstance(a, str | None) for a in arguments)
+            if not self._enabled or not whole:
                 return genuine(source, *arguments, **options)
             asked = (genuine.__module__, _content(source), arguments, sorted(options.items()))
             return self._answer(asked, lambda: genuine(source, *arguments, **options))
