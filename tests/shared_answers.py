@@ -2,22 +2,27 @@
 
 The first test that asks has the tool make the answer, in whichever worker it runs; the others get a copy of their own.
 Only whole wheels are known, by their content: a folder, which is what an altered source is, is read each time. So is
-everything for a test that has patched more than the environment and `verify`.
+everything for a test that has patched more than the environment and `verify`. A wheel in the cache is looked through
+once, too.
 """
 
 from __future__ import annotations
 
+import copy
+import fcntl
 import functools
 import hashlib
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -26,7 +31,8 @@ import scaffold.inspect
 import scaffold.port
 from scaffold.spec import SpecRequest
 from scaffold.team import PACKAGED
-from scaffold.upstream.source import WheelSource
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.source import UpstreamSource, WheelSource
 
 FOLDER = "OMNI_SCAFFOLD_SHARED_ANSWERS"
 """Environment variable with the folder; workers inherit it."""
@@ -44,6 +50,8 @@ class SharedAnswers:
         scaffold.inspect._inspect = self._shared(scaffold.inspect._inspect)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
         scaffold.grade.specify = self._shared_spec(scaffold.grade.specify)
+        locating = sys.modules["scaffold.upstream.locate"]
+        locating._version = self._looked_through(locating._version)  # type: ignore[attr-defined]
 
     @contextmanager
     def during(self, item: pytest.Item) -> Iterator[None]:
@@ -73,18 +81,16 @@ class SharedAnswers:
 
     def lay_out(self, command: tuple[str, ...], folder: Path, render: Callable[[], object]) -> None:
         """Have the tree of a command line at ``folder``: a copy of what a worker rendered, or ``render`` it."""
-        kept = self._folder / f"tree-{hashlib.sha256(repr(command).encode()).hexdigest()}"
-        if self._enabled and kept.is_dir():
-            shutil.copytree(kept, folder, symlinks=True)
+        if not self._enabled:
+            render()
             return
-        render()
-        if self._enabled:
-            copy = Path(tempfile.mkdtemp(dir=self._folder))
-            shutil.copytree(folder, copy, symlinks=True, dirs_exist_ok=True)
-            try:
-                copy.rename(kept)
-            except OSError:  # another worker was faster
-                shutil.rmtree(copy)
+        kept = self._folder / f"tree-{hashlib.sha256(repr(command).encode()).hexdigest()}"
+        with _alone(kept):
+            if not kept.is_dir():
+                render()
+                shutil.copytree(folder, kept, symlinks=True)
+                return
+        shutil.copytree(kept, folder, symlinks=True)
 
     def _shared(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(genuine)
@@ -113,15 +119,41 @@ class SharedAnswers:
 
     def _answer(self, asked: object, make: Callable[[], Any]) -> Any:
         path = self._folder / hashlib.sha256(repr(asked).encode()).hexdigest()
-        if not path.exists():
-            made = make()
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                pickle.dump(made, file)
-            Path(file.name).replace(path)
+        with _alone(path):
+            if not path.exists():
+                path.write_bytes(pickle.dumps(make()))
         return pickle.loads(path.read_bytes())
+
+    def _looked_through(self, genuine: Callable[[str], UpstreamSource]) -> Callable[[str], UpstreamSource]:
+        cache, known = cache_root(), {}
+
+        @functools.wraps(genuine)
+        def located(version: str) -> UpstreamSource:
+            if not self._enabled or cache_root() != cache:
+                return genuine(version)
+            source = known.get(version)
+            if source is None:
+                source = known[version] = genuine(version)
+            found = copy.copy(source)
+            found._trees, found._texts = {}, {}
+            return found
+
+        return located
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Let no other worker make the same."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _content(source: WheelSource) -> str:
     """Return a digest of all that a wheel holds, and what it is called."""
-    members = sorted((info.filename, info.CRC) for info in source._zip.infolist())
-    return hashlib.sha256(repr((source.version, source.label, members)).encode()).hexdigest()
+    return hashlib.sha256(f"{source.version} {source.label} {_members(source._zip)}".encode()).hexdigest()
+
+
+@functools.cache
+def _members(archive: ZipFile) -> str:
+    return hashlib.sha256(repr(sorted((info.filename, info.CRC) for info in archive.infolist())).encode()).hexdigest()
