@@ -36,6 +36,10 @@ from scaffold.upstream.source import UpstreamSource, WheelSource
 
 FOLDER = "OMNI_SCAFFOLD_SHARED_ANSWERS"
 """Environment variable with the folder; workers inherit it."""
+BEHIND = ("scaffold.verify.",)
+"""What comes after all that is shared."""
+BESIDE = ("scaffold.lifecycle.", "scaffold.plan.", "scaffold.spec.")
+"""What has no part in what is read of a source."""
 
 
 class SharedAnswers:
@@ -62,16 +66,15 @@ class SharedAnswers:
         finally:
             self._item = None
 
-    @property
-    def _enabled(self) -> bool:
-        """Whether nothing is patched that reading may depend on."""
+    def _enabled(self, *rooms: str) -> bool:
+        """Whether nothing is patched outside of ``rooms``."""
         if self._item is None:
             return False
         if "monkeypatch" not in getattr(self._item, "fixturenames", ()):
             return True
         patch = getattr(self._item, "funcargs", {}).get("monkeypatch")
         targets = [target for target, _, _ in patch._setattr] if patch is not None else [None]
-        return all(getattr(target, "__name__", "").startswith("scaffold.verify.") for target in targets)
+        return all(getattr(target, "__name__", "").startswith(rooms) for target in targets)
 
     def end(self) -> None:
         """Remove the folder, in the process that made it."""
@@ -81,7 +84,7 @@ class SharedAnswers:
 
     def lay_out(self, command: tuple[str, ...], folder: Path, render: Callable[[], object]) -> None:
         """Have the tree of a command line at ``folder``: a copy of what a worker rendered, or ``render`` it."""
-        if not self._enabled:
+        if not self._enabled(*BEHIND):
             render()
             return
         kept = self._folder / f"tree-{hashlib.sha256(repr(command).encode()).hexdigest()}"
@@ -96,7 +99,7 @@ class SharedAnswers:
         @functools.wraps(genuine)
         def answer(source: Any, *arguments: Any, **options: Any) -> Any:
             whole = isinstance(source, WheelSource) and all(isinstance(a, str | None) for a in arguments)
-            if not self._enabled or not whole:
+            if not self._enabled(*BEHIND, *BESIDE) or not whole:
                 return genuine(source, *arguments, **options)
             asked = (genuine.__module__, _content(source), arguments, sorted(options.items()))
             return self._answer(asked, lambda: genuine(source, *arguments, **options))
@@ -109,7 +112,7 @@ class SharedAnswers:
             team = request.team
             packaged = team.preset is None and not any(team.presets)
             whole = isinstance(source, WheelSource) and request.headers is None and ported is None
-            if not self._enabled or not whole or not packaged:
+            if not self._enabled(*BEHIND) or not whole or not packaged:
                 return genuine(request, source, ported)
             plain = replace(request, team=PACKAGED)
             asked = ("spec", _content(source), plain, os.environ.get("SOURCE_DATE_EPOCH"))
@@ -129,7 +132,7 @@ class SharedAnswers:
 
         @functools.wraps(genuine)
         def located(version: str) -> UpstreamSource:
-            if not self._enabled or cache_root() != cache:
+            if not self._enabled(*BEHIND, *BESIDE) or cache_root() != cache:
                 return genuine(version)
             source = known.get(version)
             if source is None:
