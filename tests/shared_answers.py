@@ -54,6 +54,7 @@ class SharedAnswers:
         scaffold.inspect._inspect = self._shared(scaffold.inspect._inspect)
         scaffold.port.port_denoiser = self._shared(scaffold.port.port_denoiser)
         scaffold.grade.specify = self._shared_spec(scaffold.grade.specify)
+        scaffold.grade.compose = self._shared_spec(scaffold.grade.compose)
         locating = sys.modules["scaffold.upstream.locate"]
         locating._version = self._looked_through(locating._version)  # type: ignore[attr-defined]
 
@@ -108,14 +109,14 @@ class SharedAnswers:
 
     def _shared_spec(self, genuine: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(genuine)
-        def answer(request: SpecRequest, source: Any, ported: Any = None) -> Any:
+        def answer(request: SpecRequest, source: Any, *ported: Any) -> Any:
             team = request.team
             packaged = team.preset is None and not any(team.presets)
-            whole = isinstance(source, WheelSource) and request.headers is None and ported is None
+            whole = isinstance(source, WheelSource) and request.headers is None and not any(ported)
             if not self._enabled(*BEHIND) or not whole or not packaged:
-                return genuine(request, source, ported)
+                return genuine(request, source, *ported)
             plain = replace(request, team=PACKAGED)
-            asked = ("spec", _content(source), plain, os.environ.get("SOURCE_DATE_EPOCH"))
+            asked = (genuine.__name__, _content(source), plain, os.environ.get("SOURCE_DATE_EPOCH"))
             return self._answer(asked, lambda: genuine(request, source))
 
         return answer
