@@ -8,7 +8,6 @@ import importlib.util
 import io
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import parsed_once  # noqa: F401  # first: it makes what others import
 import pytest
+from killed import killed_at_step
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
 
@@ -307,34 +307,6 @@ def read_tree(root: Path) -> dict[str, tuple[str, bool, bytes]]:
 def tree_of() -> Callable[[Path], dict[str, tuple[str, bool, bytes]]]:
     """Return `read_tree`."""
     return read_tree
-
-
-WRITES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
-
-
-def killed_at_step(step: int, action: Callable[[], object]) -> bool:
-    """Run ``action`` in a child that kills itself before its ``step``-th change of the disk; False if it ended."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def hook(event: str, args: tuple[object, ...]) -> None:
-            nonlocal count
-            writes = event != "open" or (len(args) > 2 and isinstance(args[2], int) and args[2] & os.O_CREAT)
-            if event in WRITES and writes:
-                count += 1
-                if count == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            action()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
 
 
 @pytest.fixture(scope="session")

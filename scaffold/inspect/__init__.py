@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold import own_process
 from scaffold.collector import collector_off
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
-from scaffold.inspect.report import EDIT, PREFIX, Report
+from scaffold.inspect.report import EDIT, FILES, PREFIX, STREAMED, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,23 +35,33 @@ def inspect_pipeline(
     Raises:
         ScaffoldError: no such pipeline, or its module cannot be read.
     """
-    if headers is None and source.digest and own_process.OWN:
+    if source.digest and own_process.OWN:
         from scaffold.inspect.kept import SECONDS, Entry
 
         entry = Entry(source, pipeline, task)
         report = entry.read()
         if report is None:
             begin = time.process_time()
-            report = _inspect(source, pipeline, headers, task)
+            report = _inspect(source, pipeline, task)
             if time.process_time() - begin < SECONDS:
                 entry.write(report)
-        return report
-    return _inspect(source, pipeline, headers, task)
+    else:
+        report = _inspect(source, pipeline, task)
+    return _with_checkpoint(report, headers) if headers is not None else report
+
+
+def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
+    """The report with the names of the checkpoint's files in place of the pattern that the loader streams."""
+    stated, facts = report.fact(FILES), dict(report.facts)
+    if STREAMED in (stated.value or ()):
+        others = [name for name in stated.value if name != STREAMED]
+        facts[FILES] = replace(stated, value=list(dict.fromkeys([*others, *(file.name for file in headers.files)])))
+    return replace(report, facts=facts, headers=headers)
 
 
 # The symbolic values of one inspection form one graph that is dropped as a whole.
 @collector_off()
-def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders | None, task: str | None) -> Report:
+def _inspect(source: UpstreamSource, pipeline: str, task: str | None) -> Report:
     from scaffold.inspect.engine import answer_all
     from scaffold.upstream import resolve_pipeline
 
@@ -61,14 +71,14 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     reads: dict[tuple[str, str], Evidence | None] = {}
     key = pipeline if pipeline in target.registry_keys else next(iter(target.registry_keys), None)
     if task == EDIT:
-        report = answer_all(_with_references(source, target, headers, key))
+        report = answer_all(_with_references(source, target, key))
         if report.fact(PREFIX).confidence == "unknown":
             return report
         # The images stand in front of a sequence that is the same without them, and easier to follow.
-        plain = _inspect(source, pipeline, headers, None)
+        plain = _inspect(source, pipeline, None)
         details = {k: f for k, f in plain.facts.items() if k.startswith("detail.")}
         return replace(report, facts={k: details.get(k, f) if f == UNKNOWN else f for k, f in report.facts.items()})
-    for program in _executions(source, target, headers, key):
+    for program in _executions(source, target, key):
         if program.alone:
             if best is not None:
                 break
@@ -85,22 +95,18 @@ def _inspect(source: UpstreamSource, pipeline: str, headers: CheckpointHeaders |
     return answer_all(best or first)
 
 
-def _with_references(
-    source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None, key: str | None
-) -> Program:
+def _with_references(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Program:
     """The pipeline executed on a request that brings images, with what the engine makes of them before."""
     from scaffold.inspect.pre_process import pre_process
     from scaffold.inspect.program import Program
 
-    program = Program(source, target, headers, with_references=True, key=key)
+    program = Program(source, target, with_references=True, key=key)
     program.give(name for root, name in pre_process(program).put if root == "prompt")
     program.run()
     return program
 
 
-def _executions(
-    source: UpstreamSource, target: PipelineTarget, headers: CheckpointHeaders | None, key: str | None = None
-) -> Iterator[Program]:
+def _executions(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Iterator[Program]:
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
@@ -111,14 +117,14 @@ def _executions(
     patience = Patience(EXECUTIONS, EXECUTIONS)
     # A class for image or video input refuses a request without one, a policy one without an observation.
     for media, everything in ((False, False), (True, False), (True, True)):
-        program = Program(source, target, headers, with_media=media, with_everything=everything, key=key)
+        program = Program(source, target, with_media=media, with_everything=everything, key=key)
         program.patience = patience
         program.run()
         yield program
     if is_placeholder(program):
         return
     for loop in hidden_loops(source, target):
-        program = Program(source, target, headers, with_everything=True, key=key)
+        program = Program(source, target, with_everything=True, key=key)
         program.patience = patience
         program.run_alone(loop.function, loop.owner, loop.at.file)
         yield program

@@ -48,7 +48,7 @@ def answer_all(program: Program) -> Report:
         program.source.version, program.source.label, program.cls.name, target.module, target.registry_keys
     )
     task = EDIT if program.with_references else None
-    return Report(upstream, facts, program.headers, failures, task)
+    return Report(upstream, facts, failures=failures, task=task)
 
 
 def _likely(fact: Fact) -> Fact:

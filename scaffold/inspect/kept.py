@@ -3,7 +3,7 @@
 An entry counts only for the SHA-256 of the wheel, which was compared just before, for the pipeline, this Python, and
 the text of every file of the tool that has a part in an answer. It is JSON with a digest of its own, in a file and a
 folder that nobody else can write. Whatever is not so is passed over, and written anew. Folders of sources, other
-wheels and reports with a checkpoint are never kept, nor what took so long that a limit of time may have had a part.
+wheels are never kept, nor what took so long that a limit of time may have had a part.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _sha256(data: bytes) -> str:
 
 def _plain_report(report: Report) -> dict[str, Any] | None:
     facts = {key: [fact.value, fact.evidence, fact.confidence] for key, fact in report.facts.items()}
-    if report.headers is not None or report.failures or not all(_is_plain(value) for value, _, _ in facts.values()):
+    if report.failures or not all(_is_plain(value) for value, _, _ in facts.values()):
         return None
     return {"upstream": asdict(report.upstream), "facts": facts, "task": report.task}
 

@@ -20,6 +20,8 @@ EDIT = "edit"
 CONDITIONS, GUIDED = "answers.edit.conditions", "answers.edit.guidance"
 PREFIX = "detail.edit.prefix"
 """What stands in a decoder's cache before the loop of such a request."""
+# Which weight files are loaded, and what stands for all that a checkpoint has.
+FILES, STREAMED = "answers.checkpoint.files", "*.safetensors"
 # Of a refusal: whether nobody could train the pipeline. What a later release of diffusers has than the pinned one.
 IMPOSSIBLE, LATER = "detail.verdict.impossible", "detail.verdict.later"
 

@@ -8,6 +8,7 @@ from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.values import Call, Obj, Seq
+from scaffold.inspect.report import STREAMED
 from scaffold.inspect.weight_sources import text_of, texts_of, weight_sources
 from scaffold.source.values import External
 
@@ -16,7 +17,7 @@ _WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def weight_files(program: Program) -> tuple[dict[str, Evidence | None], Confidence]:
-    """Weight files, or the pattern that the loader streams; names of a given checkpoint replace the pattern.
+    """Weight files, or the pattern that the loader streams.
 
     What is streamed only under an option that nobody set is left out; where that is open, nothing is certain.
     """
@@ -37,14 +38,10 @@ def weight_files(program: Program) -> tuple[dict[str, Evidence | None], Confiden
             # A folder that is only known when the pipeline runs.
             return {}, sure
         for folder in folders or [None]:
-            for name in [n for n in names if n] or ["*.safetensors"]:
+            for name in [n for n in names if n] or [STREAMED]:
                 files.setdefault(f"{folder}/{name}" if folder else name, source.at)
     if not files:
         files = _opened(program) or _pretrained(program)
-    if program.headers is not None and any(f == "*.safetensors" for f in files):
-        named = [str(getattr(f, "name", f)) for f in program.headers.files]
-        place = files.pop("*.safetensors")
-        files.update(dict.fromkeys(named, place))
     return files, sure
 
 
@@ -64,7 +61,7 @@ def _pretrained(program: Program) -> dict[str, Evidence | None]:
                     given = given.args[1]
                 folder = default_of(given)
                 if isinstance(folder, str):
-                    files.setdefault(f"{folder}/*.safetensors", module.at)
+                    files.setdefault(f"{folder}/{STREAMED}", module.at)
     return files
 
 

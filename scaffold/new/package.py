@@ -54,7 +54,7 @@ def render_package(
     overrides = {name: record for name, record in spec.overrides.items() if not name.startswith(f"{TEMPLATES}/")}
     overrides |= {f"{TEMPLATES}/{name}": file.record for name, file in used.items()}
     spec = replace(spec, files=digests, folders=folders, overrides=overrides)
-    for path, text in zip(paths, (spec.to_toml(), spec.to_lock()), strict=True):
+    for path, text in zip(paths, spec.to_files(), strict=True):
         files[path] = RenderedFile(text, template=PurePosixPath(path).name)
     return dict(sorted(files.items())), spec
 

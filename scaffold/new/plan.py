@@ -13,7 +13,7 @@ from scaffold.new.package import render_package
 from scaffold.new.recipe_options import RecipeOptions, with_options
 from scaffold.new.recorded import from_here, known_digests, package_path, recorded_spec
 from scaffold.new.refusal import refuse
-from scaffold.new.request import NewRequest, named_after_pipeline, refuse_empty, refuse_flags
+from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
 from scaffold.reading import expanded
@@ -91,7 +91,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
 
     request = named_after_pipeline(request)
     names = derive_names(request.model)
-    refuse_empty(request)
+    refuse_values(request)
     if request.out is not None and request.verl_omni is not None:
         raise ScaffoldError("--out and --verl-omni exclude each other", hint="say where the integration goes")
     if request.out is None and request.verl_omni is None:

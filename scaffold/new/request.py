@@ -44,8 +44,10 @@ def named_after_pipeline(request: NewRequest) -> NewRequest:
     return replace(request, model=model_name(request.model), pipeline=request.model)
 
 
-def refuse_empty(request: NewRequest) -> None:
-    """An empty value is a shell variable that was never set, not a wish for the default."""
+def refuse_values(request: NewRequest) -> None:
+    """Refuse a date that is none, and an empty value: a shell variable never set is no wish for the default."""
+    from scaffold.spec.validate import is_date
+
     for flag, value in {
         "--pipeline": request.pipeline,
         "--checkpoint": request.checkpoint,
@@ -57,6 +59,8 @@ def refuse_empty(request: NewRequest) -> None:
     }.items():
         if value is not None and not value.strip():
             raise ScaffoldError(f"{flag} is empty", hint="give it a value or leave it out")
+    if request.date is not None and not is_date(request.date):
+        raise ScaffoldError(f"--date is {request.date!r}", hint="it must be a date MM/DD/YYYY")
 
 
 def refuse_flags(request: NewRequest) -> None:

@@ -53,21 +53,29 @@ class IntegrationSpec:
 
     def to_toml(self) -> str:
         """Return the part for a person, deterministic; TOML has no None, so the keys that have no value are listed."""
+        return self._toml(self._parts()[0])
+
+    def to_lock(self) -> str:
+        """Return the rest, deterministic."""
+        return self.to_files()[1]
+
+    def to_files(self) -> tuple[str, str]:
+        """Return both parts."""
+        own, locked = self._parts()
+        toml = self._toml(own)
+        return toml, self._lock(locked, toml)
+
+    def _toml(self, own: dict[str, Any]) -> str:
         from scaffold.spec.toml_text import dumps
 
         unknown = (
             f"{n}.{key}" for n, values in self.sections.items() for key, value in values.items() if value is None
         )
-        document: dict[str, Any] = {"schema": SCHEMA, "not_established": sorted(unknown)}
-        return dumps(document | self._part(locked=False))
+        return dumps({"schema": SCHEMA, "not_established": sorted(unknown), **own})
 
-    def to_lock(self) -> str:
-        """Return the rest, deterministic."""
-        return self._lock(self.to_toml())
-
-    def _lock(self, toml: str) -> str:
+    def _lock(self, locked: dict[str, Any], toml: str) -> str:
         document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
-        document["values"] = self._part(locked=True)
+        document["values"] = locked
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
         if self.overrides:
@@ -76,15 +84,19 @@ class IntegrationSpec:
 
     def as_written(self) -> IntegrationSpec:
         """Return the spec as its files have it: reading it back fixes the order of keys."""
-        toml = self.to_toml()
-        return self.from_toml(toml, lock=self._lock(toml))
+        toml, lock = self.to_files()
+        return self.from_toml(toml, lock=lock)
 
-    def _part(self, *, locked: bool) -> dict[str, Any]:
-        parts: dict[str, Any] = {}
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the sections of the part for a person, and those of the lock."""
+        parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         for name, values in self.sections.items():
-            part = {k: v for k, v in values.items() if is_locked(f"{name}.{k}", v, self.derived) is locked}
-            if part or (not values and not locked):
-                parts[name] = _without_none(part)
+            if not values:
+                parts[0][name] = {}
+            for key, value in values.items():
+                part = parts[is_locked(f"{name}.{key}", value, self.derived)].setdefault(name, {})
+                if value is not None:
+                    part[key] = _without_none(value)
         return parts
 
     @classmethod

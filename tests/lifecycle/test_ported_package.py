@@ -12,7 +12,7 @@ import pytest
 
 from scaffold.upstream import locate
 
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("ported packages")]
 VERSION = "0.30.0"
 DENOISER = "vllm_omni/diffusion/models/omnigen2/omnigen2_transformer.py"
 PORTED = "verl_omni/pipelines/omnigen2_flow_grpo/omnigen2_denoiser.py"

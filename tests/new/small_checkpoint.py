@@ -35,14 +35,19 @@ ROOT_CONFIG: dict[str, Any] = {
 }
 
 
-def small_shapes() -> dict[str, tuple[int, ...]]:
-    """Return the names of the packaged manifest's first layers with small shapes."""
+def first_layers() -> dict[str, tuple[int, ...]]:
+    """Return names and shapes of the packaged manifest's first layers."""
     shapes = {}
     for name, tensor in read_manifest(presets_root() / "manifests/bagel-7b-mot.ema.json").tensors.items():
         layer = re.search(r"layers\.(\d+)\.", name)
         if layer is None or int(layer[1]) < LAYERS:
-            shapes[name] = tuple(SMALL[size] for size in tensor.shape)
+            shapes[name] = tuple(tensor.shape)
     return shapes
+
+
+def small_shapes() -> dict[str, tuple[int, ...]]:
+    """Return the same with small shapes."""
+    return {name: tuple(SMALL[size] for size in shape) for name, shape in first_layers().items()}
 
 
 def write_checkpoint(

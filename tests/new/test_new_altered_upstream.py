@@ -257,7 +257,15 @@ def test_one_step_more(upstream: Any, render: Callable[..., Path], kit_passes: C
     kit_passes(out)
 
 
-@pytest.mark.parametrize("points", ["num_timesteps + 2", "num_timesteps - 1", "2 * num_timesteps", "37"])
+@pytest.mark.parametrize(
+    "points",
+    [
+        "num_timesteps + 2",
+        pytest.param("num_timesteps - 1", marks=pytest.mark.table),
+        "2 * num_timesteps",
+        pytest.param("37", marks=pytest.mark.table),
+    ],
+)
 def test_number_of_steps_that_no_offset_mends(
     upstream: Any, follow_or_refuse: Callable[[], Path | None], points: str
 ) -> None:

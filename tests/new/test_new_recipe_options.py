@@ -149,11 +149,13 @@ def test_fewer_gpus_than_the_reward_wants(reference_spec: IntegrationSpec) -> No
     assert (spec.value("recipe.gpus"), spec.value("recipe.reward_gpus")) == (2, 2)
 
 
-def test_dates_are_the_day_and_a_second_run_keeps_them(scaffold_child: Callable[..., Any], tmp_path: Path) -> None:
-    def run(*more: object, epoch: str | None = "1") -> dict[str, Any]:
-        command = (*BAGEL, "--out", tmp_path / "out", "--format", "json", *more)
-        answer: dict[str, Any] = json.loads(scaffold_child(*command, SOURCE_DATE_EPOCH=epoch).success())
-        return answer
+def test_dates_are_the_day_and_a_second_run_keeps_them(
+    scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(*more: object, epoch: str = "1") -> dict[str, Any]:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        answer = json.loads(scaffold_cli(*BAGEL, "--out", tmp_path / "out", "--format", "json", *more).success())
+        return dict(answer)
 
     run()
     page = tmp_path / "out/examples/flowgrpo_trainer/bagel/README.md"
@@ -161,5 +163,6 @@ def test_dates_are_the_day_and_a_second_run_keeps_them(scaffold_child: Callable[
     assert {change["action"] for change in run(epoch="99999999")["changes"]} == {"same"}
     run("--date", "02/03/2025", "--force")
     assert "Last updated: 02/03/2025\n" in page.read_text()
-    refused = scaffold_child(*BAGEL, "--out", tmp_path / "other", SOURCE_DATE_EPOCH="soon").refusal()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    refused = scaffold_cli(*BAGEL, "--out", tmp_path / "other").refusal()
     assert "SOURCE_DATE_EPOCH is 'soon'" in refused

@@ -250,7 +250,7 @@ def test_a_strangers_template_reaches_nothing_and_ends(
 def test_a_loop_that_writes_nothing_ends(
     checkout: Path, bundle: Path, scaffold_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scaffold.render.tree.PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr("scaffold.render.tree.PATIENCE_SECONDS", 1.0)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     put(checkout, f"templates/{README}", loops)
     said = scaffold_cli("new", "toy", "--spec", bundle, "--verl-omni", checkout, "--dry-run").refusal()

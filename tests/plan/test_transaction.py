@@ -1,11 +1,13 @@
 """A commit is all or nothing, whatever happens on the way."""
 
+import bisect
 import errno
 import fcntl
 import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,11 +106,15 @@ def test_killed_at_every_step_the_tree_is_old_or_new(tmp_path: Path, killed_at: 
 def test_killed_while_recovering_it_recovers_again(tmp_path: Path, killed_at: Callable[..., bool]) -> None:
     root = checkout(tmp_path / "count")
     old = snapshot(root)
-    total = next(n for n in range(1, 1000) if not killed_at(n, plan(checkout(tmp_path / f"n{n}")).commit))
+
+    def ends(step: int) -> bool:
+        return not killed_at(step, plan(checkout(tmp_path / f"n{step}")).commit)
+
+    total = bisect.bisect_left(range(1000), True, lo=1, key=ends)
     for step in range(1, 1000):
         root = checkout(tmp_path / f"r{step}")
         assert killed_at(total - 15, plan(root).commit)
-        done = not killed_at(step, lambda root=root: recover(root))  # type: ignore[misc]
+        done = not killed_at(step, partial(recover, root))
         recover(root)
         assert snapshot(root) == old
         if done:

@@ -16,7 +16,7 @@ from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.new.recipe_options import RecipeOptions, with_options
-from scaffold.render import derive_names, environment, filters, formats, render
+from scaffold.render import derive_names, environment, filters, formats, render, tree
 from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate
@@ -29,7 +29,8 @@ OTHERS = {"hidream_o1_image": "HiDreamO1ImagePipeline", "sensenova_u1": "SenseNo
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile templates once and leave the formatting out: it is the text before it that is looked at."""
+    """Find and compile templates once, and leave the formatting out: it is the text before it that is looked at."""
+    monkeypatch.setattr(tree, "_packaged_names", functools.cache(tree._packaged_names))
     compiled = functools.cache(lambda root, make=environment.environment: make(environment.Sources(root, {})))
     monkeypatch.setattr(environment, "environment", lambda sources: compiled(sources.packaged))
     monkeypatch.setattr(formats, "finish", lambda files, notes: dict(files))

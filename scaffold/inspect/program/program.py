@@ -23,7 +23,6 @@ from scaffold.source.syntax import walk_tree
 from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value
 
 if TYPE_CHECKING:
-    from scaffold.checkpoint import CheckpointHeaders
     from scaffold.upstream import PipelineTarget, UpstreamSource
 
 ENTRY_METHODS = ("forward", "__call__", "generate")
@@ -68,7 +67,6 @@ class Program:
         self,
         source: UpstreamSource,
         target: PipelineTarget,
-        headers: CheckpointHeaders | None = None,
         *,
         with_media: bool = False,
         with_everything: bool = False,
@@ -85,7 +83,6 @@ class Program:
         )
         self.scopes = self.execution.scopes
         self.target = target
-        self.headers = headers
         self.cls = self._pipeline_class()
         self.pipeline = Obj(self.cls, root=PIPELINE_ROOT, at=Evidence(self.cls.module.file, self.cls.node.lineno))
         self.entry: tuple[ClassInfo, Method] | None = None

@@ -29,13 +29,14 @@ from scaffold.inspect.program.name_tests import (
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq
+from scaffold.inspect.report import FILES
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
 from scaffold.source.values import Func, Value
 
 ORDER = 7
 KEYS = (
-    "answers.checkpoint.files",
+    FILES,
     "answers.checkpoint.renames",
     "answers.checkpoint.stacked",
     "answers.checkpoint.ignored",
@@ -51,7 +52,7 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     files, sure = weight_files(program)
     if files:
-        facts["answers.checkpoint.files"] = fact(list(files), list(files.values()), sure)
+        facts[FILES] = fact(list(files), list(files.values()), sure)
     rules = Rules()
     _follow_loader(program, program.pipeline, rules, set(), _filled(program))
     if not weight_sources(program):
