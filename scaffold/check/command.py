@@ -1,17 +1,15 @@
 """The ``check`` command behind its options: what to print, and with which status to leave."""
 
-from __future__ import annotations
+# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from scaffold.check.report import CheckReport
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
-
-if TYPE_CHECKING:
-    from scaffold.check.report import CheckReport
 
 
 class CheckRequest(NamedTuple):
@@ -137,10 +135,10 @@ def _checked(
 
 
 def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckReport, str | None]:
-    from scaffold.check.baseline import Baseline
-
     notes = []
     for path in sorted(paths):
+        from scaffold.check.baseline import Baseline
+
         before = report.baselined
         report, gone = Baseline.read(expanded(path)).apply(report)
         report = report._replace(baselined=report.baselined + before)

@@ -1,11 +1,9 @@
 """What a rule reports, and what the user is shown of it."""
 
-from __future__ import annotations
+# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
 Safety = Literal["safe", "unsafe"]
@@ -34,9 +32,8 @@ class Fix(NamedTuple):
     sources: Callable[[str], str]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One finding of one rule.
+class Finding(NamedTuple):
+    """One finding of one rule; two are equal that say the same of the same place.
 
     Attributes:
         path: as shown: relative to the working directory where the file lies below it, POSIX slashes.
@@ -58,20 +55,23 @@ class Finding:
     end_column: int
     rule: str
     message: str
-    severity: Severity = field(compare=False, default="error")
-    help: str | None = field(compare=False, default=None)
-    checklist: str = field(compare=False, default="")
-    fix: Fix | None = field(compare=False, default=None)
-    source: str = field(compare=False, default="")
-    key: str = field(compare=False, default="")
+    severity: Severity = "error"
+    help: str | None = None
+    checklist: str = ""
+    fix: Fix | None = None
+    source: str = ""
+    key: str = ""
 
-    def __lt__(self, other: Finding) -> bool:
-        return _PLACE(self) < _PLACE(other)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Finding) and self[:7] == other[:7]
+
+    def __hash__(self) -> int:
+        return hash(self[:7])
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self[:7] < other[:7])
 
     @property
     def fixable(self) -> bool:
         """Whether ``--fix`` or ``--unsafe-fixes`` can remove it."""
         return self.fix is not None
-
-
-_PLACE = attrgetter("path", "line", "column", "end_line", "end_column", "rule", "message")

@@ -1,6 +1,6 @@
 """The outcome of a check."""
 
-from __future__ import annotations
+# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
 
 from collections import Counter
 from collections.abc import Iterable

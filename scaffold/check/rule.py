@@ -1,6 +1,6 @@
 """What a rule is: a module in ``rules/`` with constants, documentation, examples and a check."""
 
-from __future__ import annotations
+# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaffold.check.finding import Safety, Severity, Span
+from scaffold.check.model.algorithms import Objective
 
 if TYPE_CHECKING:
     from scaffold.check.example import Example
-    from scaffold.check.model.algorithms import Objective
     from scaffold.check.model.package import Package
     from scaffold.check.model.source import SourceFile
 
@@ -41,7 +41,7 @@ class Hit(NamedTuple):
         data: whatever ``fix`` needs.
     """
 
-    file: SourceFile
+    file: "SourceFile"
     at: ast.AST | Span
     message: str
     help: str | None = None
@@ -64,7 +64,7 @@ class Applies(NamedTuple):
     diffusion: bool | None = True
     resolved: bool = True
 
-    def to(self, package: Package) -> bool:
+    def to(self, package: "Package") -> bool:
         """Whether the rule looks at a package."""
         return (
             (self.diffusion is None or package.is_diffusion == self.diffusion)
@@ -103,8 +103,8 @@ class Rule(NamedTuple):
     check: Callable[[Any], Iterable[Hit]]
     fix: Callable[[Hit], str | Mapping[str, str] | None] | None
     safety: Safety
-    failing: tuple[Example, ...]
-    passing: tuple[Example, ...]
+    failing: tuple["Example", ...]
+    passing: tuple["Example", ...]
 
     @property
     def group(self) -> str:
@@ -117,7 +117,7 @@ class Rule(NamedTuple):
         return self.documentation.strip().partition("\n")[0]
 
     @classmethod
-    def of(cls, module: ModuleType) -> Rule:
+    def of(cls, module: ModuleType) -> "Rule":
         """Read a rule from its module."""
         return cls(
             id=module.ID,

@@ -1,6 +1,6 @@
 """``[tool.omni-scaffold]`` of the nearest ``pyproject.toml`` that has it."""
 
-from __future__ import annotations
+# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
 
 import os
 from collections.abc import Mapping

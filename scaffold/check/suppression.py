@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scaffold.check.finding import Finding, Span
 from scaffold.check.model.pyfile import PythonFile
@@ -20,8 +19,7 @@ MARK = "omni-scaffold:"
 _COMMENT = r"#\s*omni-scaffold:\s*ignore(?P<ids>\[(?P<list>[^\]]*)\])?(?P<reason>.*)$"
 
 
-@dataclass
-class Ignore:
+class Ignore(NamedTuple):
     """One suppression comment.
 
     Attributes:
@@ -40,7 +38,7 @@ class Ignore:
     span: Span
     ids: list[tuple[str, Span]]
     reason: str
-    used: set[str] = field(default_factory=set)
+    used: set[str]
 
 
 class Comments:
@@ -92,7 +90,7 @@ def ignores(file: SourceFile) -> list[Ignore]:
             ids.append((part[0].upper(), Span(line, start + part.start(), line, start + part.end())))
         span = Span(line, column, line, column + len(text.rstrip()))
         reason = match["reason"].strip(" \t:–—-")
-        found.append(Ignore(file, line, _lines(file, line, column), span, ids, reason))
+        found.append(Ignore(file, line, _lines(file, line, column), span, ids, reason, set()))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from scaffold.check.model.package import Package
@@ -15,11 +14,10 @@ from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_bytes
 
 
-@dataclass
 class Target:
     """Part of a tree.
 
-    Attributes:
+    Args:
         project: the tree.
         packages: the packages to look at.
         whole: everything of the tree is asked about, not just those packages.
@@ -27,11 +25,15 @@ class Target:
         settings: of the project that the path lies in.
     """
 
-    project: Project
-    packages: list[Package]
-    whole: bool = False
-    only: list[str] = field(default_factory=list)
-    settings: Settings = field(default_factory=Settings)
+    def __init__(
+        self,
+        project: Project,
+        packages: list[Package],
+        whole: bool = False,
+        only: Sequence[str] = (),
+        settings: Settings = Settings(),
+    ) -> None:
+        self.project, self.packages, self.whole, self.only, self.settings = project, packages, whole, only, settings
 
     def covers(self, path: str) -> bool:
         """Whether findings at a path inside the tree are asked for."""

@@ -32,9 +32,11 @@ class Exports:
 
     def lacks(self, module: str, name: str) -> bool:
         """Whether ``from module import name`` fails for certain; names that only running would tell are not lacking."""
-        if name == "*" or not self.lacks_module(f"{module}.{name}"):
-            return self.lacks_module(module)
-        return self.lacks_module(module) or not (self._is_written(module, name) or self._may_have(module, name, 0))
+        if self.lacks_module(module):
+            return True
+        if name == "*" or self._is_written(module, name):
+            return False
+        return self.lacks_module(f"{module}.{name}") and not self._may_have(module, name, 0)
 
     def _is_written(self, module: str, name: str) -> bool:
         """Whether a line of the module binds the name, which is told without parsing it.

@@ -7,8 +7,9 @@ import io
 import zipfile
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from functools import cached_property
 from itertools import takewhile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
@@ -84,8 +85,7 @@ class UpstreamSource(ABC):
 
     @staticmethod
     def _checked(path: str) -> str:
-        parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts:
+        if not path.strip("./") or path.startswith("/") or ".." in path.split("/"):
             raise ScaffoldError(f"{path!r} is not a path below the source folder")
         return path
 
@@ -130,13 +130,15 @@ class WheelSource(UpstreamSource):
         super().__init__(version, label)
         try:
             self._zip = zipfile.ZipFile(io.BufferedReader(open_file(wheel)))
-            self._sizes = {info.filename: info.file_size for info in self._zip.infolist()}
-            self._python = sorted(name for name in self._sizes if name.endswith(".py"))
         except (OSError, zipfile.BadZipFile, ValueError) as error:
             raise ScaffoldError(f"{wheel.name} is not a readable wheel: {error}") from None
 
+    @cached_property
+    def _python(self) -> list[str]:
+        return sorted(name for name in self._zip.NameToInfo if name.endswith(".py"))
+
     def exists(self, path: str) -> bool:
-        return self._checked(path) in self._sizes
+        return self._checked(path) in self._zip.NameToInfo
 
     def files(self, prefix: str = "") -> list[str]:
         start = prefix or f"{PACKAGE}/"
@@ -144,15 +146,15 @@ class WheelSource(UpstreamSource):
         return list(takewhile(lambda name: name.startswith(start), self._python[first:]))
 
     def _bytes(self, path: str) -> bytes:
-        size = self._sizes.get(path)
-        if size is None:
+        member = self._zip.NameToInfo.get(path)
+        if member is None:
             raise self._missing(path)
-        if size > MAX_FILE_BYTES:
+        if member.file_size > MAX_FILE_BYTES:
             raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
         try:
-            with self._zip.open(path) as member:
+            with self._zip.open(member) as stream:
                 # The size in the directory is only a claim: never take more than the limit.
-                data = member.read(MAX_FILE_BYTES + 1)
+                data = stream.read(MAX_FILE_BYTES + 1)
         except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
             raise ScaffoldError(f"{path} in vllm-omni {self.label} cannot be read: {error}") from None
         except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from scaffold.check.model.functions import FunctionModel
@@ -19,7 +18,6 @@ _MOST = 4000
 Place = tuple[FunctionModel | None, PythonFile, ast.AST]
 
 
-@dataclass
 class Origin:
     """What an expression is made of.
 
@@ -30,9 +28,10 @@ class Origin:
         complete: whether nothing was left out.
     """
 
-    nodes: list[Place] = field(default_factory=list)
-    open: list[tuple[FunctionModel, str]] = field(default_factory=list)
-    complete: bool = True
+    def __init__(self) -> None:
+        self.nodes: list[Place] = []
+        self.open: list[tuple[FunctionModel, str]] = []
+        self.complete = True
 
     @cached_property
     def strings(self) -> set[str]:

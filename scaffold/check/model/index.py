@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -20,32 +21,35 @@ class Index:
     def __init__(self, tree: ast.Module) -> None:
         order: list[ast.AST] = []
         parents: list[int] = []
+        ends: list[int] = []
         positions: dict[ast.AST, int] = {}
+        typed: defaultdict[type[ast.AST], list[int]] = defaultdict(list)
         stack: list[tuple[ast.AST, int]] = [(tree, -1)]
-        pop, push, known = stack.pop, stack.append, _FIELDS
+        pop, push, known, syntax = stack.pop, stack.append, _FIELDS, ast.AST
+        here, last = 0, -1
         while stack:
             node, parent = pop()
-            here = len(order)
-            positions[node] = here
+            while last != parent:
+                ends[last], last = here, parents[last]
+            kind = node.__class__
+            positions[node] = last = here
             order.append(node)
             parents.append(parent)
-            kind = node.__class__
+            ends.append(0)
+            typed[kind].append(here)
             for name in known[kind] if kind in known else _fields(kind):
                 value = getattr(node, name, None)
                 if value.__class__ is list:
                     for child in reversed(value):
-                        if isinstance(child, ast.AST):
+                        if isinstance(child, syntax):
                             push((child, here))
-                elif value is not None and isinstance(value, ast.AST):
+                elif isinstance(value, syntax):
                     push((value, here))
-        ends = list(range(1, len(order) + 1))
-        for here in range(len(order) - 1, 0, -1):
-            if ends[here] > ends[parents[here]]:
-                ends[parents[here]] = ends[here]
+            here += 1
+        while last >= 0:
+            ends[last], last = here, parents[last]
         self._order, self._parents, self._positions, self._ends = order, parents, positions, ends
-        self._typed: dict[type[ast.AST], list[int]] = {}
-        for here, node in enumerate(order):
-            self._typed.setdefault(type(node), []).append(here)
+        self._typed = typed
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """Return the node that holds ``node``."""

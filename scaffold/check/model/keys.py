@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.functions import FunctionModel
@@ -13,19 +12,21 @@ from scaffold.check.model.pyfile import PythonFile
 _DEEPEST = 8
 
 
-@dataclass
 class Keys:
     """Keys of a dictionary that code builds.
+
+    Args:
+        complete: no other key can be in it.
 
     Attributes:
         nodes: key -> the node that names it (a constant, a keyword) and its file.
         values: key -> the expression it is given, the last one written.
-        complete: no other key can be in it.
     """
 
-    nodes: dict[str, tuple[PythonFile, ast.AST]] = field(default_factory=dict)
-    values: dict[str, ast.expr] = field(default_factory=dict)
-    complete: bool = True
+    def __init__(self, complete: bool = True) -> None:
+        self.nodes: dict[str, tuple[PythonFile, ast.AST]] = {}
+        self.values: dict[str, ast.expr] = {}
+        self.complete = complete
 
     def add(self, file: PythonFile, key: str, node: ast.AST, value: ast.expr | None) -> None:
         """Note a key."""

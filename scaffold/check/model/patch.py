@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 PATCH = "verl_omni.patch"
 _TARGET = re.compile(r"^\+\+\+ (?:b/)?(.+?)(?:\t.*)?$")
 
 
-@dataclass
 class PatchedFile:
     """The new side of one file.
 
-    Attributes:
+    Args:
         path: the file that is edited.
+
+    Attributes:
         lines: context and added lines, without those between the hunks.
         numbers: line of the patch that each comes from.
         added: whether the patch adds it.
     """
 
-    path: str
-    lines: list[str] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    added: list[bool] = field(default_factory=list)
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lines: list[str] = []
+        self.numbers: list[int] = []
+        self.added: list[bool] = []
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
 
 from scaffold.check.model.pyfile import PythonFile
 
@@ -18,12 +17,13 @@ _NAME = re.compile(r"^\s*(\w+)\s*(?:,\s*)?(?:#.*)?$")
 _FROM = re.compile(r"^from \. import (.*)$")
 
 
-@dataclass
 class Registry:
     """The registry of packages.
 
-    Attributes:
+    Args:
         file: where it stands; partial where only a patch shows it.
+
+    Attributes:
         imported: package -> line of its name in ``from . import (…)``.
         starred: package -> line of ``from .package import *``.
         exported: package -> line that adds its ``__all__``.
@@ -31,12 +31,13 @@ class Registry:
         known: False where the file cannot be parsed, so that nothing may be concluded from an absence.
     """
 
-    file: PythonFile
-    imported: dict[str, int] = field(default_factory=dict)
-    starred: dict[str, int] = field(default_factory=dict)
-    exported: dict[str, int] = field(default_factory=dict)
-    replaced: dict[str, int] = field(default_factory=dict)
-    known: bool = True
+    def __init__(self, file: PythonFile) -> None:
+        self.file = file
+        self.imported: dict[str, int] = {}
+        self.starred: dict[str, int] = {}
+        self.exported: dict[str, int] = {}
+        self.replaced: dict[str, int] = {}
+        self.known = True
 
     def missing(self, package: str) -> list[str]:
         """Return which of the three edits a package lacks, as it would be written."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.calls import ending
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
@@ -45,9 +46,9 @@ def check(package: Package) -> Hits:
             if (what := _waits(function, call)) is not None:
                 yield Hit(function.file, call, f"{what} waits for the device")
         for part in index.nodes(ast.Subscript, function.node):
-            name = ast.unparse(part.slice)
-            if isinstance(part.slice, (ast.Name, ast.Attribute)) and name.lower().endswith("mask"):
-                yield Hit(function.file, part, f"indexing with the mask {name} waits for the device")
+            if isinstance(part.slice, (ast.Name, ast.Attribute)) and ending(part.slice).lower().endswith("mask"):
+                text = f"indexing with the mask {ast.unparse(part.slice)} waits for the device"
+                yield Hit(function.file, part, text)
         for kind in (ast.If, ast.IfExp, ast.While, ast.Assert):
             for statement in index.nodes(kind, function.node):
                 for call in _tested(statement.test):  # type: ignore[attr-defined]

@@ -76,9 +76,9 @@ def _given(side: Side) -> Iterator[tuple[FunctionModel, ast.expr]]:
     for function in side.functions:
         for statement in function.file.index.nodes(ast.Assign, function.node):
             for target in statement.targets:
-                own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == function.bound
-                if isinstance(target, ast.Attribute) and target.attr in _GIVEN and not own:
-                    yield function, statement.value
+                if isinstance(target, ast.Attribute) and target.attr in _GIVEN:
+                    if ast.unparse(target.value) != function.bound:
+                        yield function, statement.value
 
 
 def _plain(side: Side) -> Iterator[tuple[FunctionModel, ast.Call]]:

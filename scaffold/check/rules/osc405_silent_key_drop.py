@@ -84,7 +84,7 @@ def _key_name(target: ast.expr, source: ast.expr) -> str | None:
     """Return the loop variable that holds checkpoint keys: of ``x.items()`` and ``x.keys()``."""
     if not isinstance(source, ast.Call) or not isinstance(source.func, ast.Attribute):
         return None
-    if _CONFIGURATION.search(ast.unparse(source)) or source.func.attr not in ("items", "keys"):
+    if source.func.attr not in ("items", "keys") or _CONFIGURATION.search(ast.unparse(source)):
         return None
     first = target.elts[0] if isinstance(target, ast.Tuple) and source.func.attr == "items" else target
     return first.id if isinstance(first, ast.Name) else None
