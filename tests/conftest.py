@@ -212,6 +212,17 @@ def warm_python() -> WarmPython:
     return WARM
 
 
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> None:
+    """Let children of the tool be forks that have torch (tests/security starts real ones)."""
+    pytest.importorskip("torch")
+
+    def run(command: list[str], *, seconds: float, variables: dict[str, str]) -> Any:
+        return warm_python(command[1:], timeout=seconds, env=variables)
+
+    monkeypatch.setattr("scaffold.child_process.run_text", run)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a command ended."""

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from own_code import in_one_worker, trees
+
+pytestmark = in_one_worker
 ROOT = Path(__file__).parents[1] / "scaffold"
 KIT = ROOT / "verify" / "kit"  # what a package imports in place of verl-omni
 
@@ -54,11 +57,8 @@ TREES = {
 @cache
 def imports() -> dict[Path, list[str]]:
     """The modules of the tool that each file imports, wherever in it, but not for types alone."""
-    found: dict[Path, list[str]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        if KIT not in path.parents:
-            found[path] = list(_imported(ast.parse(path.read_text(encoding="utf-8"))))
-    return found
+    paths = {ROOT / name: tree for name, tree in trees().items()}
+    return {path: list(_imported(tree)) for path, tree in paths.items() if KIT not in path.parents}
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -124,15 +124,16 @@ def test_what_every_room_uses_leans_on_no_room() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    graph = {name_of(path).removesuffix(".__init__"): names for path, names in _first_imports().items()}
+    names = {name_of(path).removesuffix(".__init__"): names for path, names in _first_imports().items()}
+    graph = {module: list(_targets(names, module)) for module in names}
     for module in graph:
-        seen, todo = set(), list(_targets(graph, module))
+        seen, todo = set(), list(graph[module])
         while todo:
             name = todo.pop()
             assert name != module, f"{module} is imported by what it imports"
             if name not in seen:
                 seen.add(name)
-                todo.extend(_targets(graph, name))
+                todo.extend(graph[name])
 
 
 @cache
@@ -140,10 +141,8 @@ def _first_imports() -> dict[Path, list[str]]:
     """What a file imports while it is itself imported."""
     found = {}
     for path in imports():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        body = [
-            node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        ]
+        body = trees()[path.relative_to(ROOT).as_posix()].body
+        body = [node for node in body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
         found[path] = [name for node in body for name in _imported(node)]
     return found
 

@@ -1,4 +1,4 @@
-"""A host of `verify` that has torch already: each job runs in a fork of the warm Python, by the code of the real host."""
+"""A host of `verify` that has torch already: a fork of the warm Python runs each job, by the code of the real host."""
 
 from __future__ import annotations
 

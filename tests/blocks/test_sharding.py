@@ -21,6 +21,7 @@ pytest.importorskip("peft")
 if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
     pytest.skip("torch was built without gloo", allow_module_level=True)
 
+pytestmark = pytest.mark.xdist_group("sharding")  # one worker runs the scenarios
 WORLD = 2
 FLOAT32 = 1e-5
 # Rounding of the update before it is added, and of every product: a few units in the last of eight bits.
