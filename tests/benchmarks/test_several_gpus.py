@@ -28,9 +28,7 @@ sys.exit(several_gpus.main())
 def ran(warm_python: WarmPython, script: Path, *arguments: str) -> tuple[list[dict], str, int]:
     """Rows of the run, everything its first rank wrote to standard output, and its exit code."""
     command = (script, "--device", "cpu", "--warmup", "0", "--repeats", "1", *arguments)
-    environment = {name: value for name, value in os.environ.items() if name != "VERL_OMNI_SRC"} | {
-        "OMP_NUM_THREADS": "1"
-    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VERL_OMNI_SRC": ""}
     done, _ = warm_python.ranks(command, command, env=environment)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert rows, done.stderr

@@ -22,12 +22,12 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[
     """Run a command whose stderr is a terminal; returns status, stdout and what the terminal got."""
     master, slave = pty.openpty()
     monkeypatch.setattr(sys, "argv", ["omni-scaffold", *map(str, arguments)])
-    with os.fdopen(master, "rb", buffering=0) as seen:
-        with os.fdopen(slave, "w") as screen, contextlib.redirect_stderr(screen):
-            with contextlib.redirect_stdout(io.StringIO()) as answer, pytest.raises(SystemExit) as end:
+    with os.fdopen(master, "rb", buffering=0) as seen, os.fdopen(slave, "w") as screen:
+        with contextlib.redirect_stderr(screen), contextlib.redirect_stdout(io.StringIO()) as answer:
+            with pytest.raises(SystemExit) as end:
                 main()
-            screen.flush()
-            return int(end.value.code or 0), answer.getvalue(), seen.read(4096).decode()
+        screen.flush()
+        return int(end.value.code or 0), answer.getvalue(), seen.read(4096).decode()
 
 
 def test_a_new_package_and_nothing_said(reference: Path, tmp_path: Path, scaffold_cli: Cli) -> None:
