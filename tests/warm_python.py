@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import shutil
@@ -145,6 +146,7 @@ def serve(listening: socket.socket) -> None:
     for name, attribute in LAZY:
         if name in sys.modules:
             getattr(sys.modules[name], attribute)
+    _import_contracts()
     weakref.finalize._registry.clear()  # what imports would have done at the end is not for each program to do
     gc.collect()
     gc.freeze()  # programs do not look at what was imported, so they share its memory
@@ -171,6 +173,16 @@ def serve(listening: socket.socket) -> None:
             while running and (found := os.waitpid(-1, os.WNOHANG))[0]:
                 _say(answers := running.pop(found[0]), found[1])
                 answers.close()
+
+
+def _import_contracts() -> None:
+    """Import what hosts of `verify` run."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from scaffold.verify import contracts, subject
+
+    for found in pkgutil.iter_modules(contracts.__path__):
+        subject.contract_of(found.name, {})
+    del sys.path[0]
 
 
 def _say(answers: socket.socket, number: int) -> None:

@@ -23,9 +23,9 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[
     master, slave = pty.openpty()
     monkeypatch.setattr(sys, "argv", ["omni-scaffold", *map(str, arguments)])
     with os.fdopen(master, "rb", buffering=0) as seen, os.fdopen(slave, "w") as screen:
-        with contextlib.redirect_stderr(screen), contextlib.redirect_stdout(io.StringIO()) as answer:
-            with pytest.raises(SystemExit) as end:
-                main()
+        answer = io.StringIO()
+        with contextlib.redirect_stderr(screen), contextlib.redirect_stdout(answer), pytest.raises(SystemExit) as end:
+            main()
         screen.flush()
         return int(end.value.code or 0), answer.getvalue(), seen.read(4096).decode()
 
