@@ -20,6 +20,7 @@ from typing import Any
 
 import parsed_once  # noqa: F401  # first: it makes what others import
 import pytest
+from installed import require
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
 
@@ -163,8 +164,7 @@ def python_file() -> Callable[[Path, str], types.ModuleType]:
 @pytest.fixture(scope="session")
 def warm_host() -> Any:
     """Return what starts hosts of `verify` that have torch."""
-    pytest.importorskip("torch")
-    pytest.importorskip("peft")
+    require("torch", "peft")
     from warm_host import WarmHost
 
     return WarmHost(WARM)
@@ -215,7 +215,7 @@ def warm_python() -> WarmPython:
 @pytest.fixture
 def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> None:
     """Let children of the tool be forks that have torch (tests/security starts real ones)."""
-    pytest.importorskip("torch")
+    require("torch")
 
     def run(command: list[str], *, seconds: float, variables: dict[str, str]) -> Any:
         return warm_python(command[1:], timeout=seconds, env=variables)

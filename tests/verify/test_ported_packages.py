@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("peft")
+from installed import require
 
 from scaffold.grade.proof import Figures, figures, is_proven, proofs
 from scaffold.render.names import model_name
@@ -27,6 +25,8 @@ from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.rollout.ported_facts import ported_facts
 from scaffold.verify.run import verify
 from tests.real_rollout import assert_recorded
+
+require("torch", "peft")
 
 # Packages that the shared templates render whole, and the test that runs both levels on what `new` renders of them.
 ELSEWHERE = {
