@@ -62,6 +62,9 @@ demo: $(VENV)/.tool
 	$(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1
 	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/demo
 
+# Tests start hundreds of processes: the tool is compiled once for all of them, whatever the environment says.
+test test-table: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.test
 	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table"
 

@@ -68,7 +68,7 @@ SIZES = {
     "tiny": {
         "hidden_size": 256,
         "intermediate_size": 512,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "vocab_size": 1024,

@@ -19,6 +19,7 @@ from typing import Any
 
 import parsed_once  # noqa: F401  # first: it makes what others import
 import pytest
+from installed import require
 from killed import killed_at_step
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
@@ -42,7 +43,7 @@ os.fsync = lambda descriptor: None
 
 ENGINES = Servers()
 ANSWERS = SharedAnswers()
-WARM = WarmPython()
+WARM, OTHER_DIFFUSERS = WarmPython(), WarmPython("_OTHER_DIFFUSERS")
 REPOSITORY = Path(__file__).resolve().parents[1]
 REFERENCE = REPOSITORY / "reference_bagel"
 
@@ -94,6 +95,7 @@ def pytest_sessionfinish() -> None:
     ENGINES.end()
     ANSWERS.end()
     WARM.end()
+    OTHER_DIFFUSERS.end()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
@@ -161,15 +163,12 @@ def python_file() -> Callable[[Path, str], types.ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def warm_host() -> Iterator[Any]:
-    """Start the host of `verify` that has torch."""
-    pytest.importorskip("torch")
-    pytest.importorskip("peft")
+def warm_host() -> Any:
+    """Return what starts hosts of `verify` that have torch."""
+    require("torch", "peft")
     from warm_host import WarmHost
 
-    host = WarmHost()
-    yield host
-    host.end()
+    return WarmHost(WARM, OTHER_DIFFUSERS)
 
 
 @pytest.fixture
@@ -212,6 +211,17 @@ def kit_environment() -> Callable[..., dict[str, str]]:
 def warm_python() -> WarmPython:
     """Return what runs programs of rendered packages where torch and its company are imported already."""
     return WARM
+
+
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> None:
+    """Let children of the tool be forks that have torch (tests/security starts real ones)."""
+    require("torch")
+
+    def run(command: list[str], *, seconds: float, variables: dict[str, str]) -> Any:
+        return warm_python(command[1:], timeout=seconds, env=variables)
+
+    monkeypatch.setattr("scaffold.child_process.run_text", run)
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,9 @@ display = "BAGEL of our own"
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A copy of what the tool is made of."""
-    hidden = shutil.ignore_patterns("__pycache__")
+    """A copy of what the tool is made of, with its bytecode."""
     for name in ("scaffold", "templates"):
-        shutil.copytree(REPOSITORY / name, tmp_path / "tool" / name, ignore=hidden)
+        shutil.copytree(REPOSITORY / name, tmp_path / "tool" / name)
     return tmp_path / "tool"
 
 

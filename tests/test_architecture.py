@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from own_code import in_one_worker, trees
+
+pytestmark = in_one_worker
 ROOT = Path(__file__).parents[1] / "scaffold"
 KIT = ROOT / "verify" / "kit"  # what a package imports in place of verl-omni
-
-LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 # The lowest first; a room may use those that its line names, and what every room uses (modules of `scaffold` itself).
 ARROWS = {
@@ -54,24 +55,14 @@ TREES = {
 
 
 @cache
-def _read() -> dict[Path, list[tuple[str, bool]]]:
-    """The modules that each file imports, but not for types alone, and whether while it is itself imported."""
-    found: dict[Path, list[tuple[str, bool]]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        if KIT not in path.parents:
-            body = ast.parse(path.read_text(encoding="utf-8")).body
-            found[path] = [(name, not isinstance(node, LATER)) for node in body for name in _imported(node)]
-    return found
-
-
-@cache
 def imports() -> dict[Path, list[str]]:
-    """The modules of the tool that each file imports, wherever in it."""
-    return {path: [name for name, _ in found] for path, found in _read().items()}
+    """The modules of the tool that each file imports, wherever in it, but not for types alone."""
+    paths = {ROOT / name: tree for name, tree in trees().items()}
+    return {path: list(_imported(tree)) for path, tree in paths.items() if KIT not in path.parents}
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.expr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -133,18 +124,27 @@ def test_what_every_room_uses_leans_on_no_room() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    graph = {
-        name_of(path).removesuffix(".__init__"): [name for name, first in found if first]
-        for path, found in _read().items()
-    }
+    names = {name_of(path).removesuffix(".__init__"): names for path, names in _first_imports().items()}
+    graph = {module: list(_targets(names, module)) for module in names}
     for module in graph:
-        seen, todo = set(), list(_targets(graph, module))
+        seen, todo = set(), list(graph[module])
         while todo:
             name = todo.pop()
             assert name != module, f"{module} is imported by what it imports"
             if name not in seen:
                 seen.add(name)
-                todo.extend(_targets(graph, name))
+                todo.extend(graph[name])
+
+
+@cache
+def _first_imports() -> dict[Path, list[str]]:
+    """What a file imports while it is itself imported."""
+    found = {}
+    for path in imports():
+        body = trees()[path.relative_to(ROOT).as_posix()].body
+        body = [node for node in body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+        found[path] = [name for node in body for name in _imported(node)]
+    return found
 
 
 def _targets(graph: dict[str, list[str]], module: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from warm_python import WarmPython
@@ -14,18 +13,28 @@ from warm_python import WarmPython
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "rendered_step.py"
 
 
+# The script with packages of their own processes, each a fork in which torch is imported already.
+WARM = """
+import runpy, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from warm_python import WarmPython
+subprocess.run = lambda command: WarmPython()(command[1:])
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.upstream
 def test_rows_of_packages_one_of_which_fails(
-    scaffold_cli: Callable[..., Any], warm_python: WarmPython, tmp_path: Path
+    rendered: Callable[..., Path], warm_python: WarmPython, tmp_path: Path
 ) -> None:
-    command = ("new", "omni_gen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out")
-    scaffold_cli(*command, tmp_path / "ported").success()
+    ported = rendered("omni_gen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0")
     rows = tmp_path / "rows.json"
-    words = [tmp_path / "absent", tmp_path / "ported", "--device", "cpu", "--size", "tiny", "--batch", "1", "2"]
+    words = [tmp_path / "absent", ported, "--device", "cpu", "--size", "tiny", "--batch", "1", "2"]
     words += ["--side", "64", "--text", "16", "--warmup", "0", "--repeats", "1", "--alone", "--json", rows]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = warm_python([SCRIPT, *words], env=environment)
+    done = warm_python(["-c", WARM, Path(__file__).resolve().parents[1], SCRIPT, *words], env=environment)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"failed: {tmp_path / 'absent'}"
     found = {(row["batch"], row["calls"]): row for row in map(json.loads, rows.read_text("utf-8").splitlines())}

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from installed import require
 
 from scaffold.resources import kit_root
 
-pytest.importorskip("torch")
+require("torch")
 
 
 def test_the_golden_package_refuses_what_it_cannot_do(

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 from warm_python import WarmPython
 
 from scaffold.render import render
 from scaffold.resources import kit_root
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
+require("peft")
 if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
     pytest.skip("torch was built without gloo", allow_module_level=True)
 
+pytestmark = pytest.mark.xdist_group("sharding")  # one worker runs the scenarios
 WORLD = 2
 FLOAT32 = 1e-5
 # Rounding of the update before it is added, and of every product: a few units in the last of eight bits.

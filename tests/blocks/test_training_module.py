@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from installed import in_one_worker
 
 torch = pytest.importorskip("torch")
+pytestmark = in_one_worker
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from blocks import oracle  # noqa: E402

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import in_one_worker
 
 torch = pytest.importorskip("torch")
+pytestmark = in_one_worker
 nn = torch.nn
 
 BLOCK = Path(__file__).resolve().parents[2] / "templates" / "blocks" / "wide_inputs.py.jinja"

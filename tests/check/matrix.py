@@ -42,16 +42,17 @@ def one_host() -> Iterator[None]:
     """Import torch once: hosts of `verify` are forks of one process, as its own tests do it."""
     sys.path.insert(0, str(ROOT / "tests"))
     from warm_host import WarmHost
+    from warm_python import WarmPython
 
     from scaffold.verify import contract_level
 
-    host, cold = WarmHost(), contract_level.start_host
-    contract_level.start_host = host.start
+    python, cold = WarmPython(), contract_level.start_host
+    contract_level.start_host = WarmHost(python, python).start
     try:
         yield
     finally:
         contract_level.start_host = cold
-        host.end()
+        python.end()
 
 
 def main(arguments: list[str]) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_code import in_one_worker, nodes, trees
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +23,6 @@ from scaffold.check.formats.text import render_text
 from scaffold.console import SafeConsole, said
 from scaffold.documents import MalformedError, parse_json, parse_toml, parse_yaml
 from scaffold.printable import printable, printable_command, printable_lines
-from scaffold.resources import PACKAGE_ROOT
 
 ACTS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\u200b\u2066\ufeff\r[/bold][red]:warning:\udc80"
 FORGED = f"name\n::error file=a::forged{ACTS}"
@@ -67,11 +67,11 @@ def test_styles_are_no_part_of_the_text() -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).isascii()
 
 
+@in_one_worker
 def test_nobody_else_makes_a_console_or_an_escape() -> None:
     makers, escapers = set(), set()
-    for path in sorted(PACKAGE_ROOT.rglob("*.py")):
-        name = path.relative_to(PACKAGE_ROOT).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, tree in trees().items():
+        for node in nodes(tree):
             if not isinstance(node, ast.Call):
                 continue
             called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")

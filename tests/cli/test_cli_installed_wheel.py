@@ -15,7 +15,8 @@ import pytest
 from scaffold.resources import templates_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+# One worker builds the wheel.
+pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 
 def pip(*arguments: object) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
@@ -120,7 +121,7 @@ def test_check(interrupted: Callable[..., str], copied: Path, tree_of: Any) -> N
 
 
 def test_verify(interrupted: Callable[..., str], copied: Path) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     line = interrupted("verify", copied / PACKAGE, "--select", "forward", event="subprocess.Popen", part="host")
     assert line == (
         "`omni-scaffold verify` was interrupted while running the contracts; nothing was written; run the command again"

@@ -48,8 +48,8 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def _read(self, press: str = "") -> str:
-        for _ in range(WAIT_SECONDS // 10):
-            ready, _, _ = select.select([self.end], [], [], 10)
+        for _ in range(WAIT_SECONDS):
+            ready, _, _ = select.select([self.end], [], [], 1)
             if ready:
                 break
             os.write(self.end, press.encode())

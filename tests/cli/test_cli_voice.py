@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pty
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,24 +13,21 @@ from typing import Any
 
 import pytest
 
+from scaffold.cli import main
+
 Cli = Callable[..., Any]
-ROOT = Path(__file__).resolve().parents[2]
 
 
-def on_a_terminal(*arguments: object) -> tuple[int, str, str]:
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str, str]:
     """Run a command whose stderr is a terminal; returns status, stdout and what the terminal got."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "scaffold", *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave)
-    os.close(slave)
-    seen = b""
-    assert process.stdout is not None
-    with os.fdopen(master, "rb", buffering=0) as screen, process.stdout as answer:
-        with contextlib.suppress(OSError):  # the other end is closed
-            while chunk := screen.read(4096):
-                seen += chunk
-        out = answer.read()
-    return process.wait(60), out.decode(), seen.decode()
+    monkeypatch.setattr(sys, "argv", ["omni-scaffold", *map(str, arguments)])
+    with os.fdopen(master, "rb", buffering=0) as seen, os.fdopen(slave, "w") as screen:
+        answer = io.StringIO()
+        with contextlib.redirect_stderr(screen), contextlib.redirect_stdout(answer), pytest.raises(SystemExit) as end:
+            main()
+        screen.flush()
+        return int(end.value.code or 0), answer.getvalue(), seen.read(4096).decode()
 
 
 def test_a_new_package_and_nothing_said(reference: Path, tmp_path: Path, scaffold_cli: Cli) -> None:
@@ -58,11 +55,12 @@ def test_every_command_takes_both(scaffold_cli: Cli) -> None:
         assert "-v, --verbose" in shown, command
 
 
-def test_verify_prints_a_contract_as_it_ends(warm: None, reference: Path, scaffold_cli: Cli) -> None:
-    pytest.importorskip("torch")
+def test_verify_prints_a_contract_as_it_ends(
+    warm: None, reference: Path, scaffold_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = next(reference.glob("verl_omni/pipelines/*_flow_grpo"))
     chosen = ("verify", package, "--select", "registration")
-    status, out, screen = on_a_terminal(*chosen)
+    status, out, screen = on_a_terminal(monkeypatch, *chosen)
     assert status == 0
     assert "pass registration" in screen
     assert "registration" in out

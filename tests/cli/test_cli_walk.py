@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli
+from installed import require
 
 Cli = Callable[..., Any]
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
@@ -36,7 +37,7 @@ def named(said: str) -> list[str]:
 def test_from_the_first_question_to_the_last_file(
     tmp_path: Path, python_file: Callable[[Path, str], Any], scaffold_cli: Cli
 ) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     standins = python_file(TESTS / "lifecycle" / "checkout_standins.py", "standins_of_the_walk")
     terminals = python_file(TESTS / "cli" / "test_cli_questions.py", "questions_of_the_walk")
     browsers = python_file(TESTS / "verify" / "report_browser.py", "browser_of_the_walk")

@@ -10,7 +10,7 @@ import torch
 
 from tests.grade.rendered_calls import GUIDANCE, guide, load_calls
 
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("denoiser calls")]  # one worker renders it
 
 
 class Counting(torch.nn.Module):

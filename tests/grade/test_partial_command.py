@@ -14,7 +14,7 @@ import tomli
 
 from scaffold.resources import kit_root
 
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("partial command")]  # one worker renders it
 
 
 @pytest.fixture(scope="module")

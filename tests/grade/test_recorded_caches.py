@@ -11,7 +11,7 @@ import torch
 
 from tests.grade.rendered_calls import GUIDANCE, guide, replayed
 
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("denoiser calls")]  # one worker renders it
 
 
 class Caching(torch.nn.Module):

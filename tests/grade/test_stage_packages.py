@@ -18,7 +18,7 @@ from tests.rendered_module import load
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("stage packages")]  # one worker renders it
 KEY = "MingImageDiffusionPipeline"
 PACKAGE = "ming_image_diffusion_flow_grpo"
 INPUTS = {

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 from scaffold.resources import kit_root
 
-pytest.importorskip("torch")
-pytest.importorskip("diffusers")
-pytest.importorskip("tensordict")
+require("torch", "diffusers", "tensordict")
 
 PACKAGE = {
     "__init__.py": "from .training import FooDiffusion\nfrom .rollout import FooPipelineWithLogProb\n"

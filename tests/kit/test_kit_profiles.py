@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 from scaffold.resources import kit_root
 
-pytest.importorskip("torch")
+require("torch")
 
 SURVEY = """
 import dataclasses, importlib, inspect, json

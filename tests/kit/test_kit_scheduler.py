@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from installed import in_one_worker, require
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("diffusers")
+require("diffusers")
+pytestmark = in_one_worker
 
 SDE_TYPES = ("sde", "cps", "dance_sde")
 # shift 3 over ten points, its first sigma exactly 1, then levels close to both ends

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 from scaffold.resources import kit_root
 
-pytest.importorskip("torch")
-pytest.importorskip("diffusers")
+require("torch", "diffusers")
 
 VERL_OMNI = os.environ.get("VERL_OMNI_SRC", "")
 SCHEDULER = "verl_omni/pipelines/schedulers/flow_match_sde.py"

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import in_one_worker, require
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
+require("peft")
+pytestmark = in_one_worker
 
 
 class ToyConfig:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from image_checkpoint import write_checkpoint
+from installed import require
 
 from scaffold.spec import IntegrationSpec, read_spec
 
@@ -216,7 +217,7 @@ def test_positions_count_on_behind_each_text(
     inside: bool,
 ) -> None:
     """Of texts of 5 and 3 tokens in one batch, with an image of 2 by 3; sizes are those of the checkpoint."""
-    pytest.importorskip("torch")
+    require("torch")
     checkpoint = write_checkpoint(tmp_path / "Lance_3B")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     folder = checkpoint if inside else tmp_path  # the repository is as good as the folder of its weights

@@ -196,17 +196,6 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-@pytest.fixture
-def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: Callable[..., Any]) -> None:
-    """Let children of the tool be forks that have torch (tests/security starts real ones)."""
-    pytest.importorskip("torch")
-
-    def run(command: list[str], *, seconds: float, variables: dict[str, str]) -> Any:
-        return warm_python(command[1:], timeout=seconds, env=variables)
-
-    monkeypatch.setattr("scaffold.child_process.run_text", run)
-
-
 @pytest.mark.usefixtures("warm_children")
 def test_the_rendered_module_on_the_meta_device(reference: Path, parameters: dict[str, tuple[int, ...]]) -> None:
     path = reference / MODEL

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
@@ -44,7 +45,7 @@ def test_fetching(strange: Path, scaffold_cli: Callable[..., Any], version: str)
 
 
 def test_asking_the_module_itself(strange: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     (tmp_path / "model.py").write_text(
         "import torch\nclass Config: pass\n"
         "class Model(torch.nn.Linear):\n    def __init__(self, config): super().__init__(2, 3)\n"
@@ -57,8 +58,7 @@ def test_asking_the_module_itself(strange: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "last", ["sys.exit(0)", "os._exit(0)", "atexit.register(print, '[1]')", "atexit.register(print, 'x')"]
 )
-def test_a_module_that_ends_the_process_is_one_line(tmp_path: Path, last: str) -> None:
-    pytest.importorskip("torch")
+def test_a_module_that_ends_the_process_is_one_line(warm_children: None, tmp_path: Path, last: str) -> None:
     (tmp_path / "model.py").write_text(
         "import atexit, os, sys, torch\nclass Config: pass\n"
         f"class Model(torch.nn.Linear):\n    def __init__(self, config):\n        super().__init__(2, 3); {last}\n"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+from own_code import in_one_worker, nodes, trees
 
-SCAFFOLD = Path(__file__).resolve().parents[2] / "scaffold"
 STARTERS = {"subprocess", "multiprocessing", "pty", "asyncio"}
 CALLS = {"system", "popen", "startfile"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
@@ -18,14 +17,8 @@ APART = ("verify/kit/", "port/support/")
 NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
 
 
-@cache
-def modules() -> tuple[tuple[str, ast.Module], ...]:
-    paths = {path.relative_to(SCAFFOLD).as_posix(): path for path in sorted(SCAFFOLD.rglob("*.py"))}
-    return tuple((n, ast.parse(p.read_text(encoding="utf-8"))) for n, p in paths.items() if not n.startswith(APART))
-
-
 def starts(tree: ast.AST) -> Iterator[int]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in STARTERS for alias in node.names):
             yield node.lineno
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in STARTERS:
@@ -38,7 +31,7 @@ def starts(tree: ast.AST) -> Iterator[int]:
 
 
 def names_git(tree: ast.AST) -> Iterator[int]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.List | ast.Tuple) and node.elts:
             first = node.elts[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str) and Path(first.value).name == "git":
@@ -46,7 +39,7 @@ def names_git(tree: ast.AST) -> Iterator[int]:
 
 
 def reads(tree: ast.AST) -> Iterator[int]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         function, text = node.func, ast.unparse(node)
@@ -73,7 +66,7 @@ def reads(tree: ast.AST) -> Iterator[int]:
 
 def copies(tree: ast.AST) -> Iterator[int]:
     """Whoever copies files opens whatever stands there, and follows links with what is written later."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "shutil":
             if node.attr.startswith("copy") or node.attr == "move":
                 yield node.lineno
@@ -85,7 +78,7 @@ def copies(tree: ast.AST) -> Iterator[int]:
 
 def walks(tree: ast.AST) -> Iterator[int]:
     """Whoever walks a folder begins at whatever a link there leads to; and pathlib's ``~`` raises for a stranger's."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             if name in ("os.walk", "os.fwalk") or (node.attr == "expanduser" and name != "os.path.expanduser"):
@@ -94,7 +87,7 @@ def walks(tree: ast.AST) -> Iterator[int]:
 
 def inherits(tree: ast.AST) -> Iterator[int]:
     """Whoever takes all of our variables, or a path of them, for a child: `child_process.environment` cleans them."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ.items":
             yield node.lineno
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dict", "os.environ.copy"):
@@ -110,6 +103,7 @@ def inherits(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+@in_one_worker
 @pytest.mark.parametrize(
     ("find", "owner"),
     [
@@ -123,7 +117,7 @@ def inherits(tree: ast.AST) -> Iterator[int]:
     ids=["starts a program", "calls git", "reads a file", "copies files", "walks folders", "hands variables on"],
 )
 def test_nobody_does_it_alone(find, owner: str) -> None:  # type: ignore[no-untyped-def]
-    found = {name: sorted(find(tree)) for name, tree in modules()}
+    found = {name: sorted(find(tree)) for name, tree in trees().items() if not name.startswith(APART)}
     assert found.pop(owner), "the walk sees nothing"
     assert {name: lines for name, lines in found.items() if lines} == {}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("peft")
+from installed import require
 
 from scaffold.verify.result import CheckResult, VerifyReport
 from scaffold.verify.run import verify
+
+require("torch", "peft")
 
 
 @pytest.fixture
