@@ -113,6 +113,12 @@ def reference_spec(reference: Path) -> IntegrationSpec:
 
 
 @pytest.fixture(scope="session")
+def lay_out() -> Callable[[tuple[str, ...], Path, Callable[[], object]], None]:
+    """Return a function that has a folder as one worker makes it, a copy in the others."""
+    return ANSWERS.lay_out
+
+
+@pytest.fixture(scope="session")
 def rendered(scaffold_cli: Callable[..., Outcome], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that gives the tree of a command line of `new`, rendered once a run; nobody changes it."""
     known: dict[tuple[str, ...], Path] = {}

@@ -26,7 +26,7 @@ def test_an_answer_is_made_once_and_each_has_its_own(monkeypatch: pytest.MonkeyP
     first = scaffold.inspect.inspect_pipeline(locate(DEFAULT_VERSION), "BagelPipeline")
     again = scaffold.inspect.inspect_pipeline(locate(DEFAULT_VERSION), "BagelPipeline")
     assert (again, again is first) == (first, False)
-    assert repr(again) == repr(scaffold.inspect.inspect_pipeline.__wrapped__(locate(DEFAULT_VERSION), "BagelPipeline"))
+    assert repr(again) == repr(scaffold.inspect._inspect.__wrapped__(locate(DEFAULT_VERSION), "BagelPipeline", None))
     request = SpecRequest(first, derive_names("bagel"), default_profile())
     specs = [scaffold.grade.specify(request, locate(DEFAULT_VERSION)) for _ in range(2)]
     assert specs[0] == specs[1] == scaffold.grade.specify.__wrapped__(request, locate(DEFAULT_VERSION))

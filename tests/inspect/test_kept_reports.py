@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from scaffold import own_process
+from scaffold.checkpoint import read_manifest
 from scaffold.inspect import Report, engine, inspect_pipeline, kept
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.kept import Entry
-from scaffold.resources import PACKAGE_ROOT
+from scaffold.resources import PACKAGE_ROOT, presets_root
 from scaffold.upstream import UpstreamSource, locate
 
 VERSION = "9.9.0"
@@ -65,6 +66,17 @@ def entry(cache: Path) -> Entry:
 
 def never(*_: object) -> Report:
     raise AssertionError("the source is read again")
+
+
+def test_a_checkpoint_is_put_into_what_is_kept(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = inspect_pipeline(locate(VERSION), PIPELINE)
+    entry.write(replace(found, facts={**found.facts, "answers.checkpoint.files": Fact(["a", "*.safetensors"])}))
+    monkeypatch.setattr(engine, "answer_all", never)
+    headers = read_manifest(presets_root() / "manifests/bagel-7b-mot.ema.json")
+    asked = inspect_pipeline(locate(VERSION), PIPELINE, headers)
+    assert asked.headers is headers
+    assert asked.value("checkpoint.files") == ["a", *(file.name for file in headers.files)]
+    assert inspect_pipeline(locate(VERSION), PIPELINE).value("checkpoint.files") == ["a", "*.safetensors"]
 
 
 def test_what_is_kept_is_what_was_found(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,18 @@ def small_checkpoint(python_file: Callable[[Path, str], Any]) -> Callable[[Path]
 
 
 @pytest.fixture(scope="session")
-def written(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def written(
+    scaffold_cli: Callable[..., Any], lay_out: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """Return a stand-in of each release with the package in it, to be copied."""
     found = {}
     for release in RELEASES:
-        root = write_standin(tmp_path_factory.mktemp("written") / "checkout", release)
-        scaffold_cli(*NEW, "--verl-omni", root).success()
+        root = tmp_path_factory.mktemp("written") / "checkout"
+
+        def write(root: Path = root, release: str = release) -> None:
+            scaffold_cli(*NEW, "--verl-omni", write_standin(root, release)).success()
+
+        lay_out(("written", release), root, write)
         found[release] = root
     return found
 
