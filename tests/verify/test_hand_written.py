@@ -102,7 +102,7 @@ def test_a_constructor_that_never_ends_is_a_failure_of_forward(
 ) -> None:
     begins = "        super().__init__()\n        self.config = config\n"
     edit(copied / "bagel_model.py", begins, begins + "        while True:\n            pass\n")
-    monkeypatch.setattr(contract_level, "SIZES_SECONDS", 3.0)
+    monkeypatch.setattr(contract_level, "SIZES_SECONDS", 1.0)
     found = results(copied, "forward", "signatures")
     assert found["signatures"].status == "pass"
     assert (found["forward"].status, "did not end within" in found["forward"].reason) == ("fail", True)
