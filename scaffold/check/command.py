@@ -1,6 +1,6 @@
 """The ``check`` command behind its options: what to print, and with which status to leave."""
 
-# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
+# Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
 import os
 from collections.abc import Sequence

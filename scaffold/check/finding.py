@@ -1,6 +1,6 @@
 """What a rule reports, and what the user is shown of it."""
 
-# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
+# Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -64,6 +64,9 @@ class Finding(NamedTuple):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Finding) and self[:7] == other[:7]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash(self[:7])

@@ -1,6 +1,6 @@
 """The outcome of a check."""
 
-# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
+# Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
 from collections import Counter
 from collections.abc import Iterable

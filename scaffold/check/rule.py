@@ -1,6 +1,6 @@
 """What a rule is: a module in ``rules/`` with constants, documentation, examples and a check."""
 
-# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
+# Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
 """``[tool.omni-scaffold]`` of the nearest ``pyproject.toml`` that has it."""
 
-# Annotations are not put off here: of a named tuple, Python compiles every one that is a text.
+# Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
 import os
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ VERSION = "0.30.0"
 PACKAGE = "verl_omni/pipelines/sensenova_u1_flow_grpo"
 
 
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.rollout_table)])
 def test_every_check_passes(sensenova: Callable[..., Path], plain: bool) -> None:
     results = rolled(sensenova(VERSION, plain=plain) / PACKAGE, VERSION)
     assert_passes(results, VERSION, "SenseNovaU1Pipeline")
