@@ -125,7 +125,9 @@ class SharedAnswers:
         path = self._folder / hashlib.sha256(repr(asked).encode()).hexdigest()
         with _alone(path):
             if not path.exists():
-                path.write_bytes(pickle.dumps(make()))
+                draft = path.with_name(f"{path.name}.draft")
+                draft.write_bytes(pickle.dumps(make()))
+                draft.replace(path)  # whole, should a test end the process
         return pickle.loads(path.read_bytes())
 
     def _looked_through(self, genuine: Callable[[str], UpstreamSource]) -> Callable[[str], UpstreamSource]:
@@ -135,9 +137,10 @@ class SharedAnswers:
         def located(version: str) -> UpstreamSource:
             if not self._enabled(*BEHIND, *BESIDE) or cache_root() != cache:
                 return genuine(version)
-            source = known.get(version)
+            asked = os.getpid(), version  # a fork that read the same open file would move its parent's place in it
+            source = known.get(asked)
             if source is None:
-                source = known[version] = genuine(version)
+                source = known[asked] = genuine(version)
             found = copy.copy(source)
             found._trees, found._texts = {}, {}
             return found

@@ -250,7 +250,8 @@ def test_scripts_readme_and_spec_say_so(
 def test_update_keeps_the_task(trees: dict[str, Path], scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     import shutil
 
-    tree = Path(shutil.copytree(trees["OmniGen2Pipeline"], tmp_path / "tree", symlinks=True))
+    bytecode = shutil.ignore_patterns("__pycache__")
+    tree = Path(shutil.copytree(trees["OmniGen2Pipeline"], tmp_path / "tree", symlinks=True, ignore=bytecode))
     before = {path: path.read_bytes() for path in sorted(package(tree).iterdir())}
     for command in (("update", tree), ("update", tree, "--spec")):
         scaffold_cli(*command).success()

@@ -128,8 +128,9 @@ def test_the_package_loads_the_release(load: Callable[..., dict[str, Any]], tmp_
     if layout.names is not None:
         assert found["elements"] == elements
     assert len(found["dtypes"]) == 1
+    # A fork of the warm Python dirties whole large pages, some hundred MB of them.
     # HunyuanImage-3.0's loader takes queries, keys and values out of one tensor by groups, which no view can: 2 %.
-    assert found["private"] < max(200_000_000, layout.headers().total_bytes // 50)
+    assert found["private"] < max(1_000_000_000, layout.headers().total_bytes // 50)
 
 
 @pytest.mark.upstream
