@@ -20,6 +20,7 @@ from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, Case, cases
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream, pytest.mark.xdist_group("equality of ports")]
+FIRST, TABLE = "0.30.0", pytest.mark.rollout_table
 LIMIT = 1e-5
 ROOT = Path(__file__).resolve().parents[2]
 # Cases of denoisers whose pipelines docs/models.md has figures of.
@@ -55,7 +56,11 @@ def task(case: Case, source: Any, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("version", "case"),
-    [pytest.param(version, case, id=f"{case.name}-{version}") for case in cases() for version in case.versions],
+    [
+        pytest.param(version, case, id=f"{case.name}-{version}", marks=[] if version == FIRST else TABLE)
+        for case in cases()
+        for version in case.versions
+    ],
 )
 def test_port_computes_what_upstream_computes(version: str, case: Case) -> None:
     found = results(version)[case.name]

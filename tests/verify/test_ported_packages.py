@@ -43,8 +43,8 @@ PROVEN = [entry for entry in RECORDED if entry not in ELSEWHERE]
 # One runs with every change, with words and pictures. `make rollout-table` runs all.
 FIRST = ("0.30.0", "OmniGen2Pipeline")
 ALWAYS = {("0.30.0", "OmniGen2Pipeline edit")}
-# Of a later vllm-omni, `make test` renders those, and what the shared templates render.
-FIRSTS = {FIRST[1], "OmniGen2Pipeline edit", "MingImageDiffusionPipeline"}
+# Of a later vllm-omni, `make test` renders these, and what the shared templates render.
+FIRSTS = {FIRST[1], "OmniGen2Pipeline edit"}
 RENDERED = [
     pytest.param(*e, marks=[] if e in ELSEWHERE or e[0] == FIRST[0] or e[1] in FIRSTS else pytest.mark.table)
     for e in RECORDED
