@@ -27,7 +27,7 @@ export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
 	@echo "make test          run all tests but those of make rollout, make train and make test-table"
-	@echo "make test-table    further rows: other releases, models and mistakes of what make test holds (5 minutes)"
+	@echo "make test-table    further rows: other releases, models and mistakes of what make test holds (2 minutes)"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them: BAGEL, and a package of each kind"
 	@echo "make rollout-table  every complete pipeline in the real rollout, at both levels (10 minutes)"

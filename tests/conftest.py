@@ -96,7 +96,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         with engines, ANSWERS.during(item):
             return (yield)
     finally:
-        if gc.get_count()[0] > 100_000:
+        gc.disable()  # a command may have switched it on
+        if gc.get_count()[0] > 300_000:
             _collect()
 
 

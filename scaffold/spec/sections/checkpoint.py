@@ -8,13 +8,15 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.remap import KeyMap, Row, Rule, SourceRules, infer_key_map, rendered_table
-from scaffold.remembered import remembered
 from scaffold.spec.architecture import parameters
 from scaffold.spec.blocks import established, kinds
 from scaffold.spec.configuration import ROOT, follow, root_config, text_config
 from scaffold.spec.section import Section
 
 ORDER = 40
+
+Inferred = tuple[KeyMap, list[str], list[Row]]
+_LAST: list[tuple[object, Inferred]] = []
 
 _TEXT_FIELDS = (
     "hidden_size",
@@ -42,7 +44,7 @@ def fill(section: Section) -> None:
     source = SourceRules.of(section.sources.report)
     known = tuple(established(section))
     _, loader = section.known("answers.checkpoint.renames")
-    key_map, files, rows = _inferred(headers, wanted, known, [rule.origin for rule in known], source, reasons)
+    key_map, files, rows = _inferred_once(headers, wanted, known, source, reasons)
     key_map = KeyMap(tuple(replace(rule, origin=_origin(rule, section)) for rule in key_map.rules))
     section.put("rules", key_map.to_data(), f"{origin}; {loader}; each rule says its own origin")
     table = [
@@ -77,15 +79,28 @@ def fill(section: Section) -> None:
         section.put("fixed_config", fixed, f"preset {section.sources.preset.name}")
 
 
-@remembered
+def _inferred_once(
+    headers: CheckpointHeaders,
+    wanted: dict[str, tuple[int, ...]],
+    known: tuple[Rule, ...],
+    source: SourceRules,
+    reasons: dict[str, str],
+) -> Inferred:
+    """Return what `_inferred` does, its last answer if it is asked the same: a spec is composed again and again."""
+    # Rules are equal without their origins.
+    asked = (headers, wanted, known, [rule.origin for rule in known], source, reasons)
+    if not _LAST or _LAST[0][0] != asked:
+        _LAST[:] = [(asked, _inferred(headers, wanted, known, source, reasons))]
+    return _LAST[0][1]
+
+
 def _inferred(
     headers: CheckpointHeaders,
     wanted: dict[str, tuple[int, ...]],
     known: tuple[Rule, ...],
-    origins: list[str | None],  # of known rules, which are equal without them
     source: SourceRules,
     reasons: dict[str, str],
-) -> tuple[KeyMap, list[str], list[Row]]:
+) -> Inferred:
     """Return the key map, the files that training reads, and the table that people read."""
     key_map = infer_key_map(headers, wanted, known=known, source=source, drop_reasons=reasons)
     files = sorted({headers.tensors[name].file for name in key_map.apply_all(headers).targets})

@@ -16,6 +16,7 @@ import torch
 
 from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.media import media
+from scaffold.verify.rollout.engine_side.pictures import draw_once
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
@@ -97,10 +98,13 @@ class Engine:
                     if self._fit is None or trial + 1 == TRIALS or not self._fit(error):
                         raise
         dtype, autoencoder = self.config.dtype, getattr(self.pipeline, "vae", None)
-        if dtype != torch.float32 and isinstance(autoencoder, torch.nn.Module):
+        if isinstance(autoencoder, torch.nn.Module):
+            released = sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY
             # Convolutions in half precision take minutes on a CPU. A tiny one stays: some pipelines take its dtype.
-            if self._wide or sum(parameter.numel() for parameter in autoencoder.parameters()) > TINY:
+            if dtype != torch.float32 and (self._wide or released):
                 autoencoder.float()
+            if released and hasattr(autoencoder, "decode"):
+                draw_once(autoencoder)
 
     @property
     def pipeline(self) -> Any:

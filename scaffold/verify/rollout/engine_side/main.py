@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from scaffold.collector import collector_off
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.scenario import Scenario, scenarios
 from scaffold.verify.rollout.task import Task
@@ -27,7 +28,8 @@ def main(path: Path) -> int:
         started = time.monotonic()
         from scaffold.verify.rollout.engine_side.bench import Bench
 
-        bench = Bench(task)
+        with collector_off():
+            bench = Bench(task)
         _write(results, "started", {"versions": versions(), "patched": bench.patched, "seconds": _since(started)})
         if task.recording is not None:
             from scaffold.verify.rollout.engine_side.recording import record

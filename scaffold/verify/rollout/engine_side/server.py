@@ -20,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from scaffold.collector import collector_off
+
 # What every run of the engine imports; models and the package under verification are left to the forks.
 MODULES = (
     "diffusers.models",
@@ -49,7 +51,8 @@ def serve(entry: Path) -> None:
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the imports print is no answer
-    _import()
+    with collector_off():
+        _import()
     _say(answers, ready=True)
     # Objects of the imports are not looked at by the collector, so that forks share their memory.
     gc.collect()
