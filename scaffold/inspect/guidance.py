@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaffold.inspect.program.algebra import is_none, options, reach, same
+from scaffold.inspect.program.algebra import is_none, options, reach, same, truth_by_parts
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import SHAPE_METHODS, reshaped
 from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice
@@ -63,14 +62,9 @@ def combine_region(output: Value, by_default: bool = False) -> list[Value]:
 
     ``by_default`` leaves out what is not computed where nobody sets anything, as far as that is known.
     """
-    seen: dict[int, Value] = {}
-    stack = [output]
-    while stack:
-        node = default_way(stack.pop()) if by_default else stack.pop()
-        if id(node) not in seen:
-            seen[id(node)] = node
-            stack.extend(reversed(region_parts(node)))
-    return list(seen.values())
+    if not by_default:
+        return list(reach([output], region_parts))
+    return list(reach([default_way(output)], lambda node: map(default_way, region_parts(node))))
 
 
 def default_way(output: Value) -> Value:
@@ -250,20 +244,6 @@ def implied(cond: Value, holds: bool) -> dict[int, bool]:
 def truth(cond: Value, facts: dict[int, bool]) -> bool | None:
     """The truth of a condition, as far as that of other conditions decides it."""
     return facts[id(cond)] if id(cond) in facts else truth_by_parts(cond, lambda part: truth(part, facts))
-
-
-def truth_by_parts(cond: Value, ask: Callable[[Value], bool | None]) -> bool | None:
-    """The truth of a negation or of parts joined by ``and`` or ``or``, as far as that of the parts decides it."""
-    if isinstance(cond, Op) and cond.op == "not":
-        inner = ask(cond.args[0])
-        return None if inner is None else not inner
-    if isinstance(cond, Op) and cond.op in ("and", "or"):
-        answers = [ask(arg) for arg in cond.args]
-        decisive = cond.op == "or"
-        if decisive in answers:
-            return decisive
-        return None if None in answers else not decisive
-    return None
 
 
 def _meet(a: Value, b: Value) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from itertools import islice
 
 from scaffold.inspect.guidance import implied, plain_parts, scale_param
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import options, reach_last, truth_by_parts
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.turns import is_entry, is_turn
@@ -34,15 +35,8 @@ class Conditions:
 
     def _usual(self, cond: Value) -> bool | None:
         """The truth of a condition where a request sets nothing; None where its settings or the turn decide."""
-        if isinstance(cond, Op) and cond.op == "not":
-            inner = self._usual(cond.args[0])
-            return None if inner is None else not inner
-        if isinstance(cond, Op) and cond.op in ("and", "or"):
-            answers = [self._usual(arg) for arg in cond.args]
-            decisive = cond.op == "or"
-            if decisive in answers:
-                return decisive
-            return None if None in answers else not decisive
+        if isinstance(cond, Op) and cond.op in ("not", "and", "or"):
+            return truth_by_parts(cond, self._usual)
         if isinstance(cond, Op) and cond.op in COMPARED and len(cond.args) == 2:
             sides = [[default_of(o) if isinstance(o, Const) else MISSING for o in options(a)] for a in cond.args]
             outcomes = {fold(cond.op, [a, b]) for a in sides[0] for b in sides[1]}
@@ -117,15 +111,9 @@ def _joined(cond: Value, op: str) -> list[Value]:
 
 def _asked(cond: Value) -> list[Value]:
     """What a condition is made of, and what decides it."""
-    found: dict[int, Value] = {}
-    pending = [cond]
-    while pending and len(found) < 2000:
-        value = pending.pop()
-        if id(value) in found:
-            continue
-        found[id(value)] = value
-        if isinstance(value, (Op, Choice, Item)):
-            pending += value.parts()
-        if isinstance(value, Choice) and value.cond is not None:
-            pending.append(value.cond)
-    return list(found.values())
+
+    def into(node: Value) -> list[Value]:
+        decides = [node.cond] if isinstance(node, Choice) and node.cond is not None else []
+        return [*node.parts(), *decides] if isinstance(node, (Op, Choice, Item)) else []
+
+    return list(islice(reach_last([cond], into), 2000))

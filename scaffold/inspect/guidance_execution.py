@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.guidance import Guidance, combine_region, default_way, distinct
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import is_none, options, same
@@ -15,7 +15,6 @@ from scaffold.inspect.questions.latents import sample_rank
 from scaffold.source.values import Value
 
 _BATCH_SPLITS = frozenset(("chunk", "unbind"))
-_UNKNOWN = Fact(None, (), "unknown")
 
 
 def find_execution(program: Program, loop: Denoising, found: list[Guidance]) -> Fact:
@@ -31,7 +30,7 @@ def find_execution(program: Program, loop: Denoising, found: list[Guidance]) -> 
 def _agreed(program: Program, loop: Denoising, found: list[Guidance]) -> Fact:
     kinds = [_execution(program, loop, group) for group in _groups(found)]
     values = {k.value for k in kinds}
-    return kinds[0] if len(values) == 1 else _UNKNOWN
+    return kinds[0] if len(values) == 1 else UNKNOWN
 
 
 def _groups(found: list[Guidance]) -> list[list[Guidance]]:
@@ -55,7 +54,7 @@ def _execution(program: Program, loop: Denoising, found: list[Guidance]) -> Fact
     computed = any(isinstance(origin, Op) for origin, _ in origins)
     if not computed and not any(same(origin, origins[0][0]) for origin, _ in origins[1:]):
         return fact("sequential", places)
-    return _UNKNOWN
+    return UNKNOWN
 
 
 def _origin(prediction: Value, loop: Denoising) -> tuple[Value, str | None]:

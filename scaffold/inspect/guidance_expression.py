@@ -8,7 +8,7 @@ from itertools import islice
 from scaffold.inspect.guidance import truth
 from scaffold.inspect.guidance_conditions import Facts, UnclearError
 from scaffold.inspect.guidance_numbers import ARITHMETIC, Numbers
-from scaffold.inspect.program.algebra import Search, same, walk
+from scaffold.inspect.program.algebra import Search, reach_last, same, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.trace import CallRecord
@@ -194,15 +194,8 @@ class Writer(Numbers):
 
 def _parts_of(result: Value) -> list[Value]:
     """What a call may have returned: a choice's options, a sequence's items."""
-    found: dict[int, Value] = {}
-    pending = [result]
-    while pending and len(found) < 64:
-        value = pending.pop()
-        if id(value) not in found:
-            found[id(value)] = value
-            if isinstance(value, (Choice, Seq)):
-                pending += value.parts()
-    return list(found.values())
+    parts = reach_last([result], lambda node: node.parts() if isinstance(node, (Choice, Seq)) else ())
+    return list(islice(parts, 64))
 
 
 def _shape(tree: ast.expr) -> str:

@@ -11,8 +11,8 @@ from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.turns import is_entry, is_turn
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Op, Seq, Slice
+from scaffold.inspect.program.turns import is_count, is_entry, is_turn
+from scaffold.inspect.program.values import Attr, Call, Choice, Index, Item, Op, Seq, Slice
 from scaffold.source.values import Value
 
 
@@ -129,13 +129,6 @@ def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:
 def _tested(value: Value, loop: int) -> str | None:
     """What of a turn a condition tests: its time, or the share of the steps that are done."""
     for option in options(value):
-        if isinstance(option, Op) and option.op == "/" and len(option.args) == 2 and _counts(option.args[0], loop):
+        if isinstance(option, Op) and option.op == "/" and len(option.args) == 2 and is_count(option.args[0], loop):
             return "step fraction"
     return "sigma" if is_turn(value, loop) else None
-
-
-def _counts(value: Value, loop: int) -> bool:
-    """The number of the turn, or one more or less."""
-    if isinstance(value, Op) and value.op in ("+", "-"):
-        return any(_counts(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
-    return isinstance(value, Index) and value.loop == loop

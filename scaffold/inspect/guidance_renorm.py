@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.guidance import as_guidance, combine_region, region_parts, scale_param
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import reach_last
 from scaffold.inspect.program.conditions import params_of
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
@@ -63,15 +64,12 @@ def _guided_way(output: Value, *, asked: bool = False) -> list[Value]:
 
     With ``asked``, ways that a request can choose are among it.
     """
-    found: dict[int, Value] = {}
-    stack = [output]
-    while stack:
-        node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            taken = node if asked and _is_asked_for(node) else _taken(node)
-            stack += region_parts(node) if taken is node else [taken]
-    return list(found.values())
+
+    def into(node: Value) -> list[Value]:
+        taken = node if asked and _is_asked_for(node) else _taken(node)
+        return region_parts(node) if taken is node else [taken]
+
+    return list(reach_last([output], into))
 
 
 def _is_asked_for(node: Value) -> bool:

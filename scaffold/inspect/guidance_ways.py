@@ -10,9 +10,10 @@ from scaffold.inspect.guidance import truth
 from scaffold.inspect.guidance_conditions import COMPARED, Facts, UnclearError
 from scaffold.inspect.guidance_expression import Writer
 from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.conditions import params_of
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Choice, Op, Param
+from scaffold.inspect.program.values import Choice, Op
 from scaffold.source.values import Value
 
 MOST = 64
@@ -75,17 +76,7 @@ class _Following(Writer):
 
     @staticmethod
     def _is_of_request(cond: Value) -> bool:
-        pending, seen = [cond], set[int]()
-        while pending:
-            value = pending.pop()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, Param) and value.root in _REQUEST:
-                return True
-            if isinstance(value, (Op, Choice)):
-                pending += value.parts()
-        return False
+        return any(param.root in _REQUEST for param in params_of(cond))
 
     def _when(self, holding: list[Value]) -> ast.expr | None:
         """What settings must be where conditions hold; what else they ask for is left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Obj, Param, Seq, Slot
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Obj, Op, Param, Seq, Slot
 from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
 
 LEAVES = frozenset((Const, External, Index, ClassRef, Func, ModuleRef, Slot, Super, Unknown))
@@ -23,6 +23,20 @@ def class_name(value: Value) -> str | None:
             return func.cls.name
         if isinstance(func, External):
             return next((part for part in reversed(func.path.split(".")) if part[:1].isupper()), None)
+    return None
+
+
+def truth_by_parts(cond: Value, ask: Callable[[Value], bool | None]) -> bool | None:
+    """The truth of a negation or of parts joined by ``and`` or ``or``, as far as that of the parts decides it."""
+    if isinstance(cond, Op) and cond.op == "not":
+        inner = ask(cond.args[0])
+        return None if inner is None else not inner
+    if isinstance(cond, Op) and cond.op in ("and", "or"):
+        answers = [ask(arg) for arg in cond.args]
+        decisive = cond.op == "or"
+        if decisive in answers:
+            return decisive
+        return None if None in answers else not decisive
     return None
 
 

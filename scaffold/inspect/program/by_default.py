@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.program.algebra import is_none, options, reach
+from scaffold.inspect.program.algebra import is_none, options, reach, truth_by_parts
 from scaffold.inspect.program.conditions import decide, none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.values import Choice, Map, Op
@@ -18,15 +18,8 @@ def by_default(cond: Value, depth: int = 0) -> bool | None:
         return decided
     if isinstance(cond, Map) and cond.exact and cond.maybe == set(cond.items) == cond.unasked:
         return False
-    if isinstance(cond, Op) and cond.op == "not":
-        inner = by_default(cond.args[0], depth + 1)
-        return None if inner is None else not inner
-    if isinstance(cond, Op) and cond.op in ("and", "or"):
-        answers = [by_default(arg, depth + 1) for arg in cond.args]
-        decisive = cond.op == "or"
-        if decisive in answers:
-            return decisive
-        return None if None in answers else not decisive
+    if isinstance(cond, Op) and cond.op in ("not", "and", "or"):
+        return truth_by_parts(cond, lambda part: by_default(part, depth + 1))
     if isinstance(cond, Op) and cond.op in _COMPARISONS and len(cond.args) == 2:
         outcomes = set(_outcomes(cond))
         return outcomes.pop() if len(outcomes) == 1 else None

@@ -165,7 +165,6 @@ class Calls:
         frame = interpreter.enter(func)
         bound = interpreter.bind(func, args, kwargs, frame)
         record = self._record(func, args, kwargs, NONE, at, bound, func.bound, func.name)
-        self.run.trace.followed[id(func.node)] = func
         result: Value
         try:
             result = interpreter.execute(func, frame, at)

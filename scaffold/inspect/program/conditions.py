@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.inspect.program.algebra import is_none, options, reach
+from scaffold.inspect.program.algebra import is_none, options, reach, truth_by_parts
 from scaffold.inspect.program.numeric import MISSING, default_of, engine_value, fold
 from scaffold.inspect.program.signatures import parameters_of
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Conf, Const, Item, Map, Obj, Op, Param, Seq
@@ -88,15 +88,8 @@ def _agree(answers: list[bool | None]) -> bool | None:
 
 def _decide_op(value: Op, depth: int) -> bool | None:
     op, args = value.op, value.args
-    if op == "not":
-        inner = decide(args[0], depth + 1)
-        return None if inner is None else not inner
-    if op in ("and", "or"):
-        answers = [decide(a, depth + 1) for a in args]
-        decisive = op == "or"
-        if any(a is decisive for a in answers):
-            return decisive
-        return None if any(a is None for a in answers) else not decisive
+    if op in ("not", "and", "or"):
+        return truth_by_parts(value, lambda part: decide(part, depth + 1))
     if op in ("is", "isnot"):
         answer = _is_same(args[0], args[1], depth)
         return answer if op == "is" or answer is None else not answer

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from scaffold.bounded import method
 from scaffold.inspect.program.algebra import is_none, join, options
-from scaffold.inspect.program.trace import StringEdit
 from scaffold.inspect.program.values import NONE, Choice, Conf, Const, Elem, Map, Obj, Param, Seq, Slice
 from scaffold.source.frame import Frame
 from scaffold.source.values import ClassRef, Evidence, External, Func, Super, Value
@@ -182,8 +181,7 @@ class Containers:
             return receiver
         if name in _STRING_EDITS:
             result = self.run.opaque(self.run.symbol_attr(receiver, name, at), args, kwargs, at)
-            row = self.path.rows[-1] if self.path.rows else None
-            self.run.trace.edits.append(StringEdit(result, tuple(self.path.conditions), row))
+            self.run.operations.note_edit(result)
             return result
         return None
 
@@ -211,16 +209,10 @@ class Containers:
         return join(known, receiver.cond if len(receiver.options) == len(held) == 2 else None, at)
 
     def _list_method(self, seq: Seq, name: str, args: list[Value], at: Evidence | None) -> Value | None:
-        if name == "append" and args:
+        if name in ("append", "add") and args:
             self.append(seq, args[0])
             return NONE
-        if name == "extend" and args:
-            self.extend(seq, args[0])
-            return NONE
-        if name == "add" and args:
-            self.append(seq, args[0])
-            return NONE
-        if name == "update" and args:
+        if name in ("extend", "update") and args:
             self.extend(seq, args[0])
             return NONE
         if name == "insert" and len(args) == 2:

@@ -9,10 +9,10 @@ from scaffold.inspect.program.algebra import options, reach
 from scaffold.inspect.program.held_scheduler import HeldScheduler, apart
 from scaffold.inspect.program.numeric import MISSING, default_of, number, plain
 from scaffold.inspect.program.program import Program, once
-from scaffold.inspect.program.schedule import STEPS_KEY
+from scaffold.inspect.program.schedule import STEPS_KEY, is_grid
 from scaffold.inspect.program.spelling import SIZE, spell
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Item, Obj, Param, Slice
-from scaffold.source.values import External, Value
+from scaffold.source.values import Value
 
 _DEEP = 10**6
 """Deeper than any execution: what is assigned to an object of this depth replaces what it held."""
@@ -24,7 +24,6 @@ class DefaultSchedule:
     """What ``set_timesteps`` leaves behind.
 
     Attributes:
-        scheduler: the object, made anew.
         times: ``timesteps``, the time of each turn.
         levels: ``sigmas``, where the class has them.
         grid: the evenly spaced grid that the times are made from.
@@ -33,7 +32,6 @@ class DefaultSchedule:
         opaque: whether it tells something else that is not known.
     """
 
-    scheduler: Obj
     times: Value
     levels: Value | None
     grid: Call
@@ -41,14 +39,11 @@ class DefaultSchedule:
     sizes: list[Param]
     opaque: bool
 
-    def at(self, point: float, size: float, value: Value | None = None) -> float | None:
+    def at(self, point: float, size: float) -> float | None:
         """Return the time where the grid's entry is ``point``, for a sample of ``size`` positions."""
-        value = value or self.times
-        copies = {id(n): point for n in self._walk(value) if isinstance(n, Call) and is_copy(n, self.grid)}
-        return number(value, {**self.known, **copies, **{id(p): size for p in self.sizes}})
-
-    def _walk(self, value: Value) -> Iterator[Value]:
-        return walk_decided(value, self.known)
+        nodes = walk_decided(self.times, self.known)
+        copies = {id(n): point for n in nodes if isinstance(n, Call) and is_copy(n, self.grid)}
+        return number(self.times, {**self.known, **copies, **{id(p): size for p in self.sizes}})
 
 
 @once
@@ -58,9 +53,8 @@ def default_schedule(program: Program, held: HeldScheduler) -> DefaultSchedule |
         return None
     made = held.made[0]
     from_file = made.json_file is not None
-    twin = Obj(
-        held.cls, [] if from_file else made.args, {} if from_file else made.kwargs, depth=_DEEP, at=made.at
-    )  # fmt: skip
+    args, kwargs = ([], {}) if from_file else (made.args, made.kwargs)
+    twin = Obj(held.cls, args, kwargs, depth=_DEEP, at=made.at)
     asked, sizes, opaque = _arguments(program, held)
     with apart(program):
         program.invoke(twin, "set_timesteps", asked)
@@ -70,10 +64,10 @@ def default_schedule(program: Program, held: HeldScheduler) -> DefaultSchedule |
     known = configuration(program, times, twin)
     for size in sizes:
         known[id(size)] = 1.0  # not None, which a schedule may ask
-    grid = next((n for n in walk_decided(times, known) if _is_grid(n)), None)
-    if not isinstance(grid, Call):
+    grid = next((n for n in walk_decided(times, known) if is_grid(n)), None)
+    if grid is None:
         return None
-    return DefaultSchedule(twin, times, twin.attrs.get("sigmas"), grid, known, sizes, opaque)
+    return DefaultSchedule(times, twin.attrs.get("sigmas"), grid, known, sizes, opaque)
 
 
 def _arguments(program: Program, held: HeldScheduler) -> tuple[dict[str, Value], list[Param], bool]:
@@ -145,10 +139,6 @@ def walk_decided(value: Value, known: dict[int, object]) -> Iterator[Value]:
     return reach([value], inner)
 
 
-def _is_grid(node: Value) -> bool:
-    return isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External)
-
-
 def is_copy(value: Value, grid: Call) -> bool:
     """The grid itself, or its entries copied."""
     while value is not grid:
@@ -179,26 +169,23 @@ def _end(schedule: DefaultSchedule, value: Value | None) -> float | None:
 def _entry(schedule: DefaultSchedule, value: Value) -> float | None:
     if not (isinstance(value, Item) and isinstance(value.key, Const) and value.key.value in (0, -1)):
         return None
-    inner = next((n for n in walk_decided(value.base, schedule.known) if _is_grid(n)), None)
-    if not isinstance(inner, Call):
+    inner = next((n for n in walk_decided(value.base, schedule.known) if is_grid(n)), None)
+    if inner is None:
         return None
-    backwards = any(_is_reversal(n) for n in walk_decided(value.base, schedule.known))
+    backwards = any(is_reversal(n) for n in walk_decided(value.base, schedule.known))
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
     if not isinstance(end, (int, float)):
         return None
-    copies = {id(n): float(end) for n in walk_decided(value.base, schedule.known) if _is_reversed_copy(n, inner)}
+    copies = {id(n): float(end) for n in walk_decided(value.base, schedule.known) if is_copy(n, inner)}
     return number(value.base, {**schedule.known, **copies})
 
 
-def _is_reversal(node: Value) -> bool:
+def is_reversal(node: Value) -> bool:
+    """Whether a value is another from its end to its begin."""
     return (
         isinstance(node, Item)
         and isinstance(node.key, Slice)
         and node.key.step is not None
         and default_of(node.key.step) == -1
     )
-
-
-def _is_reversed_copy(node: Value, grid: Call) -> bool:
-    return isinstance(node, (Call, Item)) and is_copy(node, grid)

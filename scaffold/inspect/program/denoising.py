@@ -34,7 +34,6 @@ class Denoising:
     loop: LoopRecord
     sample: Carried | None
     step: Call | None
-    record: CallRecord | None
     inline: Op | None
     model_output: Value | None
     renoised: Call | Op | None = None
@@ -51,16 +50,13 @@ def find_denoising(trace: Trace) -> list[Denoising]:
 
     Of a loop that is run several times, stage after stage, the first run stands before the others.
     """
-    records = {id(r.result): r for r in trace.calls}
     steps: dict[int, list[CallRecord]] = {}
     for record in trace.calls:
         if record.method == STEP_METHOD and record.loops:
             steps.setdefault(record.loops[-1], []).append(record)
     found: list[Denoising] = []
     for loop in trace.loops.values():
-        candidates = [
-            c for variable in loop.carried.values() if (c := _from_variable(loop, variable, records)) is not None
-        ]
+        candidates = [c for variable in loop.carried.values() if (c := _from_variable(loop, variable)) is not None]
         best = max(candidates, key=_rank, default=None) or _from_calls(loop, steps.get(loop.number, []))
         if best is not None:
             best.streams = tuple(candidates)
@@ -93,7 +89,7 @@ def _rank(found: Denoising) -> tuple[bool, bool]:
     return (found.step is not None, found.inline is not None)
 
 
-def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallRecord]) -> Denoising | None:
+def _from_variable(loop: LoopRecord, variable: Carried) -> Denoising | None:
     if variable.final is None or _is_plain(variable.init):
         return None
     step: Call | None = None
@@ -115,9 +111,8 @@ def _from_variable(loop: LoopRecord, variable: Carried, records: dict[int, CallR
     if step is None and inline is not None and not walks_a_schedule(inline, loop, variable):
         return None
     output = step_output(step, variable) if step is not None else inline_output(inline, variable)
-    record = records.get(id(step)) if step is not None else None
     known = tuple((update, predicted) for update, predicted in ways if predicted is not None)
-    return Denoising(loop, variable, step, record, inline, output, renoised, ways=known)
+    return Denoising(loop, variable, step, inline, output, renoised, ways=known)
 
 
 def _is_plain(value: Value | None) -> bool:
@@ -134,5 +129,5 @@ def _from_calls(loop: LoopRecord, steps: list[CallRecord]) -> Denoising | None:
             if not isinstance(step, Call):
                 # A followed step keeps its arguments.
                 step = Call(record.func, record.args, record.kwargs, record.loops, at=record.at)
-            return Denoising(loop, None, step, record, None, output)
+            return Denoising(loop, None, step, None, output)
     return None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from scaffold.inspect.known_schedulers import KnownScheduler, find
 from scaffold.inspect.program.algebra import is_none, options
@@ -86,20 +89,17 @@ def _constructions(program: Program, held: Value) -> list[Value]:
     return [held]
 
 
-class apart:
-    """Executes something beside the main run: what it leaves in the trace is taken out again."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def __enter__(self) -> None:
-        trace = self._program.trace
-        self._state = (len(trace.calls), len(trace.tests), len(trace.edits), len(trace.skips), set(trace.loops))
-
-    def __exit__(self, *raised: object) -> None:
-        trace = self._program.trace
-        calls, tests, edits, skips, loops = self._state
-        del trace.calls[calls:], trace.tests[tests:], trace.edits[edits:], trace.skips[skips:]
+@contextmanager
+def apart(program: Program) -> Iterator[None]:
+    """Execute something beside the main run: what it leaves in the trace is taken out again."""
+    trace = program.trace
+    lists: tuple[list[Any], ...] = (trace.calls, trace.tests, trace.edits, trace.skips)
+    sizes, loops = [len(entries) for entries in lists], set(trace.loops)
+    try:
+        yield
+    finally:
+        for entries, size in zip(lists, sizes, strict=True):
+            del entries[size:]
         for number in set(trace.loops) - loops:
             del trace.loops[number]
 

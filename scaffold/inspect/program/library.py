@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from scaffold.inspect.program.core import Execution
 
 
-"""Methods of tensors that leave the numbers as they are."""
 _CASTS = frozenset(("int", "float", "str", "bool"))
 _COPIES = frozenset(("copy.deepcopy", "copy.copy"))
 _WORLD = re.compile(r"get_\w*(world_size|_size)$")
@@ -57,8 +56,6 @@ class Library:
             handle = args[0]
             name = self.file_name(handle.args[0]) if isinstance(handle, Call) and handle.args else None
             return Conf(name, (), at=at) if name else None
-        if path in ("dataclasses.asdict", "vars") and args:
-            return None
         if path == "os.path.exists" and args and self.run.model_name is not None:
             # Where one class has several names, the index tells them apart: it is there.
             return Const(True, at=at) if self.file_name(args[0]) == MODEL_INDEX else None
@@ -66,11 +63,13 @@ class Library:
             return retrieve_timesteps(self.run, args, kwargs, at)
         if not path.startswith("builtins."):
             return None
-        handler = getattr(self, "_builtin_" + path.removeprefix("builtins."), None)
+        name = path.removeprefix("builtins.")
+        handler = getattr(self, f"_builtin_{name}", None)
         if handler is not None:
             result: Value | None = handler(args, kwargs, at)
             return result
-        name = path.removeprefix("builtins.")
+        if name in ("list", "tuple", "set"):
+            return self._to_sequence(name, args, at)
         if name in _CASTS and len(args) == 1:
             return self._cast(name, args[0], at)
         return None
@@ -113,7 +112,7 @@ class Library:
             return value
         default = args[2]
         if isinstance(base, Obj) and isinstance(value, Attr):
-            if base.cls.external_bases or any(c.external_bases for c in base.cls.mro):
+            if any(c.external_bases for c in base.cls.mro):
                 return join([value, default], None, at)
             return default
         if isinstance(value, Param) and value.default is None and isinstance(base, Obj):
@@ -187,15 +186,6 @@ class Library:
                 result.exact = False
             result.items[key] = value
         return result
-
-    def _builtin_list(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        return self._to_sequence("list", args, at)
-
-    def _builtin_tuple(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        return self._to_sequence("tuple", args, at)
-
-    def _builtin_set(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
-        return self._to_sequence("set", args, at)
 
     def _to_sequence(self, kind: str, args: list[Value], at: Evidence | None) -> Value:
         if not args:

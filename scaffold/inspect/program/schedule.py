@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of, number
@@ -265,10 +266,12 @@ def turn_count(counter: Counter, source: Value | None) -> Linear | None:
 
 def base_grid(value: Value) -> Call | None:
     """The evenly spaced grid that a schedule is made from."""
-    for node in walk(value):
-        if isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External):
-            return node
-    return None
+    return next((node for node in walk(value) if is_grid(node)), None)
+
+
+def is_grid(node: Value) -> TypeGuard[Call]:
+    """Whether a value is an evenly spaced grid."""
+    return isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External)
 
 
 def vector_of(value: Value) -> Value:
@@ -281,9 +284,7 @@ def vector_of(value: Value) -> Value:
             if any(isinstance(n, Index) for n in walk(node.key)):
                 return node.base
             node = node.base
-        elif (isinstance(node, Call) and node.name in ("enumerate", "zip", "tqdm") and node.args) or (
-            isinstance(node, Call) and node.name in _WRAPPERS and node.args
-        ):
+        elif isinstance(node, Call) and node.name in _WRAPPERS and node.args:
             node = node.args[0]
         elif isinstance(node, Seq) and node.items:
             node = node.items[0]

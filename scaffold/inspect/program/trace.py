@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from scaffold.inspect.program.values import Carried
-from scaffold.source.values import Evidence, Func, Value
+from scaffold.source.values import Evidence, Value
 
 Conditions = tuple[tuple[Value, bool], ...]
 
@@ -41,7 +41,6 @@ class LoopRecord:
     function: str
     owner: str | None
     outer: tuple[int, ...]
-    index: Value | None = None
 
 
 @dataclass(eq=False)
@@ -99,5 +98,3 @@ class Trace:
     edits: list[StringEdit] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
-    raises: int = 0
-    followed: dict[int, Func] = field(default_factory=dict)

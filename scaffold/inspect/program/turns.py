@@ -118,13 +118,13 @@ def is_turn(value: Value, loop: int) -> bool:
 
 
 def _is_scaled_index(product: Op, factor: Value, loop: int) -> bool:
-    return product.op in ("*", "/", "//") and _is_count(factor, loop)
+    return product.op in ("*", "/", "//") and is_count(factor, loop)
 
 
-def _is_count(value: Value, loop: int) -> bool:
+def is_count(value: Value, loop: int) -> bool:
     """The number of the turn, or a number more or less, as in (i + 0.5)/n."""
     if isinstance(value, Op) and value.op in ("+", "-"):
-        return any(_is_count(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
+        return any(is_count(a, loop) for a in value.args) and any(isinstance(a, Const) for a in value.args)
     return isinstance(value, Index) and value.loop == loop
 
 

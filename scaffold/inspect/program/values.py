@@ -211,7 +211,6 @@ class Index(Value):
     """The number of a loop's turn, counted from zero."""
 
     loop: int
-    count: Value | None = None
 
 
 @dataclass(eq=False)

@@ -18,14 +18,13 @@ from scaffold.inspect.guidance import (
     plain_parts,
     region_parts,
     scale_param,
-    truth_by_parts,
 )
 from scaffold.inspect.guidance_execution import find_execution
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
 from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
 from scaffold.inspect.program import Program, once
-from scaffold.inspect.program.algebra import depends, is_none, options, same
+from scaffold.inspect.program.algebra import depends, is_none, options, same, truth_by_parts
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.turns import reshaped

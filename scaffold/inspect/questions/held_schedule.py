@@ -7,7 +7,7 @@ import ast
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.default_schedule import constructor_argument, is_copy
+from scaffold.inspect.program.default_schedule import constructor_argument, is_copy, is_reversal
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import base_grid, vector_of
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
@@ -53,7 +53,7 @@ def held_schedule(program: Program) -> dict[str, Fact]:
     # What a configuration or a request may give is a default, and no more than likely.
     sure: Confidence = "likely" if given else "certain"
     found["answers.scheduler.shift"] = fact(shift, [*places, *(n.at for n in given), vector.at], sure)
-    start, end = _first_point(grid, held), _last_point(grid, held)
+    start, end = _end(grid.argument(0, "start"), held), _end(grid.argument(1, "end", "stop"), held)
     if start is not None and end is not None and start != end:
         found["answers.scheduler.direction"] = fact("descending" if start > end else "ascending", [grid.at, vector.at])
     if start is not None and not given and _is_cut_to_whole(program, loop.loop.source):
@@ -108,14 +108,6 @@ def _cut(vector: Value, grid: Call) -> Value | None:
     return grid
 
 
-def _first_point(grid: Call, held: dict[int, float]) -> float | None:
-    return _end(grid.argument(0, "start"), held)
-
-
-def _last_point(grid: Call, held: dict[int, float]) -> float | None:
-    return _end(grid.argument(1, "end", "stop"), held)
-
-
 def _end(value: Value | None, held: dict[int, float]) -> float | None:
     """A number, or the first or last entry of another schedule made from a grid of numbers."""
     plain = number(value, held)
@@ -128,10 +120,7 @@ def _end(value: Value | None, held: dict[int, float]) -> float | None:
     inner = base_grid(value.base)
     if inner is None:
         return None
-    backwards = any(
-        isinstance(n, Item) and isinstance(n.key, Slice) and n.key.step is not None and default_of(n.key.step) == -1
-        for n in walk(value.base)
-    )
+    backwards = any(is_reversal(n) for n in walk(value.base))
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
     return _at(value.base, inner, float(end), held) if isinstance(end, (int, float)) else None
