@@ -6,8 +6,7 @@ from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Obj
+from scaffold.inspect.program.values import Call, Obj
 from scaffold.source.values import Value
 
 
@@ -15,7 +14,7 @@ def shift_of(program: Program, made: Value) -> tuple[float | None, Evidence | No
     """The number by default and its place; None where there is none, or where a request's is not known."""
     asked: list[tuple[object, Evidence | None]] = []
     for record in program.trace.calls:
-        if record.method == "set_timesteps" and any(o is made for o in _receivers(record)):
+        if record.method == "set_timesteps" and any(o is made for o in options(record.held_by)):
             given = record.kwargs.get("shift") or record.bound.get("shift")
             number = default_of(given) if given is not None else None
             asked.append((number, record.at))
@@ -28,9 +27,3 @@ def shift_of(program: Program, made: Value) -> tuple[float | None, Evidence | No
 
 def _float(number: object) -> float | None:
     return float(number) if isinstance(number, (int, float)) else None
-
-
-def _receivers(record: CallRecord) -> list[Value]:
-    base = record.func.base if isinstance(record.func, Attr) else None
-    receiver = record.receiver if record.receiver is not None else base
-    return options(receiver) if receiver is not None else []

@@ -9,7 +9,16 @@ from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.schedule import Linear, base_grid, entry, is_asked_for, turn_count, vector_of
+from scaffold.inspect.program.schedule import (
+    SHIFT_PROBES,
+    Linear,
+    base_grid,
+    entry,
+    is_asked_for,
+    solved_shift,
+    turn_count,
+    vector_of,
+)
 from scaffold.inspect.program.turns import is_turn
 from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Obj, Param
 from scaffold.inspect.step_arguments import is_difference
@@ -28,7 +37,7 @@ def loop_schedule(program: Program) -> dict[str, Fact]:
         count = _count_from_arguments(program, found)
     if count is not None and count.factor == 1:
         sure: Confidence = "certain" if count.sure else "likely"
-        facts["answers.scheduler.steps"] = fact(_spell_count(count), [found.loop.at, *count.places], sure)
+        facts["answers.scheduler.steps"] = fact(count.text, [found.loop.at, *count.places], sure)
     facts.update(_default_steps(program, found))
     vector = schedule_vector(found)
     if vector is None:
@@ -51,9 +60,8 @@ def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
     nodes = list(walk(found.loop.source))
     asked = {id(n.base) for n in nodes if isinstance(n, Attr) and n.name in ("timesteps", "sigmas")}
     for record in program.trace.calls:
-        base = record.func.base if isinstance(record.func, Attr) else record.receiver
-        if record.method == "set_timesteps" and id(base) in asked:
-            nodes += walk_all([*record.args, *record.kwargs.values()])
+        if record.method == "set_timesteps" and id(record.held_by) in asked:
+            nodes += walk_all(record.given)
     given = {id(n): n for n in nodes if isinstance(n, Param) and is_asked_for(n)}
     defaults = {default_of(n) for n in given.values()}
     if len(defaults) != 1 or type(default := defaults.pop()) is not int:
@@ -102,10 +110,6 @@ def _count_from_arguments(program: Program, found: Denoising) -> Linear | None:
             if count is not None and count.factor and not isinstance(found.loop.source, Call):
                 return count
     return None
-
-
-def _spell_count(count: Linear) -> str:
-    return "n" if count.offset == 0 else f"n{count.offset:+d}"
 
 
 def schedule_vector(found: Denoising) -> Value | None:
@@ -157,17 +161,10 @@ def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
     On rising times the same formula acts on 1−t, which is the inverse on t.
     """
     top = entry(vector, grid, 1.0)
-    half = entry(vector, grid, 0.5)
-    if top is None or half is None or top == 0:
+    levels = [value / top if top and (value := entry(vector, grid, t)) is not None else None for t in SHIFT_PROBES]
+    shift = solved_shift(levels)
+    if shift is None:
         return UNKNOWN
-    share = half / top
-    if not 0 < share < 1:
-        return UNKNOWN
-    shift = share / (1 - share)
-    for t in (0.1, 0.3, 0.8):
-        value = entry(vector, grid, t)
-        if value is None or abs(value / top - shift * t / (1 + (shift - 1) * t)) > 1e-9:
-            return UNKNOWN
     shift = round(1 / shift if ascending else shift, 9)
     sources = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, (Const, Param, Conf))]
     given = [n for n in sources if _is_number(n, shift)]

@@ -35,7 +35,7 @@ def _listed(program: Program) -> Iterator[tuple[Obj, str, Obj | Call]]:
 
 def text_of(value: Value | None) -> str | None:
     """The text of a constant."""
-    for option in options(value) if value is not None else []:
+    for option in options(value):
         if isinstance(option, Const) and isinstance(option.value, str):
             return option.value
     return None
@@ -44,7 +44,7 @@ def text_of(value: Value | None) -> str | None:
 def texts_of(value: Value | None) -> list[str | None]:
     """All texts that a value may be, None where it may be None."""
     found: list[str | None] = []
-    for option in options(value) if value is not None else []:
+    for option in options(value):
         if isinstance(option, Const) and (option.value is None or isinstance(option.value, str)):
             found.append(option.value or None)
     return found

@@ -44,10 +44,10 @@ def is_none(value: Value) -> bool:
     return isinstance(value, Const) and value.value is None
 
 
-def options(value: Value) -> list[Value]:
-    """The alternatives of a value, choices flattened."""
+def options(value: Value | None) -> list[Value]:
+    """The alternatives of a value, choices flattened; none where there is no value."""
     if not isinstance(value, Choice):
-        return [value]
+        return [] if value is None else [value]
     found: dict[int, Value] = {}
     stack: list[Value] = [value]
     seen: set[int] = set()

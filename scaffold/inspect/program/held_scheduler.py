@@ -18,7 +18,7 @@ from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Obj, Op, Param, Slot
 from scaffold.source.classes import ClassInfo
 from scaffold.source.syntax import walk_tree
-from scaffold.source.values import External, Func, Value
+from scaffold.source.values import External, Value
 
 LOADERS = ("from_pretrained", "from_config")
 
@@ -55,8 +55,7 @@ def held_scheduler(program: Program) -> HeldScheduler | None:
     loop = program.denoising
     if loop is None or loop.step is None:
         return None
-    func = loop.step.func
-    receiver = func.base if isinstance(func, Attr) else func.bound if isinstance(func, Func) else None
+    receiver = loop.step.receiver
     if receiver is None:
         return None
     made = [v for o in _held(program, receiver) for v in _constructions(program, o) if not is_none(v)]
@@ -73,10 +72,8 @@ def held_scheduler(program: Program) -> HeldScheduler | None:
 
 
 def _held(program: Program, receiver: Value) -> list[Value]:
-    """What the receiver may be: a step that is followed names one object of those that its attribute may hold."""
-    name = program.attribute_of(receiver)
-    whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
-    return [o for o in taken_by_default(whole) if not isinstance(o, Slot)] or options(receiver)
+    """What the receiver may be."""
+    return [o for o in taken_by_default(program.whole(receiver)) if not isinstance(o, Slot)] or options(receiver)
 
 
 def _constructions(program: Program, held: Value) -> list[Value]:
@@ -148,7 +145,9 @@ def _handed_to(cls: ClassInfo) -> KnownScheduler | None:
 
 def _calls(program: Program, receiver: Value) -> list[CallRecord]:
     """The calls of ``set_timesteps`` on the object that nothing known speaks against."""
-    found = [r for r in program.trace.calls if r.method == "set_timesteps" and _same(_receiver(r), receiver)]
+    asked = {id(o) for o in options(receiver)}
+    found = [r for r in program.trace.calls if r.method == "set_timesteps"]
+    found = [r for r in found if any(id(o) in asked for o in options(r.held_by))]
     return [r for r in found if _default_path(program, r, ())]
 
 
@@ -168,16 +167,6 @@ def _asks(record: CallRecord) -> tuple[object, ...]:
         for name, value in sorted(given.items())
         if name != "device"
     )
-
-
-def _receiver(record: CallRecord) -> Value | None:
-    if record.receiver is not None:
-        return record.receiver
-    return record.func.base if isinstance(record.func, Attr) else None
-
-
-def _same(one: Value | None, other: Value) -> bool:
-    return one is not None and any(a is b for a in options(one) for b in options(other))
 
 
 def _default_path(program: Program, record: CallRecord, loop: tuple[tuple[Value, bool], ...]) -> bool:

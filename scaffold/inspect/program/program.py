@@ -295,6 +295,10 @@ class Program:
                             return f"{name}.{inner}"
         return None
 
+    def whole(self, receiver: Value) -> Value:
+        """All that the attribute may hold of which a step that is followed names one object."""
+        return self.pipeline.attrs.get(self.attribute_of(receiver) or "", receiver)
+
     def invoke(self, obj: Obj, method: str, arguments: dict[str, Value]) -> Value | None:
         """Execute a method of an object apart from the main run, with the given arguments."""
         found = obj.cls.find_method(method)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -18,6 +18,7 @@ _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "reversed", "list", "tensor",
 _KEEPING = frozenset(("flip", "sort", "unsqueeze", "squeeze", "flatten", "view", "astype", "copy", "round"))
 """Methods whose result has as many entries."""
 SCHEDULE_ATTRIBUTES = ("timesteps", "sigmas")
+SHIFT_PROBES = (0.5, 0.1, 0.3, 0.6, 0.8)
 
 
 def is_asked_for(value: Value) -> bool:
@@ -36,6 +37,11 @@ class Linear:
     offset: int
     places: tuple[Evidence | None, ...] = ()
     sure: bool = True
+
+    @property
+    def text(self) -> str:
+        """What it is with a factor of 1: ``n``, ``n-1``."""
+        return "n" if self.offset == 0 else f"n{self.offset:+d}"
 
     def plus(self, other: Linear, sign: int = 1) -> Linear:
         return Linear(
@@ -291,6 +297,18 @@ def vector_of(value: Value) -> Value:
         else:
             break
     return node
+
+
+def solved_shift(levels: Sequence[float | None]) -> float | None:
+    """Solve levels s·t/(1+(s-1)·t) at t of ``SHIFT_PROBES`` for s; None where they have another form."""
+    half, *others = levels
+    if half is None or not 0 < half < 1:
+        return None
+    shift = half / (1 - half)
+    for t, level in zip(SHIFT_PROBES[1:], others, strict=True):
+        if level is None or abs(level - shift * t / (1 + (shift - 1) * t)) > 1e-9:
+            return None
+    return shift
 
 
 def entry(value: Value, grid: Call, position: float) -> float | None:

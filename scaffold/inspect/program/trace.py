@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from scaffold.inspect.program.values import Carried
+from scaffold.inspect.program.values import Attr, Carried
 from scaffold.source.values import Evidence, Value
 
 Conditions = tuple[tuple[Value, bool], ...]
@@ -26,6 +26,23 @@ class CallRecord:
     bound: dict[str, Value] = field(default_factory=dict)
     receiver: Value | None = None
     method: str = ""
+
+    @property
+    def held_by(self) -> Value | None:
+        """What the method belongs to, also where it was kept under another name before it was called."""
+        if self.receiver is not None:
+            return self.receiver
+        return self.func.base if isinstance(self.func, Attr) else None
+
+    @property
+    def given(self) -> list[Value]:
+        """All arguments, those by position first."""
+        return [*self.args, *self.kwargs.values()]
+
+    @property
+    def named(self) -> dict[str, Value]:
+        """The arguments by the parameters that they are bound to; of a call that is not followed, those by name."""
+        return self.bound or self.kwargs
 
 
 @dataclass(eq=False)

@@ -121,8 +121,7 @@ def is_step(call: Call, variable: Carried) -> bool:
     """A method that takes the sample and a prediction made from it, and is not itself the model."""
     if not isinstance(call.func, (Attr, Func)):
         return False
-    receiver = call.func.base if isinstance(call.func, Attr) else call.func.bound
-    if receiver is not None and any(isinstance(o, Obj) and o.cls.is_module for o in options(receiver)):
+    if any(isinstance(o, Obj) and o.cls.is_module for o in options(call.receiver)):
         return False
     given = arguments(call)
     if call.name != STEP_METHOD and not any(is_turn(a, variable.loop) for a in given):

@@ -165,6 +165,13 @@ class Call(Value):
             return func.cls.name
         return ""
 
+    @property
+    def receiver(self) -> Any:
+        """What a method is called on; None of anything else."""
+        return (
+            self.func.base if isinstance(self.func, Attr) else self.func.bound if isinstance(self.func, Func) else None
+        )
+
     def argument(self, position: int, *names: str) -> Value | None:
         """The argument at ``position`` or under one of ``names``."""
         for name in names:

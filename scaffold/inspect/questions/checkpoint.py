@@ -150,7 +150,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
                 if receiver is None or not any(isinstance(o, Obj) for o in options(receiver)):
                     children = True
                     _mapper(record.kwargs.get("mapper"), rules)
-                    for option in options(receiver) if receiver is not None else []:
+                    for option in options(receiver):
                         if isinstance(option, Call):
                             _skipped(option, rules)
     if children:
@@ -163,7 +163,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
 
 def _mapper(value: Value | None, rules: Rules) -> None:
     """Tables of a ``WeightsMapper`` that the loader is really given."""
-    for option in options(value) if value is not None else []:
+    for option in options(value):
         if isinstance(option, Call):
             for name, table in option.kwargs.items():
                 for key, item in table.items.items() if isinstance(table, Map) else ():

@@ -8,6 +8,7 @@ import textwrap
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.questions.inline_update import method_around
+from scaffold.inspect.questions.update_region import spans
 from scaffold.source.syntax import walk_tree
 
 ORDER = 17
@@ -33,7 +34,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if not isinstance(function, ast.FunctionDef):
         return {}
     offset = places[0].line - 1
-    updates = [node for node in walk_tree(function) if isinstance(node, ast.Assign) and _spans(node, at.line - offset)]
+    updates = [node for node in walk_tree(function) if isinstance(node, ast.Assign) and spans(node, at.line - offset)]
     calls = [call for node in updates for call in walk_tree(node.value) if _is_step(call)]
     if len(updates) != 1 or len(calls) != 1 or len(updates[0].targets) != 1:
         return {}
@@ -57,10 +58,6 @@ def answers(program: Program) -> dict[str, Fact]:
         "detail.construction.statement": fact(value, [made, at]),
         "detail.construction.method": fact(text, places),
     }
-
-
-def _spans(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _is_step(node: ast.AST) -> bool:

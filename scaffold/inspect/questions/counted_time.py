@@ -9,7 +9,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends, options
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.schedule import is_asked_for
+from scaffold.inspect.program.schedule import Linear, is_asked_for
 from scaffold.inspect.program.turn_time import GUESSES, PROBES, carried_times, counted, number_of_steps, spread
 from scaffold.inspect.program.values import Carried
 from scaffold.inspect.questions.denoiser import find_denoiser
@@ -83,8 +83,7 @@ def _by_sum(value: Value, loop: Denoising, places: list[Evidence | None]) -> dic
     facts = {"answers.scheduler.direction": fact(ways.pop(), places)}
     beside = {(r.turns or 0) - n for n, r in found}
     if len(beside) == 1 and all(is_asked_for(n) for n in _counts(value, loop)):
-        offset = beside.pop()
-        facts["answers.scheduler.steps"] = fact("n" if offset == 0 else f"n{offset:+d}", places)
+        facts["answers.scheduler.steps"] = fact(Linear(1, beside.pop()).text, places)
     forms = {_form(list(r.times), n) for n, r in found}
     if len(forms) == 1 and None not in forms:
         facts["detail.schedule.turn_times"] = fact(f"{forms.pop()}, summed", places)

@@ -65,8 +65,7 @@ def answers(program: Program) -> dict[str, Fact]:
         facts["answers.denoiser.params"] = fact([k for k in record.kwargs if k != "**"], [at], "likely")
     if unset:
         return facts
-    held = options(found.receiver) if found.receiver is not None else []
-    name = next((n for o in held if (n := class_name(o)) is not None), None)
+    name = next((n for o in options(found.receiver) if (n := class_name(o)) is not None), None)
     if name is None and isinstance(func, Func) and func.owner is not None:
         name = func.owner.name
     if name is not None:
@@ -131,7 +130,7 @@ def _is_model(found: Denoiser) -> bool:
     return any(
         (isinstance(o, Obj) and o.root is None and (o.cls.is_module or (forward and _is_derived(o))))
         or isinstance(o, (Call, Slot))
-        for o in (options(found.receiver) if found.receiver is not None else [])
+        for o in options(found.receiver)
     )
 
 
@@ -143,9 +142,7 @@ def _is_derived(obj: Obj) -> bool:
 def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
     if not isinstance(record.func, (Func, Attr, Obj, Call, Slot)):
         return None
-    given = dict(record.bound) if record.bound else {}
-    if not given:
-        given = {str(i): v for i, v in enumerate(record.args)} | dict(record.kwargs)
+    given = record.bound or {str(i): v for i, v in enumerate(record.args)} | record.kwargs
     if loop.model_output is not None and any(v is loop.model_output for v in given.values()):
         # A wrapper of the step.
         return None
@@ -156,9 +153,7 @@ def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
         samples = [n for n, v in given.items() if is_sample(v, loop.sample)]
     if not times or not samples:
         return None
-    receiver = record.receiver
-    if receiver is None and isinstance(record.func, Attr):
-        receiver = record.func.base
+    receiver = record.held_by
     if receiver is None and isinstance(record.func, (Obj, Call, Slot)):
         receiver = record.func
     if isinstance(record.func, Attr) and not isinstance(record.func.base, (Obj, Call, Slot, Attr)):

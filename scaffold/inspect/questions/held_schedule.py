@@ -9,7 +9,7 @@ from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
 from scaffold.inspect.program.default_schedule import constructor_argument, is_copy, is_reversal
 from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.schedule import base_grid, vector_of
+from scaffold.inspect.program.schedule import SHIFT_PROBES, base_grid, solved_shift, vector_of
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
 from scaffold.source.syntax import around
 from scaffold.source.values import Value
@@ -17,7 +17,6 @@ from scaffold.source.values import Value
 ORDER = 6
 KEYS = ("detail.schedule.kind", "detail.schedule.parts", "detail.schedule.start_level")
 _WHOLE = frozenset(("int64", "int32", "long", "int"))
-_PROBES = (0.1, 0.3, 0.5, 0.8)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -47,8 +46,7 @@ def held_schedule(program: Program) -> dict[str, Fact]:
         return {}
     count = program.counter.length(_cut(vector, grid))
     if count is not None and count.factor == 1:
-        steps = "n" if count.offset == 0 else f"n{count.offset:+d}"
-        found["answers.scheduler.steps"] = fact(steps, [loop.loop.at, grid.at, *count.places])
+        found["answers.scheduler.steps"] = fact(count.text, [loop.loop.at, grid.at, *count.places])
     given = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, (Conf, Param))]
     # What a configuration or a request may give is a default, and no more than likely.
     sure: Confidence = "likely" if given else "certain"
@@ -82,15 +80,9 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
 
 def _shift(vector: Value, grid: Call, held: dict[int, float], unit: float | None) -> float | None:
     """Solve the entries for s in s·t/(1+(s-1)·t); None where the schedule has another form."""
-    half = _at(vector, grid, 0.5, held)
-    if not unit or half is None or not 0 < half / unit < 1:
-        return None
-    shift = half / unit / (1 - half / unit)
-    for t in _PROBES:
-        value = _at(vector, grid, t, held)
-        if value is None or abs(value / unit - shift * t / (1 + (shift - 1) * t)) > 1e-9:
-            return None
-    return round(shift, 9)
+    values = [_at(vector, grid, t, held) for t in SHIFT_PROBES]
+    shift = solved_shift([value / unit if unit and value is not None else None for value in values])
+    return None if shift is None else round(shift, 9)
 
 
 def _at(value: Value, grid: Call, point: float, held: dict[int, float]) -> float | None:

@@ -44,7 +44,7 @@ def answers(program: Program) -> dict[str, Fact]:
 def repeated_layers(program: Program) -> list[tuple[Obj, str]]:
     """Layers of the denoiser held in lists, each class of each list once, with the list's dotted path."""
     found = find_denoiser(program)
-    roots = options(found.receiver) if found is not None and found.receiver is not None else []
+    roots = options(found.receiver) if found is not None else []
     layers: dict[tuple[str, str], tuple[Obj, str]] = {}
     for root in roots:
         for layer, path in _repeated(program, root) if isinstance(root, Obj) else []:

@@ -188,12 +188,12 @@ def _sound(program: Program) -> Found:
 
 def _is_pair(program: Program) -> bool:
     """Whether the result holds two things."""
-    for result in options(program.result) if program.result is not None else []:
+    for result in options(program.result):
         if not isinstance(result, Obj):
             continue
         program.execution.attributes.ensure_ready(result)
         held = result.attrs.get("output")
-        for output in options(held) if held is not None else []:
+        for output in options(held):
             if isinstance(output, Seq) and output.exact and len(output.items) > 1:
                 return True
     return False

@@ -55,7 +55,7 @@ def answers(program: Program) -> dict[str, Fact]:
             if "detail.config.class" not in facts and cls is not None and cls.is_dataclass:
                 # Other arguments are parts that a caller may hand over.
                 facts.update(_named(program, "config", argument.annotation, init[0]))
-    for option in options(program.result) if program.result is not None else []:
+    for option in options(program.result):
         if isinstance(option, Obj):
             facts["detail.output.module"] = fact(option.cls.module.name, [option.at])
             facts["detail.output.class"] = fact(option.cls.name, [option.at])

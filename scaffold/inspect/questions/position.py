@@ -40,7 +40,7 @@ def _table(program: Program) -> dict[str, Fact]:
         return {}
     inside = [r for r in program.trace.calls if loop.number in r.loops and isinstance(r.receiver, Obj)]
     asked = {id(r.receiver): r for r in inside}
-    for root in options(denoiser.receiver) if denoiser.receiver is not None else []:
+    for root in options(denoiser.receiver):
         for name, held in root.attrs.items() if isinstance(root, Obj) else ():
             tables = [o for o in options(held) if isinstance(o, Obj) and id(o) in asked]
             if not any(_holds_weights(program, table) for table in tables):

@@ -31,7 +31,7 @@ def answers(program: Program) -> dict[str, Fact]:
         return {}
     decoder, path = _decoder(program)
     calls = [(i, r) for i, r in enumerate(program.trace.calls) if decoder is not None and _is_of(r, decoder)]
-    cached = _told_apart(program, [given for _, r in calls if (given := _given(r))])
+    cached = _told_apart(program, [given for _, r in calls if (given := r.named)])
     if decoder is None or cached is None:
         return {}
     table, encoded = _table(program), [r.result for r in encode_calls(program)]
@@ -40,14 +40,14 @@ def answers(program: Program) -> dict[str, Fact]:
     names: dict[str, set[str]] = {"sequence": set(), "positions": set()}
     start = 0
     for index, record in calls:
-        given = _given(record)
+        given = record.named
         causal = next((v for k, v in given.items() if "causal" in k and _is(v, True, False)), None)
         placed = [(k, kind) for k, v in given.items() if PLACES.search(k) and (kind := _place(v)) is not None]
         if not _is(given.get(cached), True) or causal is None or len(placed) != 1:
             continue  # it embeds tokens alone
         between, start = program.trace.calls[start:index], index
         of_text = any(node is e for value in given.values() for node in walk(value) for e in encoded)
-        of_latents = any(option is one for r in between for option in _receivers(r) for one in table)
+        of_latents = any(option is one for r in between for option in options(r.receiver) for one in table)
         part = {
             "of": "text" if of_text else "latents" if of_latents else "features" if _brought(program, given) else None,
             "causal": _is(causal, True),
@@ -80,15 +80,7 @@ def _decoder(program: Program) -> tuple[Obj | None, str]:
 
 
 def _is_of(record: CallRecord, decoder: Obj) -> bool:
-    return not record.loops and any(option is decoder for option in _receivers(record))
-
-
-def _receivers(record: CallRecord) -> list[Value]:
-    return options(record.receiver) if record.receiver is not None else []
-
-
-def _given(record: CallRecord) -> dict[str, Value]:
-    return record.bound or record.kwargs
+    return not record.loops and any(option is decoder for option in options(record.receiver))
 
 
 def _is(value: Value | None, *wanted: bool) -> bool:
@@ -98,13 +90,13 @@ def _is(value: Value | None, *wanted: bool) -> bool:
 def _told_apart(program: Program, given: list[dict[str, Value]]) -> str | None:
     """The argument that is true wherever the cache is filled, and false in the denoiser's own call."""
     names = {name for values in given for name, value in values.items() if _is(value, True)}
-    found = {n for n in names if "causal" not in n and any(_is(_given(r).get(n), False) for r in program.trace.calls)}
+    found = {n for n in names if "causal" not in n and any(_is(r.named.get(n), False) for r in program.trace.calls)}
     found = {name for name in found if all(_is(values[name], True) for values in given if name in values)}
     return found.pop() if len(found) == 1 else None
 
 
 def _loop_call(program: Program, cached: str) -> dict[str, Value]:
-    return next((g for r in program.trace.calls if _is((g := _given(r)).get(cached), False)), {})
+    return next((g for r in program.trace.calls if _is((g := r.named).get(cached), False)), {})
 
 
 def _routes(given: dict[str, Value]) -> list[tuple[str, str]]:
@@ -126,7 +118,7 @@ def _place(value: Value) -> str | None:
 def _table(program: Program) -> list[Value]:
     """The table of places of latents."""
     known, denoiser = position_answers(program).get("detail.position.attribute"), find_denoiser(program)
-    for root in options(denoiser.receiver) if denoiser is not None and denoiser.receiver is not None else []:
+    for root in options(denoiser.receiver) if denoiser is not None else []:
         if known is not None and isinstance(root, Obj) and known.value in root.attrs:
             return options(root.attrs[known.value])
     return []

@@ -10,9 +10,9 @@ from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.turns import is_sample, reshaped
 from scaffold.inspect.program.updates import STEP_METHOD
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Obj, Op, Slot
+from scaffold.inspect.program.values import Call, Const, Item, Obj, Op, Slot
 from scaffold.inspect.step_arguments import role
-from scaffold.source.values import Func, Value
+from scaffold.source.values import Value
 
 ORDER = 4
 KEYS = (
@@ -109,11 +109,11 @@ def _minus_one(value: Op) -> bool:
 
 
 def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fact]:
-    receiver, method = _receiver(step)
-    held = options(receiver) if receiver is not None else []
+    receiver = step.receiver
+    held = options(receiver)
     name = next((n for r in held if (n := _held_name(program, r))), None)
     facts: dict[str, Fact] = {
-        "answers.scheduler.call": fact(f"{name or 'scheduler'}.{method}", [step.at]),
+        "answers.scheduler.call": fact(f"{name or 'scheduler'}.{step.name}", [step.at]),
         "answers.scheduler.arguments": fact(_roles(program, found, step), [step.at, found.loop.at]),
     }
     if name is not None:
@@ -137,14 +137,6 @@ def _roles(program: Program, found: Denoising, step: Call) -> list[str]:
     names = [f"argument_{i}" for i in range(len(step.args))] + keywords
     once = ("timestep", "sigma", "sample", "model_output", "generator")
     return [names[i] if r in once and r in roles[:i] else r for i, r in enumerate(roles)]
-
-
-def _receiver(step: Call) -> tuple[Value | None, str]:
-    if isinstance(step.func, Attr):
-        return step.func.base, step.func.name
-    if isinstance(step.func, Func):
-        return step.func.bound, step.func.name
-    return None, step.name
 
 
 def _held_name(program: Program, receiver: Value) -> str | None:

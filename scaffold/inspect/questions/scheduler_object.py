@@ -12,7 +12,7 @@ from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.default_schedule import DefaultSchedule, default_schedule, ends
 from scaffold.inspect.program.held_scheduler import LOADERS, HeldScheduler, held_scheduler
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.schedule import STEPS_KEY, Linear
+from scaffold.inspect.program.schedule import SHIFT_PROBES, STEPS_KEY, Linear, solved_shift
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.values import Attr, Call, Obj, Param
 from scaffold.source.values import Value
@@ -29,7 +29,6 @@ KEYS = (
 )
 _HARMLESS = frozenset(("set_timesteps", "step", "set_begin_index", "scale_model_input", "scale_noise", "add_noise"))
 _SIZES = (1024.0, 4096.0)
-_PROBES = (0.1, 0.3, 0.6, 0.8)
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -80,10 +79,9 @@ def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | N
     facts: dict[str, Fact] = {}
     count = _count(program, held)
     if count is not None and count.factor == 1:
-        steps = "n" if count.offset == 0 else f"n{count.offset:+d}"
         # A class of the source may walk through another number of times than it is asked for.
         certainty: Confidence = "certain" if held.known is not None and count.sure else "likely"
-        facts["answers.scheduler.steps"] = fact(steps, [*places, *count.places], certainty)
+        facts["answers.scheduler.steps"] = fact(count.text, [*places, *count.places], certainty)
     from_file = any(_is_loaded(m) for m in held.made)
     sure: Confidence = "likely" if from_file else "certain"
     if held.known is not None:
@@ -164,14 +162,10 @@ def _solved(default: DefaultSchedule, size: float, ascending: bool) -> float | N
         if bounds is None or not 0.9 * scale <= max(bounds) <= scale:
             continue  # the grid has another unit
         unit = default.at(scale, size)
-        values = [default.at(scale * ((1 - t) if ascending else t), size) for t in (0.5, *_PROBES)]
-        if not unit or any(v is None for v in values):
-            continue
-        levels = [(1 - v / unit) if ascending else v / unit for v in values if v is not None]
-        if not 0 < levels[0] < 1:
-            continue
-        shift = levels[0] / (1 - levels[0])
-        if all(abs(v - shift * t / (1 + (shift - 1) * t)) < 1e-9 for t, v in zip(_PROBES, levels[1:], strict=True)):
+        points = [scale * ((1 - t) if ascending else t) for t in SHIFT_PROBES]
+        values = [value / unit if unit and (value := default.at(p, size)) is not None else None for p in points]
+        shift = solved_shift([1 - v if ascending and v is not None else v for v in values])
+        if shift is not None:
             return round(shift, 9)
     return None
 
@@ -244,11 +238,8 @@ def _folder(given: Value) -> object:
 def _other_calls(program: Program, held: HeldScheduler) -> bool:
     """Whether the pipeline calls something on the scheduler that may change its schedule."""
     for record in program.trace.calls:
-        receiver = record.receiver
-        if receiver is None and isinstance(record.func, Attr):
-            receiver = record.func.base
-        if receiver is not None and record.method.startswith("set_") and record.method not in _HARMLESS:
-            if any(o is m for o in options(receiver) for m in (*held.made, held.receiver)):
+        if record.method.startswith("set_") and record.method not in _HARMLESS:
+            if any(o is m for o in options(record.held_by) for m in (*held.made, held.receiver)):
                 return True
     return False
 

@@ -58,7 +58,7 @@ def _plain(value: Value | None) -> Value | None:
 
 def _entry(value: Value | None) -> Elem | None:
     """The turn's entry that an expression is made of."""
-    for option in options(value) if value is not None else []:
+    for option in options(value):
         if isinstance(option, Elem):
             return option
         if isinstance(option, Op):

@@ -34,24 +34,24 @@ def answers(program: Program) -> dict[str, Fact]:
     name = _attribute(program, obj)
     if name is not None:
         facts["detail.timestep.attribute"] = fact(name, [obj.at])
-    found = obj.cls.find_method(method)
-    if found is None:
-        return facts
-    parameters = [a.arg for a in found[1].args.args[1:]]
+    return facts | features(program, obj, method, given)
+
+
+def features(program: Program, embedder: Obj, method: str, given: Value) -> dict[str, Fact]:
+    """Order, period and scale of the features that a method of a module makes of the time that it is given."""
+    found = embedder.cls.find_method(method)
+    parameters = [a.arg for a in found[1].args.args[1:]] if found is not None else []
     if not parameters:
-        return facts
+        return {}
     time = Param("argument", parameters[0])
-    result = program.invoke(obj, method, {parameters[0]: time})
-    if result is None:
-        return facts
-    for node in walk(result):
+    result = program.invoke(embedder, method, {parameters[0]: time})
+    for node in walk(result) if result is not None else ():
         if isinstance(node, Call) and node.name in ("cat", "concat", "stack") and node.args:
             parts = node.args[0].items if isinstance(node.args[0], Seq) else []
             waves = [p for p in parts if isinstance(p, Call) and p.name in ("cos", "sin")]
             if len(waves) == 2 and {w.name for w in waves} == {"cos", "sin"}:
-                facts.update(_features(node, waves, time, given))
-                break
-    return facts
+                return _features(node, waves, time, given)
+    return {}
 
 
 def _features(node: Call, waves: list[Call], time: Value, given: Value) -> dict[str, Fact]:

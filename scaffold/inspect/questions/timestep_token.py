@@ -6,7 +6,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.values import Call, Elem, Obj, Op, Param, Seq
+from scaffold.inspect.program.values import Call, Elem, Obj, Op, Param
 from scaffold.inspect.questions import timestep
 from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Func, Value
@@ -24,7 +24,7 @@ def answers(program: Program) -> dict[str, Fact]:
     denoiser = find_denoiser(program)
     if denoiser is None or denoiser.time_name is None:
         return {}
-    for receiver in options(denoiser.receiver) if denoiser.receiver is not None else []:
+    for receiver in options(denoiser.receiver):
         if not isinstance(receiver, Obj):
             continue
         before = len(program.trace.calls)
@@ -40,7 +40,8 @@ def answers(program: Program) -> dict[str, Fact]:
                     }
                     if len(held) == 1:
                         facts["detail.timestep.attribute"] = fact(held.pop(), [embedder.at])
-                    return facts | _features(program, embedder, method)
+                    # The time itself goes in; how it follows from the noise level is another question.
+                    return facts | timestep.features(program, embedder, method, Elem(receiver, -1))
     return {}
 
 
@@ -62,20 +63,3 @@ def _is_embedding(value: Value, time: str) -> bool:
     if not (isinstance(value, Call) and isinstance(value.func, Func) and isinstance(value.func.bound, Obj)):
         return False
     return any(isinstance(n, Param) and n.key == time for a in [*value.args, *value.kwargs.values()] for n in walk(a))
-
-
-def _features(program: Program, embedder: Obj, method: str) -> dict[str, Fact]:
-    """Order, period and scale of the features, read as the question about times reads them."""
-    found = embedder.cls.find_method(method)
-    parameters = [a.arg for a in found[1].args.args[1:]] if found is not None else []
-    if not parameters:
-        return {}
-    time = Param("argument", parameters[0])
-    result = program.invoke(embedder, method, {parameters[0]: time})
-    for node in walk(result) if result is not None else []:
-        if isinstance(node, Call) and node.name in ("cat", "concat") and node.args and isinstance(node.args[0], Seq):
-            waves = [p for p in node.args[0].items if isinstance(p, Call) and p.name in ("cos", "sin")]
-            if {w.name for w in waves} == {"cos", "sin"}:
-                # The time itself goes in; how it follows from the noise level is another question.
-                return timestep._features(node, waves, time, Elem(time, -1, at=time.at))
-    return {}

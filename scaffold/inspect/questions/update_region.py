@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.questions.inline_update import method_around
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import around, walk_tree
 
 ORDER = 19
 KEYS = ("detail.region.parts", "detail.region.method")
@@ -17,7 +17,6 @@ KEYS = ("detail.region.parts", "detail.region.method")
 _OF_FORM = frozenset({"shape", "device", "dtype", "ndim"})
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If)
 _Loop = ast.For | ast.While
-_HOLDERS = (ast.stmt, ast.ExceptHandler)
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,10 @@ def answers(program: Program) -> dict[str, Fact]:
     if at is None or not isinstance(node, _Loop) or at.file != loop.loop.at.file:
         return {}
     found = method_around(program, at)
-    around = _functions_around(program.source.tree(at.file), at.line)
+    nodes = around(program.source.tree(at.file), at.line)
+    functions = [n for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     # Not one inside of another: the function is the module's, or a class's of the module.
-    if found is None or len(around) != 1 or not isinstance(function := around[0], ast.FunctionDef):
+    if found is None or len(functions) != 1 or not isinstance(function := functions[0], ast.FunctionDef):
         return {}
     region = find_region(function, node, at.line, loop.sample.name)
     if region is None:
@@ -90,7 +90,7 @@ def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) 
     block = _block(loop.body, line)
     if block is None:
         return None
-    begin = next(i for i, node in enumerate(block) if _spans(node, line))
+    begin = next(i for i, node in enumerate(block) if spans(node, line))
     writes = [i for i, node in enumerate(block) if i >= begin and sample in _stored([node])]
     if not writes:
         return None
@@ -111,27 +111,15 @@ def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) 
     return Region(sample, output, tuple(bound), part[0].lineno, part[-1].end_lineno or part[-1].lineno)
 
 
-def _functions_around(tree: ast.Module, line: int) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The functions that a line is in; what does not span the line, or holds no statements, is passed over."""
-    found = []
-    pending: list[ast.AST] = [tree]
-    while pending:
-        for node in ast.iter_child_nodes(pending.pop()):
-            if isinstance(node, ast.match_case) or (isinstance(node, _HOLDERS) and _spans(node, line)):
-                pending.append(node)
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    found.append(node)
-    return found
-
-
-def _spans(node: ast.stmt | ast.ExceptHandler, line: int) -> bool:
+def spans(node: ast.stmt, line: int) -> bool:
+    """Whether a statement stands on a line, among others."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _block(body: Sequence[ast.stmt], line: int) -> list[ast.stmt] | None:
     """The innermost list of statements with one that spans the line and is not made of statements itself."""
     for node in body:
-        if not _spans(node, line):
+        if not spans(node, line):
             continue
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             return list(body)

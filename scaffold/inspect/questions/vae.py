@@ -40,10 +40,7 @@ def answers(program: Program) -> dict[str, Fact]:
     record = decode_record(program)
     if record is None:
         return _none(program) or {"answers.vae.class": _held_autoencoder(program)}
-    receiver = record.receiver
-    if receiver is None and isinstance(record.func, Attr):
-        receiver = record.func.base
-    for option in options(receiver) if receiver is not None else []:
+    for option in options(record.held_by):
         name = class_name(option)
         # A pipeline that decodes by a method of its own is no autoencoder.
         if name is not None and option is not program.pipeline:
@@ -78,8 +75,7 @@ def _none(program: Program) -> dict[str, Fact]:
 
 def _is_text(record: CallRecord) -> bool:
     """Whether a call turns ids into text."""
-    receiver = record.receiver if record.receiver is not None else getattr(record.func, "base", None)
-    made = [class_name(option) or "" for option in options(receiver)] if receiver is not None else []
+    made = [class_name(option) or "" for option in options(record.held_by)]
     return bool(made) and all(re.search(r"Tokenizer|Processor", name) for name in made)
 
 
@@ -147,7 +143,7 @@ def _stride_of_token(program: Program, found: Unpatchify) -> Value | None:
     """Pixels of the image that one token spans: the D of ``h = H // D``."""
     letters = grid_letters(found)
     row = found.sizes[letters[0]] if letters is not None else None
-    for option in options(row) if row is not None else []:
+    for option in options(row):
         if isinstance(option, Op) and option.op == "//":
             return option.args[1]
         if isinstance(option, Const) and option.at is not None:
@@ -242,4 +238,4 @@ def _name(value: Value) -> str | None:
 
 
 def _is_one_of(receiver: Value | None, made: list[Value]) -> bool:
-    return receiver is not None and any(_placed(o) is m for o in options(receiver) for m in made)
+    return any(_placed(o) is m for o in options(receiver) for m in made)

@@ -6,10 +6,10 @@ from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.values import Attr, Call, Const, Obj
+from scaffold.inspect.program.values import Call, Const, Obj
 from scaffold.inspect.refusals.refusal import Refusal
 from scaffold.inspect.step_arguments import is_difference
-from scaffold.source.values import Func, Value
+from scaffold.source.values import Value
 
 ORDER = 10
 REASON = (
@@ -41,15 +41,8 @@ def _leads_on(loop: Denoising) -> bool:
 
 def _stochastic(program: Program, step: Call) -> Value | None:
     """A scheduler that is always constructed to renoise."""
-    receiver: Value | None = None
-    if isinstance(step.func, Attr):
-        receiver = step.func.base
-    elif isinstance(step.func, Func):
-        receiver = step.func.bound
-    name = program.attribute_of(receiver) if receiver is not None else None
-    whole = program.pipeline.attrs.get(name, receiver) if name is not None else receiver
-    # A step that is followed names one of the objects that its attribute may hold.
-    held = [o for o in (options(whole) if whole is not None else []) if isinstance(o, (Obj, Call))]
+    whole = program.whole(step.receiver) if step.receiver is not None else None
+    held = [o for o in options(whole) if isinstance(o, (Obj, Call))]
     flags = [o.kwargs.get("stochastic_sampling") for o in held]
     on = [f for f in flags if isinstance(f, Const) and f.value is True]
     return on[0] if on and len(on) == len(flags) else None
