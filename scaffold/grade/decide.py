@@ -139,11 +139,11 @@ def _own_port(
 ) -> tuple[Port | None, tuple[str, str] | None]:
     """Return the port of a pipeline that is the model of its own loop."""
     from scaffold.port import Kept, port_denoiser
-    from scaffold.port.names import Defined, resolve
+    from scaffold.port.held import pipeline_class
 
-    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
+    pipeline = pipeline_class(graph, report)
     method = str(report.value("denoiser.method"))
-    if not isinstance(pipeline, Defined) or not method.isidentifier():
+    if pipeline is None or not method.isidentifier():
         return None, None
     kept = Kept(pipeline.module, pipeline.name, "")
     rows = stacked_rows(report)

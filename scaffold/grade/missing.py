@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaffold.grade.established import Established
 from scaffold.grade.loading import Loading
-from scaffold.grade.recording import Recording, find_recording
+from scaffold.grade.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,16 @@ class Missing:
         return f"{self.what}: port {self.at} of vllm-omni {version}"
 
 
-def find_missing(
-    facts: Established, model: str, recording: Recording | None = None, loading: Loading | None = None
-) -> list[Missing]:
+def find_missing(facts: Established, model: str, recording: Recording, loading: Loading) -> list[Missing]:
     """Return everything that is missing, in the order in which it is best written.
 
     Args:
         facts: what is established.
         model: MODEL, which names the package's files.
-        recording: how the rollout gets at the steps; found where it is not given.
-        loading: what is known about weights; nothing where it is not given.
+        recording: how the rollout gets at the steps.
+        loading: what is known about weights.
     """
-    recording = recording or find_recording(facts)
-    found = [*_module(facts, model), *_weights(facts, model, loading or Loading())]
+    found = [*_module(facts, model), *_weights(facts, model, loading)]
     for part in (_schedule, _prediction, _guidance):
         found += part(facts, model)
     return [*found, *_inputs(facts, recording), *_rollout(facts, recording)]

@@ -76,13 +76,10 @@ class Row:
 def rows(source: UpstreamSource) -> Iterator[Row]:
     """Yield a row for each class that a version registers, in the order of its registry."""
     from scaffold.inspect import inspect_pipeline
-    from scaffold.upstream.registry import read_registry
+    from scaffold.inspect.table import registered_classes
 
-    seen: set[tuple[str, str, str]] = set()
-    for key, entry in read_registry(source).items():
-        if entry not in seen:
-            seen.add(entry)
-            yield row(key, inspect_pipeline(source, key), source)
+    for key in registered_classes(source):
+        yield row(key, inspect_pipeline(source, key), source)
 
 
 def row(key: str, report: Report, source: UpstreamSource) -> Row:

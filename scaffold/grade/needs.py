@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
 from scaffold.grade.missing import Missing
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, lineage, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -56,14 +56,7 @@ def _parts(facts: Established, model: str, source: UpstreamSource) -> Iterator[M
 def _handed(text: str, entry: str) -> list[str]:
     """Parameters of the constructor that are kept as attributes and called by other methods."""
     classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
-    line: list[ast.ClassDef] = []
-    todo = [entry]
-    while todo:
-        node = classes.get(todo.pop(0))
-        if node is not None and node not in line:
-            line.append(node)
-            todo += [base.id for base in node.bases if isinstance(base, ast.Name)]
-    methods = [item for node in line for item in node.body if isinstance(item, ast.FunctionDef)]
+    methods = [item for node in lineage(classes, entry) for item in node.body if isinstance(item, ast.FunctionDef)]
     init = next((method for method in methods if method.name == "__init__"), None)
     if init is None:
         return []
@@ -89,7 +82,7 @@ def _handed(text: str, entry: str) -> list[str]:
 def _attribute_of_self(node: ast.expr) -> str | None:
     """The first attribute of ``self.a``, ``self.a.b``."""
     while isinstance(node, ast.Attribute):
-        if isinstance(node.value, ast.Name) and node.value.id == "self":
+        if is_own(node):
             return node.attr
         node = node.value
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 PIPELINE, MODULE, FUNCTION = "pipeline", "module", "function"
-_DEPTH = 6
 # The rollout adapter has these methods itself, and each calls the pipeline's.
 _ADAPTER = frozenset({"__init__", "forward", "load_weights", "map_lora_update_to_engine"})
 
@@ -61,74 +59,43 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
 
 def is_own_loop(facts: Established, source: UpstreamSource) -> bool:
     """Whether the denoising loop stands in the pipeline's class, or in one that it inherits from."""
-    from scaffold.port.names import Defined, resolve
+    from scaffold.port.building import owners_of
+    from scaffold.port.held import pipeline_class
     from scaffold.source.modules import ModuleGraph
 
     file, _, line = str(facts.value("detail.scheduler.loop_location") or "").rpartition(":")
     graph = ModuleGraph(source)
-    pipeline = resolve(graph, facts.report.upstream.module, str(facts.value("detail.pipeline.class")))
-    if not file or not source.exists(file) or not isinstance(pipeline, Defined):
-        return False
-    module = file.removesuffix(".py").replace("/", ".")
-    around = {
-        Defined(module, node.name)
-        for node in source.tree(file).body
-        if isinstance(node, ast.ClassDef) and node.lineno <= int(line) <= (node.end_lineno or 0)
-    }
-    return bool(around & set(_family(graph, pipeline)))
+    pipeline = pipeline_class(graph, facts.report)
+    owners = owners_of(graph, pipeline) if pipeline is not None else ()
+    return any(o.info.file == file and o.node.lineno <= int(line) <= (o.node.end_lineno or 0) for o in owners)
 
 
 def _holder(
     graph: ModuleGraph, facts: Established, module: str, owner: str | None, function: str
 ) -> dict[str, Any] | None:
-    from scaffold.port.names import Defined, resolve
+    from scaffold.port.building import owners_of
+    from scaffold.port.held import pipeline_class
+    from scaffold.port.names import Defined
+    from scaffold.port.slicing import methods_named
 
-    pipeline = resolve(graph, facts.report.upstream.module, str(facts.value("detail.pipeline.class")))
-    if not isinstance(pipeline, Defined):
+    pipeline = pipeline_class(graph, facts.report)
+    if pipeline is None:
         return None
-    family = list(_family(graph, pipeline))
+    family = list(owners_of(graph, pipeline))
     if owner is None:
-        modules = list(dict.fromkeys(name for name, _ in family))
+        modules = dict.fromkeys(entry.info.name for entry in family)
         called = [name for name in modules if _calls(graph, name, Defined(module, function))]
         return {"holder": FUNCTION, "module": called[0], "function": function} if len(called) == 1 else None
-    if Defined(module, owner) in family:
+    own = Defined(module, owner)
+    if any((entry.info.name, entry.node.name) == own for entry in family):
         if function in _ADAPTER:
             return None
-        overridden = next(entry for entry in family if _has_method(graph, entry, function))
-        return {"holder": PIPELINE} if overridden == Defined(module, owner) else None
-    return {"holder": MODULE, "module": module, "class": owner} if _is_module(graph, Defined(module, owner)) else None
-
-
-def _family(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[Defined]:
-    """Yield a class and the classes of the source that it inherits from."""
-    from scaffold.port.names import Defined, resolve
-
-    yield origin
-    info = graph.find(origin.module)
-    node = info.definitions.get(origin.name) if info is not None else None
-    for base in node.bases if isinstance(node, ast.ClassDef) and depth < _DEPTH else ():
-        parent = resolve(graph, origin.module, base.id) if isinstance(base, ast.Name) else None
-        if isinstance(parent, Defined):
-            yield from _family(graph, parent, depth + 1)
-
-
-def _has_method(graph: ModuleGraph, origin: Defined, name: str) -> bool:
-    info = graph.find(origin.module)
-    node = info.definitions.get(origin.name) if info is not None else None
-    return isinstance(node, ast.ClassDef) and any(
-        isinstance(part, ast.FunctionDef) and part.name == name for part in node.body
-    )
-
-
-def _is_module(graph: ModuleGraph, origin: Defined) -> bool:
-    """Whether instances of a class are modules of torch, which the pipeline's ``modules()`` yields."""
-    for entry in _family(graph, origin):
-        info = graph.find(entry.module)
-        node = info.definitions.get(entry.name) if info is not None else None
-        bases = node.bases if isinstance(node, ast.ClassDef) else []
-        if any(ast.unparse(base).rpartition(".")[2] in ("Module", "PreTrainedModel") for base in bases):
-            return True
-    return False
+        overridden, _ = next(methods_named(family, function))
+        return {"holder": PIPELINE} if (overridden.info.name, overridden.node.name) == own else None
+    # Only a module of torch is among those that the pipeline's ``modules()`` yields.
+    bases = (ast.unparse(base).rpartition(".")[2] for entry in owners_of(graph, own) for base in entry.node.bases)
+    is_module = any(base in ("Module", "PreTrainedModel") for base in bases)
+    return {"holder": MODULE, "module": module, "class": owner} if is_module else None
 
 
 def _calls(graph: ModuleGraph, module: str, function: Defined) -> bool:

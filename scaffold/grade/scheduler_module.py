@@ -6,7 +6,7 @@ import ast
 import sys
 from typing import TYPE_CHECKING
 
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_docstring, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -42,8 +42,7 @@ def late_imports(text: str) -> str:
             used = _modules(function, name) if isinstance(function, ast.FunctionDef) else []
             if isinstance(function, ast.FunctionDef) and used:
                 first = function.body[0]
-                documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-                line = (first.end_lineno or first.lineno) if documented else first.lineno - 1
+                line = (first.end_lineno or first.lineno) if is_docstring(first) else first.lineno - 1
                 indent = " " * first.col_offset
                 added.setdefault(line, []).extend(f"{indent}import {module}" for module in used)
     found: list[str] = []

@@ -9,7 +9,7 @@ from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.own_names import name_of
 from scaffold.port.slicing import CONFIG, UnclearError
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_docstring, keyword_of, walk_tree
 
 SOURCES = "weights_sources"
 _PLACING = ("to", "eval", "requires_grad_", "cuda", "train")
@@ -68,7 +68,7 @@ class Maker(ast.NodeTransformer):
                 return found
         self.generic_visit(node)
         if self._reads_file(node):
-            file = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "filename"), None)
+            file = node.args[0] if node.args else keyword_of(node, "filename")
             if file is None:
                 raise UnclearError("load_file")
             return ast.Call(ast.parse(f"{CONFIG}.load_file", mode="eval").body, [file], [])
@@ -109,9 +109,7 @@ class Maker(ast.NodeTransformer):
 
     def _folder(self, node: ast.Assign) -> list[ast.stmt]:
         """Return the sources of a denoiser that comes with its weights."""
-        made = node.value if ast.unparse(node.targets[0]) == self.held else None
-        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _PLACING:
-            made = made.func.value
+        made = placed(node.value) if ast.unparse(node.targets[0]) == self.held else None
         if not isinstance(made, ast.Call) or not self._reads_folder(made):
             return []
         prefix = self.held.removeprefix("self.") + "."
@@ -122,8 +120,15 @@ class Maker(ast.NodeTransformer):
         return ast.Assign([ast.parse(f"self.{SOURCES}", mode="eval").body], value)
 
 
+def placed(node: ast.expr) -> ast.expr:
+    """Return what ``x.to(…).eval()`` is called on."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PLACING:
+        node = node.func.value
+    return node
+
+
 def _folder_of(node: ast.Call) -> str:
-    folder = next((keyword.value for keyword in node.keywords if keyword.arg == "subfolder"), None)
+    folder = keyword_of(node, "subfolder")
     if len(node.args) != 1 or folder is None:
         raise UnclearError("from_pretrained")
     return ast.unparse(folder)
@@ -239,4 +244,4 @@ def _only_checks(node: ast.stmt) -> bool:
     if isinstance(node, ast.Raise):
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return isinstance(raised, ast.Name) and raised.id == "FileNotFoundError"
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_docstring(node)

@@ -15,7 +15,7 @@ from scaffold.port.layer_dicts import calls_in
 from scaffold.port.layers import bases as base_classes
 from scaffold.port.layers import kind_of
 from scaffold.port.names import Defined, External, Scope
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 
 @dataclass
@@ -114,7 +114,7 @@ def layer_calls(entry: ClassEntry) -> Iterator[tuple[str, ast.Call]]:
                 target, value = node.target, node.value
             else:
                 continue
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            if is_own(target):
                 for call in _calls(value):
                     yield target.attr, call
                 for key, call in calls_in(value):

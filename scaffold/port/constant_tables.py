@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from scaffold.port.names import Defined, Scope
 from scaffold.port.result import Kept
 from scaffold.source.modules import ModuleGraph, ModuleInfo
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 NAME = "constant_tables"
 
@@ -64,7 +64,7 @@ def _is_own(scope: Scope, function: ast.expr, denoiser: Defined) -> bool:
 def _is_of(value: ast.expr, attribute: str) -> bool:
     """Whether a value is read from the denoiser: ``self.<attribute>.…``."""
     while isinstance(value, ast.Attribute):
-        if value.attr == attribute and isinstance(value.value, ast.Name) and value.value.id == "self":
+        if value.attr == attribute and is_own(value):
             return True
         value = value.value
     return False
@@ -77,6 +77,6 @@ class _Denoiser(ast.NodeTransformer):
         self.attribute = attribute
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if node.attr == self.attribute and isinstance(node.value, ast.Name) and node.value.id == "self":
+        if node.attr == self.attribute and is_own(node):
             return ast.Name("denoiser", ast.Load())
         return self.generic_visit(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import lineage, walk_tree
 
 _COUNT = re.compile(r"(num|n)_(\w+_)?layers|depth|\w+_depth")
 
@@ -18,15 +18,10 @@ def layer_counts(source: str, entry: str) -> tuple[str, ...]:
         entry: class of the denoiser in it.
     """
     classes = {node.name: node for node in walk_tree(ast.parse(source)) if isinstance(node, ast.ClassDef)}
-    name: str | None = entry
-    seen: set[str] = set()
-    while name in classes and name not in seen:
-        seen.add(name)
-        node = classes[name]
+    for node in lineage(classes, entry):
         for method in node.body:
             if isinstance(method, ast.FunctionDef) and method.name == "__init__":
                 return _counts(method.args)
-        name = next((base.id for base in node.bases if isinstance(base, ast.Name) and base.id in classes), None)
     return ()
 
 

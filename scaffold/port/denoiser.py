@@ -24,7 +24,7 @@ from scaffold.port.own_precision import restore_precision
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
 from scaffold.source.modules import ModuleGraph
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import lineage, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -268,14 +268,9 @@ def hands_modules_on(tree: ast.Module) -> bool:
 
 def _parameters(tree: ast.Module, entry: str, method: str) -> tuple[str, ...]:
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    pending = [entry]
-    while pending:
-        node = classes.get(pending.pop(0))
-        if node is None:
-            continue
+    for node in lineage(classes, entry):
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef) and statement.name == method:
                 spec = statement.args
                 return tuple(a.arg for a in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs][1:])
-        pending += [base.id for base in node.bases if isinstance(base, ast.Name)]
     return ()

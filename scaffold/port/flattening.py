@@ -6,16 +6,16 @@ import ast
 import copy
 from collections.abc import Iterator, Sequence
 
+from scaffold.port.building_calls import placed
 from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by, name_of
 from scaffold.port.slicing import Owner, UnclearError, methods_named, own_names
 from scaffold.port.surroundings import surrounds
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import walk_tree, without_docstring
 
 LOADER = "load_weights"
 SOURCES = "self.weights_sources"
-_CHAINED = ("to", "eval", "requires_grad_", "cuda", "train")
 _DEPTH = 6
 
 
@@ -44,7 +44,7 @@ class Flattener:
         Raises:
             UnclearError: a method's value depends on where it returns, or two things go by one name.
         """
-        found = self._block(_body(node))
+        found = self._block(without_docstring(node.body))
         self._written.add(node.name)
         if self.held not in assigned_by(found):
             if not _asks_for_nothing(found) or any(SOURCES[5:] in _names(owner.node) for owner in self.owners):
@@ -86,9 +86,9 @@ class Flattener:
             target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
             target = node.target if isinstance(node, ast.AnnAssign) else target
             if target is not None:
-                method = self.method_of(_plain(node.value))
-                if method is not None and self._leads(method, _plain(node.value)):
-                    return self._inlined(_plain(node.value), method, target)
+                method = self.method_of(placed(node.value))
+                if method is not None and self._leads(method, placed(node.value)):
+                    return self._inlined(placed(node.value), method, target)
                 if isinstance(target, ast.Name) and self._makes(node.value):
                     self._holding.add(target.id)
         if isinstance(node, ast.Assign) and SOURCES in {name_of(target) for target in node.targets}:
@@ -111,7 +111,7 @@ class Flattener:
         for name, value in given:
             if isinstance(value, ast.Name) and value.id in self._holding:
                 self._holding.add(f"{start}_{name}")
-        body = self._block(_body_of(renamed))
+        body = self._block(without_docstring(renamed))
         returned = None
         if body and isinstance(body[-1], ast.Return):
             returned = body.pop().value  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ class Flattener:
             after = _assigned(target, returned)
             for statement in after:
                 assert isinstance(statement, ast.Assign)
-                into, value = statement.targets[0], _plain(statement.value)
+                into, value = statement.targets[0], placed(statement.value)
                 if isinstance(into, ast.Name) and isinstance(value, ast.Name) and value.id in self._holding:
                     self._holding.add(into.id)
         return [*before, *body, *after]
@@ -151,7 +151,7 @@ class Flattener:
 
     def _makes(self, node: ast.expr) -> bool:
         """Tell whether this is ``Denoiser(…)`` or ``Denoiser.from_…(…)``."""
-        made = _plain(node)
+        made = placed(node)
         if not isinstance(made, ast.Call):
             return False
         func = made.func.value if isinstance(made.func, ast.Attribute) else made.func
@@ -201,7 +201,7 @@ class Flattener:
                 if isinstance(node, ast.Assign)
                 for target in node.targets
                 if name_of(target) == self.held or (isinstance(target, ast.Name) and target.id in names)
-                if isinstance(value := _plain(node.value), ast.Name)
+                if isinstance(value := placed(node.value), ast.Name)
             }
             more |= {name for name in self._holding if name in {f for s in statements for f in assigned_by([s])}}
             if more <= names:
@@ -221,28 +221,11 @@ class Flattener:
         return [ast.fix_missing_locations(Renamer().visit(statement)) for statement in statements]
 
 
-def _body(method: ast.FunctionDef) -> list[ast.stmt]:
-    return _body_of(method.body)
-
-
-def _body_of(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    first = statements[0] if statements else None
-    told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return list(statements[1:] if told else statements)
-
-
 def _assigned(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
     """Return ``target = value``, part by part where both are tuples."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return [ast.Assign([one], other) for one, other in zip(target.elts, value.elts, strict=True)]
     return [ast.Assign([target], value)]
-
-
-def _plain(node: ast.expr) -> ast.expr:
-    """Return what ``x.to(…).eval()`` is called on."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHAINED:
-        node = node.func.value
-    return node
 
 
 def _only_tells(node: ast.Try) -> bool:

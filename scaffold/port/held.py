@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from scaffold.port.building import owners_of
 from scaffold.port.names import Defined, Scope, resolve
 from scaffold.port.result import Kept
 from scaffold.source.modules import ModuleGraph, ModuleInfo
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -19,14 +20,20 @@ _USUAL = ("transformer", "dit")
 _DEPTH = 4
 
 
+def pipeline_class(graph: ModuleGraph, report: Report) -> Defined | None:
+    """Return the class of a report's pipeline; None where its module does not define it."""
+    found = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
+    return found if isinstance(found, Defined) else None
+
+
 def find_denoiser_class(graph: ModuleGraph, report: Report) -> Defined | None:
     """Return the class of the denoiser; None where neither report nor source establishes it.
 
     The report's own answer comes first. Where it is the pipeline itself, or nothing, the attributes that the denoising
     loop calls are looked up: one that the pipeline fills with an instance of a class of the source is the denoiser.
     """
-    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
-    if not isinstance(pipeline, Defined):
+    pipeline = pipeline_class(graph, report)
+    if pipeline is None:
         return None
     name, module = report.value("denoiser.class"), report.value("detail.denoiser.module")
     if name and module and name != pipeline.name:
@@ -45,8 +52,8 @@ def find_denoiser_class(graph: ModuleGraph, report: Report) -> Defined | None:
 
 def holding_attribute(graph: ModuleGraph, report: Report, denoiser: Defined) -> Kept | None:
     """Return where the pipeline keeps its denoiser; None where no attribute of it holds an instance, or several do."""
-    pipeline = resolve(graph, report.upstream.module, str(report.value("detail.pipeline.class")))
-    if not isinstance(pipeline, Defined):
+    pipeline = pipeline_class(graph, report)
+    if pipeline is None:
         return None
     held = _attributes(graph, pipeline)
     called = [name for name in _called_in_loop(graph, report) if denoiser in held.get(name, ())]
@@ -92,22 +99,22 @@ def _called_in_loop(graph: ModuleGraph, report: Report) -> Iterator[str]:
     for node in walk_tree(graph.source.tree(file)):
         if isinstance(node, (ast.For, ast.While)) and node.lineno == line:
             for inner in walk_tree(node):
-                if isinstance(inner, ast.Call) and _own(inner.func):
-                    assert isinstance(inner.func, ast.Attribute)
+                if isinstance(inner, ast.Call) and is_own(inner.func):
                     yield inner.func.attr
 
 
-def _own(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-
-
-def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str, set[Defined]]:
+def _attributes(graph: ModuleGraph, origin: Defined) -> dict[str, set[Defined]]:
     """Return the classes of the source whose instances a pipeline and its bases assign to attributes."""
     found: dict[str, set[Defined]] = {}
-    info = graph.find(origin.module)
-    node = info.definitions.get(origin.name) if info is not None else None
-    if info is None or not isinstance(node, ast.ClassDef) or depth > _DEPTH:
-        return found
+    for owner in owners_of(graph, origin):
+        for name, classes in _assigned(graph, owner.info, owner.node).items():
+            found.setdefault(name, classes)
+    return found
+
+
+def _assigned(graph: ModuleGraph, info: ModuleInfo, node: ast.ClassDef) -> dict[str, set[Defined]]:
+    """Return those that the methods of one class assign."""
+    found: dict[str, set[Defined]] = {}
     aliases: list[tuple[str, str]] = []
     for method in node.body:
         if not isinstance(method, ast.FunctionDef):
@@ -117,10 +124,8 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
         for statement in walk_tree(method):
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
                 for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
-                    if _own(target):
-                        assert isinstance(target, ast.Attribute)
-                        if _own(statement.value):
-                            assert isinstance(statement.value, ast.Attribute)
+                    if is_own(target):
+                        if is_own(statement.value):
                             aliases.append((target.attr, statement.value.attr))
                         value = _class_of(graph, scope, statement.value, made)
                         value = value or _returned(graph, info, node, statement.value)
@@ -128,19 +133,13 @@ def _attributes(graph: ModuleGraph, origin: Defined, depth: int = 0) -> dict[str
                             found.setdefault(target.attr, set()).add(value)
     for name, source in aliases:
         found.setdefault(name, set()).update(found.get(source, set()))
-    for base in node.bases:
-        parent = Scope(graph, info, frozenset(), {}).origin(base.id) if isinstance(base, ast.Name) else None
-        if isinstance(parent, Defined):
-            for inherited, classes in _attributes(graph, parent, depth + 1).items():
-                found.setdefault(inherited, classes)
     return found
 
 
 def _returned(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, value: ast.expr) -> Defined | None:
     """Return the class of ``self.make()``, where all that the method returns is an instance of it."""
-    if not isinstance(value, ast.Call) or not _own(value.func):
+    if not isinstance(value, ast.Call) or not is_own(value.func):
         return None
-    assert isinstance(value.func, ast.Attribute)
     name = value.func.attr
     maker = next((node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
     if maker is None:
@@ -160,9 +159,8 @@ def _unpacked(graph: ModuleGraph, info: ModuleInfo, owner: ast.ClassDef, method:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
             continue
         value = statement.value
-        if not isinstance(value, ast.Call) or not _own(value.func):
+        if not isinstance(value, ast.Call) or not is_own(value.func):
             continue
-        assert isinstance(value.func, ast.Attribute)
         maker = methods.get(value.func.attr)
         if maker is None:
             continue

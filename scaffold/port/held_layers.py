@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from scaffold.port.bindings import Bindings
-from scaffold.port.classes import ClassEntry, HeldLayer, built_from, layer_calls, read_class
+from scaffold.port.classes import ClassEntry, ClassSite, HeldLayer, built_from, layer_calls, read_class
 from scaffold.port.files import Definition
 from scaffold.port.layer_dicts import reads_of
 from scaffold.port.names import Defined, External, Scope
@@ -34,9 +34,9 @@ class HeldLayers(Bindings):
         key = self._order[owner.key]
         self.fused.setdefault((key, name), Fused(key, name, parts))
 
-    def site(self, module: str, owner: ClassEntry | None, attribute: str | None) -> LayerSite:
-        """Return where a layer is made."""
-        return LayerSite(self, module, owner, attribute)
+    def site(self, module: str, attribute: str | None) -> LayerSite:
+        """Return where a layer is made, for an attribute or elsewhere."""
+        return LayerSite(self, self.parts(module, attribute) if attribute is not None else None)
 
     def rows(self, module: str) -> list[Row]:
         """Return the stacked parameters of a module's loaders."""
@@ -45,11 +45,12 @@ class HeldLayers(Bindings):
             self._stacked[module] = rows_of(self.graph.source.tree(info.file))
         return self._stacked[module]
 
-    def parts(self, module: str, name: str, count: int) -> tuple[str, ...] | None:
+    def parts(self, module: str, attribute: str) -> tuple[str, ...] | None:
         """Return the checkpoint's parts of a fused layer: its own module's tables first, then the pipeline's."""
+        name = attribute.rpartition(".")[2]
         for rows in (self.rows(module), self._given_rows):
             if any(row[0].strip(".").rpartition(".")[2] == name for row in rows):
-                return parts_of(rows, name, count)
+                return parts_of(rows, name)
         return None
 
     def layer(self, owner: ClassEntry, name: str) -> HeldLayer | None:
@@ -119,19 +120,10 @@ class HeldLayers(Bindings):
                     self.reference(base)
         for attribute, call in layer_calls(entry):
             path = self._path(call.func, entry)
-            parts = self.parts_any(key.module, attribute.rpartition(".")[2])
-            built = built_from(call, path, parts) if path is not None else None
+            built = built_from(call, path, self.parts(key.module, attribute)) if path is not None else None
             if built is not None:
                 entry.layers.setdefault(attribute, HeldLayer(attribute, built))
         return entry
-
-    def parts_any(self, module: str, name: str) -> tuple[str, ...] | None:
-        """Return the parts of a fused layer, however many the tables say there are."""
-        for count in (3, 2, 4, 5, 6):
-            found = self.parts(module, name, count)
-            if found is not None:
-                return found
-        return None
 
     def _path(self, func: ast.expr, entry: ClassEntry) -> str | None:
         scope = Scope.of(self.graph, self.files.info(entry.key.module), ast.Module([], []))
@@ -141,17 +133,12 @@ class HeldLayers(Bindings):
         return origin.path if isinstance(origin, External) else None
 
 
-class LayerSite:
+class LayerSite(ClassSite):
     """Where a layer is made, during the port."""
 
-    def __init__(self, engine: HeldLayers, module: str, owner: ClassEntry | None, attribute: str | None) -> None:
-        self._engine, self._module, self._owner, self._attribute = engine, module, owner, attribute
-
-    def parts(self, count: int) -> tuple[str, ...] | None:
-        """Return the checkpoint's parts of a fused layer that an attribute holds."""
-        if self._attribute is None:
-            return None
-        return self._engine.parts(self._module, self._attribute.rpartition(".")[2], count)
+    def __init__(self, engine: HeldLayers, parts: tuple[str, ...] | None) -> None:
+        super().__init__(parts)
+        self._engine = engine
 
     def support(self, module: str, name: str) -> str:
         """Ask for one of our own classes."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 _STARTS = ("__init__", "load_weights", "__setattr__")
 
@@ -69,5 +69,5 @@ def _of_self(targets: Sequence[ast.expr], value: ast.expr | None) -> Iterator[tu
             continue
         while isinstance(target, ast.Subscript):
             target, value = target.value, None
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+        if is_own(target):
             yield target.attr, value

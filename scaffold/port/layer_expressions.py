@@ -132,7 +132,7 @@ class LayerExpressions(Deciding):
             elif argument.keyword.value not in dropped:
                 keywords[argument.keyword.value] = code(self.rewrite(argument.value))
         arguments = Arguments(tuple(given), keywords, path.rpartition(".")[2])
-        return kind.build(arguments, self.engine.site(self.scope.info.name, self.owner, attribute))
+        return kind.build(arguments, self.engine.site(self.scope.info.name, attribute))
 
     def visit_Subscript(self, node: cst.Subscript) -> bool:
         entry = entry_of(node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scaffold.port.own_names import assigned_by, name_of
 from scaffold.port.slicing import UnclearError
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import walk_tree, without_docstring
 
 Finder = Callable[[ast.expr], ast.FunctionDef | None]
 
@@ -69,8 +69,7 @@ class Lifter(ast.NodeTransformer):
         function.name, function.decorator_list = _function(name), []
         if not static:
             function.args.args = function.args.args[1:]
-        if isinstance(function.body[0], ast.Expr) and isinstance(function.body[0].value, ast.Constant):
-            function.body = function.body[1:] or [ast.Pass()]
+        function.body = without_docstring(function.body) or [ast.Pass()]
         if any(entry.startswith("self.") for entry in assigned_by(function.body)):
             return False
         function.body = [self.visit(statement) for statement in function.body]

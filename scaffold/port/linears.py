@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from scaffold.port.layer_lists import made_by_number
 from scaffold.port.library_linears import linears_of, may_hold_linears
 from scaffold.port.read_weights import read_weights
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, lineage, walk_tree
 
 ANY = "*"  # stands for an index or a key that only the configuration knows
 _LISTS = ("ModuleList", "Sequential", "ModuleDict")
@@ -136,7 +135,7 @@ class _Reader:
                 inner = len(below) - 1
                 yield below, False, inner
             if child.name == "Linear":
-                if any(child.path in self._read.get(owner, ()) for owner in self._line(name)):
+                if any(child.path in self._read.get(owner.name, ()) for owner in lineage(self.classes, name)):
                     self.uncalled.add(below)
                 yield below, True, inner
                 continue
@@ -148,14 +147,6 @@ class _Reader:
                     self.unread.add(child.name)
             else:
                 yield from self.walk(child.name, layers, below, inner, depth + 1)
-
-    def _line(self, name: str, depth: int = 0) -> Iterator[str]:
-        """Yield a class and those of the text that it derives from."""
-        node = self.classes.get(name)
-        if node is not None and depth <= _DEPTH:
-            yield name
-            for base in node.bases:
-                yield from self._line(getattr(base, "id", ""), depth + 1)
 
     def children(self, name: str) -> Iterator[_Child]:
         """Yield the modules that an object of a class holds, those of its bases first."""
@@ -175,9 +166,9 @@ class _Reader:
                 for target in targets:
                     if numbered is not None:
                         last = target.elts[-1] if isinstance(target, ast.Tuple) else target
-                        if _is_own(last):
+                        if is_own(last):
                             yield from self._held((last.attr, ANY), numbered, True)
-                    elif _is_own(target):
+                    elif is_own(target):
                         yield from self._held((target.attr,), found.value, False)
                         for entry in entries.get(_listed_name(found.value), ()):
                             yield from self._held((target.attr, ANY), entry, True)
@@ -186,7 +177,7 @@ class _Reader:
 
     def _called(self, node: ast.ClassDef, call: ast.Call, func: ast.Attribute) -> Iterator[_Child]:
         """``self.layers.append(Layer())``, and ``super().__init__(Layer() for …)`` of a list."""
-        if func.attr == "append" and _is_own(func.value) and len(call.args) == 1:
+        if func.attr == "append" and is_own(func.value) and len(call.args) == 1:
             yield from self._held((func.value.attr, ANY), call.args[0], True)
         above = isinstance(func.value, ast.Call) and getattr(func.value.func, "id", "") == "super"
         if above and func.attr == "__init__" and any(_last(base) in _LISTS for base in node.bases):
@@ -269,10 +260,6 @@ def _entries(node: ast.ClassDef) -> dict[str, list[ast.expr]]:
         name: [named.get(value.id, value) if isinstance(value, ast.Name) else value for value in values]
         for name, values in found.items()
     }
-
-
-def _is_own(node: ast.expr) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _last(node: ast.expr) -> str:

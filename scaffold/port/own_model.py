@@ -15,7 +15,7 @@ from scaffold.port.names import Defined, Scope, resolve
 from scaffold.port.own_names import assigned_by
 from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, methods_named
 from scaffold.source.modules import ModuleGraph
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_docstring, walk_tree
 
 # What a pipeline declares as no part of what predicts: models that encode what a request brings, and its autoencoder.
 _OTHER_PARTS = ("_encoder_modules", "_vae_modules")
@@ -103,7 +103,7 @@ class _Cut:
     def _returned(self, name: str) -> ast.expr | None:
         """Return what a method of ``self`` is, where it is one expression."""
         found = next(methods_named(self.owners, name), None)
-        body = [n for n in found[1].body if not _is_docstring(n)] if found is not None else []
+        body = [n for n in found[1].body if not is_docstring(n)] if found is not None else []
         only = body[0] if len(body) == 1 else None
         return only.value if isinstance(only, ast.Return) else None
 
@@ -267,7 +267,3 @@ def _only_skips(mapper: ast.expr) -> bool:
     given = [keyword.value for keyword in mapper.keywords] if isinstance(mapper, ast.Call) else []
     values = [v for g in given for v in ([g.value] if isinstance(g, ast.DictComp) else getattr(g, "values", [None]))]
     return bool(given) and all(isinstance(v, ast.Constant) and v.value is None for v in values)
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_docstring, walk_tree
 
 _WIDE, _LITERAL = "torch.float32", "torch.bfloat16"
 
@@ -28,7 +28,7 @@ def restore_precision(text: str) -> str:
             if not widened or not literals:
                 continue
             edits += [(n.lineno, n.col_offset, n.end_col_offset or n.col_offset, f"{name}_dtype") for n in literals]
-            first = next(line for line in function.body if not _is_docstring(line))
+            first = next(line for line in function.body if not is_docstring(line))
             added.append((first.lineno, first.col_offset, f"{name}_dtype = {name}.dtype"))
     lines = [line.encode() for line in text.splitlines()]
     for line, start, end, put in sorted(edits, reverse=True):
@@ -50,7 +50,3 @@ def _given_back(node: ast.AST, name: str) -> ast.expr | None:
     own = any(isinstance(inner, ast.Name) and inner.id == name for inner in walk_tree(call))
     narrows = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and _casts(call, _LITERAL)
     return call.args[0] if own and narrows else None
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

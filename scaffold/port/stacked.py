@@ -23,7 +23,7 @@ def rows_of(tree: ast.AST) -> list[Row]:
     return found
 
 
-def parts_of(rows: list[Row], name: str, count: int) -> tuple[str, ...] | None:
+def parts_of(rows: list[Row], name: str) -> tuple[str, ...] | None:
     """Return the parts of the fused layer ``name``.
 
     None where no table has them, where tables give it other parts at other places, or where the parts are not beside
@@ -42,4 +42,4 @@ def parts_of(rows: list[Row], name: str, count: int) -> tuple[str, ...] | None:
     if len(found) != 1:
         return None
     parts = found.pop()
-    return parts if len(parts) == count and len(set(parts)) == count else None
+    return parts if len(set(parts)) == len(parts) > 1 else None

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from scaffold.source.modules import ModuleInfo
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 from scaffold.source.values import ClassRef, External
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,8 +49,7 @@ class ClassInfo:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "getattr"):
             return None
         holder = call.args[0] if call.args else None
-        own = isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == "self"
-        return holder.attr if own and isinstance(holder, ast.Attribute) else None
+        return holder.attr if is_own(holder) else None
 
     def find_method(self, name: str, after: ClassInfo | None = None) -> tuple[ClassInfo, Method] | None:
         """Look a method up along the method resolution order, behind ``after`` if given."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 # Fields that hold an operator, a context or no node at all.
 _BARE = frozenset({"ctx", "op", "id", "attr", "arg", "kind", "module", "level", "asname", "type_comment",
@@ -35,6 +36,38 @@ def walk_tree(root: ast.AST) -> Iterator[ast.AST]:
                 found += child if None not in child else [c for c in child if c is not None]
             elif isinstance(child, ast.AST):
                 found.append(child)
+
+
+def is_own(node: ast.AST | None) -> TypeGuard[ast.Attribute]:
+    """Whether this is ``self.name``."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def is_docstring(node: ast.AST | None) -> bool:
+    """Whether this is a statement that is a constant alone."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def without_docstring(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a function behind the text that says what it does."""
+    return list(body[1:] if body and is_docstring(body[0]) else body)
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return what a call gives by a name."""
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def lineage(classes: Mapping[str, ast.ClassDef], name: str) -> list[ast.ClassDef]:
+    """Return a class of a text and those of the text that it derives from, the nearest first."""
+    found: list[ast.ClassDef] = []
+    pending = [name]
+    while pending:
+        node = classes.get(pending.pop(0))
+        if node is not None and node not in found:
+            found.append(node)
+            pending += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return found
 
 
 def around(root: ast.AST, line: int) -> Iterator[ast.AST]:

@@ -19,7 +19,7 @@ from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import Call, Map, Obj, Param, Slot
 from scaffold.patience import OutOfPatienceError, Patience
 from scaffold.source.classes import ClassInfo, Method
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Program:
         if found is None:
             return
         targets = [t for n in walk_tree(found[1]) if isinstance(n, ast.Assign) for t in n.targets]
-        made = {t.attr for t in targets if isinstance(t, ast.Attribute) and getattr(t.value, "id", None) == "self"}
+        made = {target.attr for target in targets if is_own(target)}
         if made - set(self.pipeline.attrs):
             given = {a.arg: Param("weights", "") for a in found[1].args.args[1:2]}
             self.invoke(self.pipeline, "load_weights", dict(given))

@@ -7,7 +7,7 @@ import ast
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.held_scheduler import held_scheduler
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 ORDER = 18
 KEYS = ("detail.scheduler.assigned_to",)
@@ -37,7 +37,6 @@ def _assigned(program: Program, at: Evidence) -> str | None:
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or len(node.targets) != 1:
                 continue
             target = node.targets[0]
-            own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-            if isinstance(target, ast.Attribute) and own and node.value.lineno == at.line:
+            if is_own(target) and node.value.lineno == at.line:
                 return target.attr
     return None

@@ -7,7 +7,7 @@ import ast
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.pre_process import registered
 from scaffold.inspect.program import Program
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_docstring, walk_tree
 from scaffold.source.values import Func
 from scaffold.upstream.registry import REGISTRY_FILE
 
@@ -45,7 +45,7 @@ def _gives_back(maker: ast.AST) -> bool:
     bound = {node.id for other in whole for node in walk_tree(other) if isinstance(node, ast.Name) and _is_bound(node)}
     if inner.name in bound or inner.decorator_list:
         return False
-    says = [node for node in inner.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    says = [node for node in inner.body if not is_docstring(node)]
     first = next(iter([*inner.args.posonlyargs, *inner.args.args]), None)
     return (
         isinstance(made, ast.Name)

@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.source.syntax import around
+from scaffold.source.syntax import around, is_own
 
 ORDER = 18
 KEYS = ("detail.step.attribute",)
@@ -28,9 +28,7 @@ def answers(program: Program) -> dict[str, Fact]:
                 isinstance(call, ast.Call)
                 and isinstance(call.func, ast.Attribute)
                 and call.func.attr == "step"
-                and isinstance(call.func.value, ast.Attribute)
-                and isinstance(call.func.value.value, ast.Name)
-                and call.func.value.value.id == "self"
+                and is_own(call.func.value)
             ):
                 return {"detail.step.attribute": fact(call.func.value.attr, [at])}
     return {}

@@ -10,7 +10,7 @@ from scaffold.documents import parse_yaml
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import keyword_of, walk_tree
 
 ORDER = 16
 KEYS = (
@@ -114,17 +114,17 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 
 def _topology(node: ast.AST, keys: tuple[str, ...], constants: dict[str, str]) -> dict[str, Any] | None:
-    if not isinstance(node, ast.Call) or not _keyword(node, "model_type") or not _keyword(node, "stages"):
+    if not isinstance(node, ast.Call) or not keyword_of(node, "model_type") or not keyword_of(node, "stages"):
         return None
     name, whole = _text(node, "model_type", constants), _text(node, "model_arch", constants)
-    listed = _keyword(node, "stages")
+    listed = keyword_of(node, "stages")
     if name is None or not isinstance(listed, (ast.Tuple, ast.List)):
         return None
     stages = [stage for stage in listed.elts if isinstance(stage, ast.Call)]
     if len(stages) != len(listed.elts):
         return None
     for index, stage in enumerate(stages):
-        kind = _keyword(stage, "execution_type")
+        kind = keyword_of(stage, "execution_type")
         if not isinstance(kind, ast.Attribute) or kind.attr != "DIFFUSION":
             continue
         if (_text(stage, "model_arch", constants) or whole) in keys:
@@ -139,12 +139,8 @@ def _topology(node: ast.AST, keys: tuple[str, ...], constants: dict[str, str]) -
     return None
 
 
-def _keyword(node: ast.Call, name: str) -> ast.expr | None:
-    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
-
-
 def _text(node: ast.Call, name: str, constants: dict[str, str]) -> str | None:
-    value = _keyword(node, name)
+    value = keyword_of(node, name)
     if isinstance(value, ast.Name):
         return constants.get(value.id)
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
