@@ -82,7 +82,8 @@ def build_partial(
     sections["prediction"] = {"sign": facts.sign}
     sections["levels"] = noise_levels(facts)
     established = sections["levels"]["kind"] is not None
-    sections["schedule"] = {"established": established, **_schedule(sections["schedule"])}
+    known = {key: sections["schedule"].get(key) for key in ("steps", "shift", "direction")}
+    sections["schedule"] = {"established": established, **known}
     sections["checkpoint"] = _checkpoint(facts)
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
@@ -278,10 +279,6 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
         "defaults": defaults,
         **({"filled": filled} if filled else {}),
     }
-
-
-def _schedule(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: values.get(key) for key in ("steps", "shift", "direction")}
 
 
 def _checkpoint(facts: Established) -> dict[str, Any]:

@@ -65,8 +65,7 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
             ATTRIBUTE, attribute, differences=True, single=facts.value("detail.scheduler.sample_rank") == 2
         )
     if NEEDED <= arguments <= TAKEN:
-        keys = ("detail.scheduler.attribute", "detail.step.attribute", "detail.scheduler.assigned_to")
-        name = next((found for key in keys if (found := facts.value(key)) is not None), None)
+        name = facts.value("detail.scheduler.attribute")
         if name is not None:
             return Recording(ATTRIBUTE, name, calls=calls)
         ported = _ported(facts)

@@ -148,7 +148,7 @@ class Writer(Numbers):
 
     def _asks_the_turn(self, record: CallRecord) -> bool:
         """Whether the turn decides if a call is made, or how many samples it gets."""
-        given = [value for arg in (*record.args, *record.kwargs.values()) for value in self._behind(arg)]
+        given = [value for arg in record.given for value in self._behind(arg)]
         conditions = [cond for cond, _ in record.conditions]
         conditions += [v.cond for v in given if isinstance(v, Choice) and v.cond is not None]
         return any(self._is_gate(cond) for cond in conditions)

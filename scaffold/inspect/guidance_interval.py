@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region, has_number, plain_parts, scale_param
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.algebra import asks_for_none, options
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
@@ -83,7 +83,7 @@ def _test_parts(cond: Value, loop: int) -> Iterator[tuple[Value, int, bool]]:
             stack += [(item, filled, sure) for item, filled in reversed(node.base.appends)]
         elif isinstance(node, Call) and node.name in ("all", "any"):
             stack += [(p, number, sure) for a in reversed(node.args) for p in reversed(a.parts() or [a])]
-        elif isinstance(node, Choice) and _asks_for_none(node.cond) and len(node.options) == 2:
+        elif isinstance(node, Choice) and asks_for_none(node.cond) and len(node.options) == 2:
             truth = by_default(node.cond) if node.cond is not None else None
             taken = node.options if truth is None else [node.options[0 if truth else 1]]
             stack += [(option, number, sure and truth is not None) for option in reversed(taken)]
@@ -107,14 +107,10 @@ def _entrywise(value: Value, key: Value) -> Value:
 
 def _asks_for(cond: Value, bound: Value) -> bool:
     """Whether a condition asks if the pair that a bound stands in is there at all."""
-    if not (isinstance(cond, Op) and _asks_for_none(cond)):
+    if not asks_for_none(cond):
         return False
     pairs = [o.items for o in options(cond.args[0]) if isinstance(o, Seq)]
     return any(item is bound for pair in pairs for item in pair)
-
-
-def _asks_for_none(cond: Value | None) -> bool:
-    return isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1])
 
 
 def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:

@@ -65,7 +65,7 @@ class _Following(Writer):
 
     def _choice(self, node: Choice, facts: Facts) -> ast.expr:
         cond = node.cond
-        if cond is None or len(node.options) != 2 or not self._is_of_request(cond):
+        if cond is None or len(node.options) != 2 or not any(p.root in _REQUEST for p in params_of(cond)):
             return super()._choice(node, facts)
         holds = self._taken[id(cond)][1] if id(cond) in self._taken else truth(cond, facts)
         if holds is None:
@@ -73,10 +73,6 @@ class _Following(Writer):
             holds = self._script[place] if place < len(self._script) else True
             self._taken[id(cond)] = cond, holds
         return self.tensor(node.options[0 if holds else 1], self._with(facts, cond, holds))
-
-    @staticmethod
-    def _is_of_request(cond: Value) -> bool:
-        return any(param.root in _REQUEST for param in params_of(cond))
 
     def _when(self, holding: list[Value]) -> ast.expr | None:
         """What settings must be where conditions hold; what else they ask for is left out."""

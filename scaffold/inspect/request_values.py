@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from scaffold.inspect.program.conditions import none_ness
-from scaffold.inspect.program.numeric import MISSING, default_of, fold
+from scaffold.inspect.program.numeric import MISSING, TYPES, default_of, fold
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
 from scaffold.inspect.request_items import Some, chat_words, is_whole, repeated, same_items, tried
 from scaffold.source.values import External, Value
@@ -20,7 +20,6 @@ PROMPT, NEGATIVE = "\ue000", "\ue001"
 _NEGATIVE_KEY = re.compile(r"neg|uncond")
 _NO_WORDS = re.compile(r"embed|mask|ids|hidden|states|scale|image|audio|video|latent|path")
 _COMES_ALONG = re.compile(r"(multi_modal|additional_information|modalities|extra)(?!.*embed)")
-_TYPES = {f"builtins.{t.__name__}": t for t in (bool, int, float, str, list, tuple, dict)}
 _STRIPS = frozenset(("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"))
 _METHODS = _STRIPS | {"lower", "split", "join", "replace", "format", "startswith", "endswith"}
 _SAME_TEXT = frozenset(("ftfy.fix_text", "builtins.str", "copy.deepcopy", "copy.copy"))
@@ -268,7 +267,7 @@ class RequestValues:
         if held is MISSING or "" in named:
             return MISSING
         # A plain value is an instance of no class of a library.
-        return isinstance(held, tuple(_TYPES[n] for n in named if n in _TYPES))
+        return isinstance(held, tuple(TYPES[n] for n in named if n in TYPES))
 
     def _method(self, value: Call, func: Attr) -> Any:
         if func.name == "maybe_convert_prompt" and value.args:

@@ -47,12 +47,7 @@ def _definition(engine: Engine, origin: Defined) -> str:
     if isinstance(result, cst.FunctionDef):
         result = result.with_changes(name=cst.Name(name))
     text = code(result.with_changes(leading_lines=[])).strip()
-    return text if name == origin.name or isinstance(result, cst.FunctionDef) else _renamed(text, origin.name, name)
-
-
-def _renamed(text: str, old: str, new: str) -> str:
-    """Return an assignment under another name."""
-    return new + text.removeprefix(old)
+    return text if name == origin.name or isinstance(result, cst.FunctionDef) else name + text.removeprefix(origin.name)
 
 
 def _class(engine: Engine, entry: ClassEntry) -> str:
@@ -65,7 +60,7 @@ def _class(engine: Engine, entry: ClassEntry) -> str:
     methods = engine.ported[entry.key]
     for index, (_, twin) in enumerate(entry.statements):
         if isinstance(twin, ast.FunctionDef) and twin.name in methods:
-            if entry.methods[twin.name][1] is twin or _is_accessor(twin):
+            if entry.methods[twin.name][1] is twin or twin.decorator_list:  # a getter and its setter
                 body.append(code(methods[twin.name].with_changes(leading_lines=[])))
         elif index in engine.lines.get(entry.key, {}):
             body += [code(line.with_changes(leading_lines=[])) for line in engine.lines[entry.key][index]]
@@ -113,10 +108,6 @@ def _docstring(entry: ClassEntry) -> str:
     return code(node.body.body[0].with_changes(leading_lines=[]))
 
 
-def _is_accessor(node: ast.FunctionDef) -> bool:
-    return bool(node.decorator_list)
-
-
 def _not_inside_text(text: str):  # type: ignore[no-untyped-def]
     """Return a test of lines for `textwrap.indent`: lines inside of strings over several lines stay as they are."""
     inside: set[int] = set()
@@ -135,7 +126,7 @@ def _not_inside_text(text: str):  # type: ignore[no-untyped-def]
 def _executable_order(engine: Engine, texts: dict[Defined, str]) -> list[Defined]:
     """Return the definitions so that bases, decorators, defaults and values come before what uses them."""
     by_name = {name: origin for origin, name in engine.order.items()}
-    needs = {origin: _needs(text, by_name, set()) for origin, text in texts.items()}
+    needs = {origin: _needs(text, by_name) for origin, text in texts.items()}
     found: list[Defined] = []
     active: set[Defined] = set()
 
@@ -157,7 +148,7 @@ def _executable_order(engine: Engine, texts: dict[Defined, str]) -> list[Defined
     return found
 
 
-def _needs(text: str, by_name: dict[str, Defined], own: set[Defined]) -> set[Defined]:
+def _needs(text: str, by_name: dict[str, Defined]) -> set[Defined]:
     """Return the definitions that are used while a definition is executed; functions that it calls are, too."""
     if not text:
         return set()
@@ -165,7 +156,7 @@ def _needs(text: str, by_name: dict[str, Defined], own: set[Defined]) -> set[Def
     for statement in ast.parse(text).body:
         for node in _executed(statement):
             names |= {found.id for found in walk_tree(node) if isinstance(found, ast.Name)}
-    return {by_name[name] for name in names if name in by_name} - own
+    return {by_name[name] for name in names if name in by_name}
 
 
 def _executed(node: ast.stmt) -> list[ast.AST]:

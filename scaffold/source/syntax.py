@@ -58,6 +58,15 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
+def looked_up(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """Return the table and the key of ``table.get(key)`` and ``table[key]``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return node.func.value, node.args[0]
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return node.value, node.slice
+    return None
+
+
 def lineage(classes: Mapping[str, ast.ClassDef], name: str) -> list[ast.ClassDef]:
     """Return a class of a text and those of the text that it derives from, the nearest first."""
     found: list[ast.ClassDef] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeGuard
 
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Obj, Op, Param, Seq, Slot
 from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
@@ -42,6 +43,11 @@ def truth_by_parts(cond: Value, ask: Callable[[Value], bool | None]) -> bool | N
 
 def is_none(value: Value) -> bool:
     return isinstance(value, Const) and value.value is None
+
+
+def asks_for_none(cond: Value | None) -> TypeGuard[Op]:
+    """Whether a condition asks whether something is None, or is not."""
+    return isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1])
 
 
 def options(value: Value | None) -> list[Value]:

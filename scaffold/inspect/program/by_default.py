@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.program.algebra import is_none, options, reach, truth_by_parts
+from scaffold.inspect.program.algebra import asks_for_none, options, reach, truth_by_parts
 from scaffold.inspect.program.conditions import decide, none_ness
 from scaffold.inspect.program.numeric import MISSING, default_of, fold
 from scaffold.inspect.program.values import Choice, Map, Op
@@ -23,7 +23,7 @@ def by_default(cond: Value, depth: int = 0) -> bool | None:
     if isinstance(cond, Op) and cond.op in _COMPARISONS and len(cond.args) == 2:
         outcomes = set(_outcomes(cond))
         return outcomes.pop() if len(outcomes) == 1 else None
-    if isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1]):
+    if asks_for_none(cond):
         nones = {_is_none(o) for o in taken_by_default(cond.args[0])}
         known_one = nones.pop() if len(nones) == 1 else None
         return known_one if known_one is None or cond.op == "is" else not known_one

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaffold.inspect.known_schedulers import KnownScheduler, find
-from scaffold.inspect.program.algebra import is_none, options
+from scaffold.inspect.program.algebra import asks_for_none, is_none, options
 from scaffold.inspect.program.by_default import by_default, taken_by_default
 from scaffold.inspect.program.calls import REGISTERS
 from scaffold.inspect.program.numeric import MISSING, default_of
@@ -192,7 +192,7 @@ def _default_path(program: Program, record: CallRecord, loop: tuple[tuple[Value,
 
 def _never_none(cond: Value) -> object:
     """Truth of a comparison with None of what has a default that is a call's result or a sum."""
-    if isinstance(cond, Op) and cond.op in ("is", "isnot") and len(cond.args) == 2 and is_none(cond.args[1]):
+    if asks_for_none(cond):
         asked = cond.args[0]
         if isinstance(asked, Param) and isinstance(asked.default, (Call, Op)):
             return cond.op == "isnot"

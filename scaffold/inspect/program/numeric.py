@@ -77,7 +77,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 _CONSTANTS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi, "math.e": math.e}
-_TYPES: dict[str, type] = {f"builtins.{t.__name__}": t for t in (bool, int, float, str, list, tuple, dict)}
+TYPES: dict[str, type] = {f"builtins.{t.__name__}": t for t in (bool, int, float, str, list, tuple, dict)}
 _CONVERSIONS = frozenset(("tensor", "as_tensor", "from_numpy", "array", "asarray", "enumerate"))
 
 
@@ -279,6 +279,6 @@ def _types(value: Value) -> tuple[type, ...]:
     elif isinstance(value, Seq):
         found = [_types(i) for i in value.items]
     else:
-        known = _TYPES.get(value.path) if isinstance(value, External) else None
+        known = TYPES.get(value.path) if isinstance(value, External) else None
         return (known,) if known is not None else ()
     return tuple(t for types in found for t in types) if all(found) else ()

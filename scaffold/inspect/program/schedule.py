@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from scaffold.inspect.program.algebra import options, walk
+from scaffold.inspect.program.algebra import asks_for_none, options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of, number
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Index, Item, Op, Param, Seq, Slice
@@ -248,9 +248,7 @@ class Counter:
 def _asks_for_none(value: Choice) -> bool:
     """Whether the condition only asks whether one of the options is given at all."""
     cond = value.cond
-    if not (isinstance(cond, Op) and cond.op in ("is", "isnot") and isinstance(cond.args[1], Const)):
-        return False
-    return cond.args[1].value is None and any(o is cond.args[0] for o in value.options)
+    return asks_for_none(cond) and any(o is cond.args[0] for o in value.options)
 
 
 def _one(value: Value) -> Linear | None:

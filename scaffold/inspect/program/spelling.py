@@ -73,7 +73,8 @@ def spell(value: Value | None, names: Mapping[int, str], sample: Value | None = 
         bounds = [inner(b) if b is not None else "" for b in (value.lower, value.upper)]
         return f"{bounds[0]}:{bounds[1]}" if None not in bounds and value.step is None else None
     if isinstance(value, Item):
-        return _size(value, sample) or _item(value, inner(value.base), inner(value.key))
+        base, key = inner(value.base), inner(value.key)
+        return _size(value, sample) or (f"{base}[{key}]" if base is not None and key is not None else None)
     if isinstance(value, Attr):
         setting = _setting(value)
         if setting is not None:
@@ -159,10 +160,6 @@ def _size(value: Item, sample: Value | None) -> str | None:
 
 def _is_whole_sample(value: Value, sample: Value) -> bool:
     return value is sample or {id(o) for o in options(value)} == {id(o) for o in options(sample)}
-
-
-def _item(value: Item, base: str | None, key: str | None) -> str | None:
-    return f"{base}[{key}]" if base is not None and key is not None else None
 
 
 def _called(value: Call, args: list[str | None], kwargs: dict[str, str | None], inner: object) -> str | None:

@@ -139,7 +139,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
         names = [a.arg for a in found[1].args.args[1:2]] or [WEIGHTS]
         program.invoke(obj, LOADER, {names[0]: Param(WEIGHTS, "")})
         made = program.trace.calls[calls:]
-        rules.handed |= {id(a) for r in made if not isinstance(r.func, Func) for a in (*r.args, *r.kwargs.values())}
+        rules.handed |= {id(a) for r in made if not isinstance(r.func, Func) for a in r.given}
         _collect(program, rules, edits, skips, obj is program.pipeline, said(made))
         for source, target, place in whole_names(program, made):
             rules.rename(source, target, place, "equal")

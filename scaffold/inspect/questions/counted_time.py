@@ -44,7 +44,7 @@ def candidates(program: Program, loop: Denoising) -> Iterator[Value]:
     """What may be the time: the denoiser's argument, what the loop's condition asks, what calls of a turn are given."""
     found = find_denoiser(program)
     if found is not None and found.time_name is not None:
-        given = found.record.bound or found.record.kwargs
+        given = found.record.named
         if found.time_name in given:
             yield given[found.time_name]
     for variable in loop.loop.carried.values():

@@ -28,7 +28,7 @@ def answers(program: Program) -> dict[str, Fact]:
     denoiser = find_denoiser(program)
     if denoiser is None:
         return {}
-    given = denoiser.record.bound or denoiser.record.kwargs
+    given = denoiser.record.named
     stop = {id(program.denoising.sample)} if program.denoising is not None else set()
     behind_text = _behind_text(program, walk_all(given.values(), stop))
     if behind_text:

@@ -15,7 +15,7 @@ from scaffold.inspect.questions.request_settings import parameters
 from scaffold.inspect.questions.topology import answers as topology_answers
 from scaffold.inspect.questions.vae import answers as vae_answers
 from scaffold.source.classes import ClassInfo
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import looked_up, walk_tree
 
 ORDER = 17
 KEYS = (
@@ -140,17 +140,8 @@ def _asked(program: Program) -> dict[str, Evidence]:
     file = program.cls.module.file
     found: dict[str, Evidence] = {}
     for node in walk_tree(program.source.tree(file)):
-        holder, key = None, None
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "get"
-            and node.args
-        ):
-            holder, key = node.func.value, node.args[0]
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            holder, key = node.value, node.slice
-        if isinstance(key, ast.Constant) and key.value in _INPUTS and holder is not None and _MEDIA in ast.dump(holder):
+        table, key = looked_up(node) or (None, None)
+        if isinstance(key, ast.Constant) and key.value in _INPUTS and table is not None and _MEDIA in ast.dump(table):
             found.setdefault(str(key.value), Evidence(file, key.lineno))
     return found
 

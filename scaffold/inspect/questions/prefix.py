@@ -35,6 +35,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if decoder is None or cached is None:
         return {}
     table, encoded = _table(program), [r.result for r in encode_calls(program)]
+    in_loop = next((r.named for r in program.trace.calls if _is(r.named.get(cached), False)), {})
     parts: list[dict[str, Any]] = []
     places: list[Evidence | None] = []
     names: dict[str, set[str]] = {"sequence": set(), "positions": set()}
@@ -51,7 +52,7 @@ def answers(program: Program) -> dict[str, Fact]:
         part = {
             "of": "text" if of_text else "latents" if of_latents else "features" if _brought(program, given) else None,
             "causal": _is(causal, True),
-            "image": _routes(given) == _routes(_loop_call(program, cached)),
+            "image": _routes(given) == _routes(in_loop),
             "place": placed[0][1],
         }
         names["positions"].add(placed[0][0])
@@ -93,10 +94,6 @@ def _told_apart(program: Program, given: list[dict[str, Value]]) -> str | None:
     found = {n for n in names if "causal" not in n and any(_is(r.named.get(n), False) for r in program.trace.calls)}
     found = {name for name in found if all(_is(values[name], True) for values in given if name in values)}
     return found.pop() if len(found) == 1 else None
-
-
-def _loop_call(program: Program, cached: str) -> dict[str, Value]:
-    return next((g for r in program.trace.calls if _is((g := r.named).get(cached), False)), {})
 
 
 def _routes(given: dict[str, Value]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from scaffold.inspect.program.algebra import Search, options, walk_all
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.values import Attr, Call, Const, Op, Param, Seq
 from scaffold.inspect.questions.tokens import find_tokens
+from scaffold.source.syntax import looked_up
 from scaffold.source.values import External, Unknown, Value
 
 ORDER = 1
@@ -65,7 +66,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _key(encoders: list[CallRecord]) -> Param | None:
     """Where the request's words stand: its own prompt, else the one key that text is read under."""
-    texts = [[*r.args, *r.kwargs.values()][0] for r in encoders]
+    texts = [r.given[0] for r in encoders]
     read = [n for n in walk_all(texts) if isinstance(n, Param) and n.root == "prompt" and n.key]
     found = {n.key: n for n in reversed(read) if "neg" not in n.key and "uncond" not in n.key}
     if "prompt" in found:
@@ -105,7 +106,7 @@ def _encode_calls(program: Program, made: int) -> list[CallRecord]:
     for record in program.trace.calls[:made]:
         if not isinstance(record.result, Call) or not is_tokenizer_call(record):
             continue
-        given = [*record.args, *record.kwargs.values()]
+        given = record.given
         if any(of_request(v) for v in given[:2]):
             found.append(record)
     return found
@@ -113,7 +114,7 @@ def _encode_calls(program: Program, made: int) -> list[CallRecord]:
 
 def _not_rewritten(program: Program, encoders: list[CallRecord]) -> list[CallRecord]:
     """Those whose ids no language model continues: it writes another prompt, which is encoded in its turn."""
-    given = [v for r in program.trace.calls if r.method == "generate" for v in (*r.args, *r.kwargs.values())]
+    given = [v for r in program.trace.calls if r.method == "generate" for v in r.given]
     read = {id(node) for node in walk_all(given)}
     return [record for record in encoders if id(record.result) not in read]
 
@@ -188,12 +189,8 @@ def _asked_keys(program: Program) -> dict[str, Evidence]:
     found: dict[str, Evidence] = {}
     for owner, nodes in program.nodes:
         for node in nodes:
-            holder, key = None, None
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
-                holder, key = node.func.value, node.args[0] if node.args else None
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                holder, key = node.value, node.slice
-            named = isinstance(holder, ast.Attribute) and holder.attr == EXTRA
+            table, key = looked_up(node) or (None, None)
+            named = isinstance(table, ast.Attribute) and table.attr == EXTRA
             if named and isinstance(key, ast.Constant) and isinstance(key.value, str):
                 found.setdefault(key.value, Evidence(owner.module.file, key.lineno))
     return found

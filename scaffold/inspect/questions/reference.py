@@ -43,7 +43,7 @@ def _conditions(program: Program) -> Fact:
             continue
         if record.receiver is not denoiser.record.receiver:
             continue
-        for name, value in (record.bound or record.kwargs).items():
+        for name, value in (record.named).items():
             of_size = is_turn(value, loop.number) or (loop.sample is not None and is_sample(value, loop.sample))
             if not of_size and search(value):
                 places.setdefault(name, record.at)

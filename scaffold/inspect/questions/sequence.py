@@ -81,7 +81,7 @@ def _text_attention(program: Program) -> dict[str, Fact]:
     for record in program.trace.calls:
         if loop.number in record.loops:
             continue
-        given = record.bound or record.kwargs
+        given = record.named
         flags = [v for k, v in given.items() if "causal" in k and isinstance(v, Const) and isinstance(v.value, bool)]
         if flags and any(n is e for v in given.values() for e in encoded for n in walk(v)):
             kind = "causal" if isinstance(flags[0], Const) and flags[0].value else "full"
@@ -92,7 +92,7 @@ def _text_attention(program: Program) -> dict[str, Fact]:
 def _masked_text(program: Program) -> dict[str, Fact]:
     """``causal`` where the denoiser's mask hides what stands to the right; the image's rows may be freed from it."""
     denoiser = find_denoiser(program)
-    given = (denoiser.record.bound or denoiser.record.kwargs) if denoiser is not None else {}
+    given = (denoiser.record.named) if denoiser is not None else {}
     for node in walk_all(value for name, value in given.items() if "mask" in name):
         if isinstance(node, Call) and node.name == "triu" and default_of(node.argument(1, "diagonal")) == 1:
             return {"detail.text_attention": fact("causal", [node.at])}

@@ -24,7 +24,7 @@ def answers(program: Program) -> dict[str, Fact]:
     loop, denoiser = program.denoising, find_denoiser(program)
     if loop is None or denoiser is None or denoiser.time_name is None or loop.step is None:
         return {}
-    given = denoiser.record.bound or denoiser.record.kwargs
+    given = denoiser.record.named
     told = _form(given.get(denoiser.time_name))
     if told not in ("sigma", "1 - sigma"):
         return {}

@@ -119,7 +119,7 @@ def _embedder(program: Program) -> tuple[Obj, str, Value] | None:
             continue
         if record.receiver is denoiser.receiver or record.receiver.root is not None:
             continue
-        given = [*record.args, *record.kwargs.values()]
+        given = record.given
         times = [v if is_turn(v, loop.number) else passed[_base(v)] for v in given if _is_time(v, loop.number, passed)]
         if len(times) != 1 or len(given) > MAX_GIVEN or len(record.callers) <= len(denoiser.record.callers):
             continue

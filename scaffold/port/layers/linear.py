@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from scaffold.port.layer import Built, Site, UnsupportedError
 
-COMMON = ("bias", "skip_bias_add", "params_dtype", "quant_config", "prefix", "return_bias", "disable_tp")
 RENAMES = {
     "output_size": "out_features",
     "input_size": "in_features",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.port.layer import Arguments, Built, Site
-from scaffold.port.layers.linear import RENAMES, dense, needed, pairs
+from scaffold.port.layers.linear import dense, needed, pairs, single
 
 NAMES = ("MergedColumnParallelLinear",)
 PARAMETERS = (
@@ -21,7 +21,7 @@ def build(arguments: Arguments, site: Site) -> Built:
     listed = _listed(sizes)
     names = site.parts(len(listed)) if listed else None
     if listed is None or names is None:
-        return Built(((None, dense(bound, f"sum({sizes})", columns, site)),), pairs(bound), renames=RENAMES)
+        return single(bound, f"sum({sizes})", columns, site)
     return Built(
         tuple((name, dense(bound, rows, columns, site)) for name, rows in zip(names, listed, strict=True)), pairs(bound)
     )
