@@ -60,7 +60,8 @@ def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
     nodes = list(walk(found.loop.source))
     asked = {id(n.base) for n in nodes if isinstance(n, Attr) and n.name in ("timesteps", "sigmas")}
     for record in program.trace.calls:
-        if record.method == "set_timesteps" and id(record.held_by) in asked:
+        base = record.func.base if isinstance(record.func, Attr) else record.receiver
+        if record.method == "set_timesteps" and id(base) in asked:
             nodes += walk_all(record.given)
     given = {id(n): n for n in nodes if isinstance(n, Param) and is_asked_for(n)}
     defaults = {default_of(n) for n in given.values()}
