@@ -179,7 +179,7 @@ def also(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ..
     if around:
         found += loop_methods(graph, report)
     if info is not None:
-        scope = Scope(graph, info, frozenset(), {})
+        scope = Scope(graph, info)
         for node in walk_tree(graph.source.tree(info.file)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 origin = scope.origin(node.value.id)

@@ -69,13 +69,13 @@ def building_of(
         settings: those of the engine's that are fixed, by name; None where none are.
     """
     owners = list(owners_of(graph, pipeline))
-    found = next((pair for pair in methods_named(owners, "__init__")), None)
+    found = next(methods_named(owners, "__init__"), None)
     if found is None:
         return None
     owner, _ = found
     # Only methods of the module whose names the function will see.
     owners = [entry for entry in owners if entry.info.name == owner.info.name]
-    scope = Scope(graph, owner.info, frozenset(), {})
+    scope = Scope(graph, owner.info)
     for build in (_followed, partial(_flattened, settings=settings)):
         try:
             return build(scope, owners, attribute, denoiser)
@@ -129,17 +129,13 @@ def _flattened(
     follower = Follower([], f"self.{attribute}", lambda call: casts_only(scope, call))
     statements = follower.method(constructor, {f"self.{attribute}", f"self.{SOURCES}"})
     made = {name for name in assigned_by(statements) if name.startswith("self.")}
-    if any(assigned_by(method.body) & made for owner in rest for method in _methods(owner.node)):
+    methods = (node for owner in rest for node in owner.node.body if isinstance(node, ast.FunctionDef))
+    if any(assigned_by(method.body) & made for method in methods):
         raise UnclearError("another method assigns it, too")
     functions = [without_fetching(maker.visit(function)) for function in lifter.needed(statements)]
     local = Local(scope)
     statements = [local.visit(statement) for statement in statements]
     return _building(statements, attribute, maker, [*local.functions.values(), *functions])
-
-
-def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
-    """Return the methods of a class."""
-    return [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
 
 
 def _building(statements: list[ast.stmt], attribute: str, maker: Maker, functions: Sequence[ast.stmt]) -> Building:
@@ -175,7 +171,7 @@ def owners_of(graph: ModuleGraph, origin: Defined, depth: int = 0) -> Iterator[O
         return
     yield Owner(info, node)
     for base in node.bases:
-        parent = Scope(graph, info, frozenset(), {}).origin(base.id) if isinstance(base, ast.Name) else None
+        parent = Scope(graph, info).origin(base.id) if isinstance(base, ast.Name) else None
         if isinstance(parent, Defined):
             yield from owners_of(graph, parent, depth + 1)
 

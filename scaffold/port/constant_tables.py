@@ -45,7 +45,7 @@ def _tables(
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
             continue
         call = node.value
-        if not isinstance(call, ast.Call) or not _is_own(Scope(graph, info, frozenset(), {}), call.func, denoiser):
+        if not isinstance(call, ast.Call) or not _is_own(Scope(graph, info), call.func, denoiser):
             continue
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         held = [_is_of(value, attribute) for value in given]

@@ -37,19 +37,15 @@ def with_context_arguments(node: cst.FunctionDef, twin: ast.FunctionDef, scope: 
     None where it reads none, or does anything else with the context: what the engine says about groups of devices has
     its answers already, and what is handed on is read elsewhere.
     """
-    if not any(_is_call(found, CONTEXT, scope) for found in walk_tree(twin)):
+    calls = [n for n in walk_tree(twin) if _is_call(n, CONTEXT, scope)]
+    if not calls:
         return None
-    held = {
-        target.id
-        for found in walk_tree(twin)
-        if isinstance(found, ast.Assign) and _is_call(found.value, CONTEXT, scope) and len(found.targets) == 1
-        for target in found.targets
-        if isinstance(target, ast.Name)
-    }
+    bound = [n for n in walk_tree(twin) if isinstance(n, ast.Assign) and _is_call(n.value, CONTEXT, scope)]
+    held = {n.targets[0].id for n in bound if len(n.targets) == 1 and isinstance(n.targets[0], ast.Name)}
+    bindings = [n for n in bound if isinstance(n.targets[0], ast.Name) and n.targets[0].id in held]
     read = list(_reads(twin, held, scope))
     uses = [n for n in walk_tree(twin) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in held]
-    calls = [n for n in walk_tree(twin) if _is_call(n, CONTEXT, scope)]
-    if not read or len(read) != len(uses) + len(calls) - _bindings(twin, held, scope):
+    if not read or len(read) != len(uses) + len(calls) - len(bindings):
         return None
     names = sorted({found.attr for found in read})
     if any(name.startswith(OF_GROUPS) for name in names):
@@ -89,16 +85,6 @@ def _reads(twin: ast.FunctionDef, held: set[str], scope: Scope) -> Iterator[ast.
             base = found.value
             if _is_call(base, CONTEXT, scope) or (isinstance(base, ast.Name) and base.id in held):
                 yield found
-
-
-def _bindings(twin: ast.FunctionDef, held: set[str], scope: Scope) -> int:
-    return sum(
-        isinstance(found, ast.Assign)
-        and _is_call(found.value, CONTEXT, scope)
-        and isinstance(found.targets[0], ast.Name)
-        and found.targets[0].id in held
-        for found in walk_tree(twin)
-    )
 
 
 class _Nodes(cst.CSTTransformer):

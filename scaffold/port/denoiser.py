@@ -13,7 +13,7 @@ from scaffold.port.building import Building, building_of
 from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.constant_tables import constant_tables
-from scaffold.port.engine import LOADER, NEVER, Engine
+from scaffold.port.engine import LOADER, NEVER, Engine, is_dataclass
 from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
 from scaffold.port.layer_lists import made_by_number
@@ -235,7 +235,7 @@ def holds_tensors(tree: ast.Module) -> bool:
     return any(
         isinstance(field, ast.AnnAssign) and "Tensor" in ast.unparse(field.annotation)
         for kind in kinds
-        if any("dataclass" in ast.unparse(decorator) for decorator in kind.decorator_list)
+        if is_dataclass(kind)
         for field in kind.body
     )
 

@@ -98,7 +98,7 @@ class Engine(HeldLayers):
         small = found.node.body[0]
         if not isinstance(small, (cst.Assign, cst.AnnAssign)) or small.value is None:
             return None
-        scope = Scope(self.graph, self.files.info(origin.module), frozenset(), {})
+        scope = Scope(self.graph, self.files.info(origin.module))
         probe = Expressions(self, scope, None, {})
         with self.probing():
             expression = probe.rewrite(small.value)
@@ -152,13 +152,13 @@ class Engine(HeldLayers):
         info = self.files.info(origin.module)
         if isinstance(found.node, cst.FunctionDef):
             if not isinstance(found.twin, ast.FunctionDef):
-                bare = Statements(self, Scope(self.graph, info, frozenset(), {}), None, found.twin)
+                bare = Statements(self, Scope(self.graph, info), None, found.twin)
                 self.results[origin] = bare.raising(f"the asynchronous function {origin.name}", found.twin.lineno)
                 return
             scope = Scope.of(self.graph, info, found.twin)
             result: cst.BaseStatement = Statements(self, scope, None, found.twin).function(found.node, found.twin)
         else:
-            scope = Scope(self.graph, info, frozenset(), {})
+            scope = Scope(self.graph, info)
             lines = Statements(self, scope, None, found.twin).block([found.node], [found.twin])
             result = lines[0]
         self.results[origin] = result
@@ -202,7 +202,7 @@ class Engine(HeldLayers):
     def _more_lines(self, origin: Defined, entry: ClassEntry) -> bool:
         """Port the class attributes that something names, and all of a dataclass or of a library's configuration."""
         done = self.lines.setdefault(origin, {})
-        everything = _is_dataclass(entry.twin) or any(
+        everything = is_dataclass(entry.twin) or any(
             isinstance(base, str) and base.startswith(_READS) and base.endswith("Config")
             for owner in self.mro(entry)
             for base in owner.bases
@@ -214,7 +214,7 @@ class Engine(HeldLayers):
             targets = twin.targets if isinstance(twin, ast.Assign) else [twin.target]
             named = {target.id for target in targets if isinstance(target, ast.Name)}
             if everything or named & self.attributes:
-                scope = Scope(self.graph, self.files.info(origin.module), _class_names(entry), {})
+                scope = Scope(self.graph, self.files.info(origin.module), _class_names(entry))
                 done[index] = Statements(self, scope, entry, twin).block([node], [twin])
                 for line in done[index]:
                     self._note_attributes(line)
@@ -230,7 +230,8 @@ class Engine(HeldLayers):
                 self.attributes.add(found.value)  # getattr(module, "name")
 
 
-def _is_dataclass(node: ast.ClassDef) -> bool:
+def is_dataclass(node: ast.ClassDef) -> bool:
+    """Tell whether a class is decorated as one of data."""
     return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 

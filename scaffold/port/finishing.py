@@ -14,7 +14,7 @@ from scaffold.render.formats.python import SETTINGS, run_ruff
 # Rules of the target that are mended; what is left of them is upstream's style, and is named in the text.
 _RULES = "E,F,UP,B,I,G"
 _LEFT_OUT = "F405,F403,E731,B007,UP032,G004,UP045,UP035"
-_FATAL = frozenset({"F821", "F822", "F823", "F811"})
+_FATAL = frozenset({"F821", "F822", "F823", "F811", "invalid-syntax", None})
 
 
 def finish(text: str) -> str:
@@ -37,7 +37,7 @@ def finish(text: str) -> str:
         finished = read_text(path)
     found = json.loads(left or "[]")
     for entry in found:
-        if entry["code"] in _FATAL or entry["code"] is None or entry["code"] == "invalid-syntax":
+        if entry["code"] in _FATAL:
             row = entry["location"]["row"]
             raise ScaffoldError(f"the port has a defect in line {row}: {entry['message']}", hint="please report it")
     codes = sorted({entry["code"] for entry in found})

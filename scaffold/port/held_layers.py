@@ -109,7 +109,7 @@ class HeldLayers(Bindings):
             return self.classes[key]
         info = self.files.info(key.module)
         assert isinstance(definition.twin, ast.ClassDef)
-        scope = Scope(self.graph, info, frozenset(), {})
+        scope = Scope(self.graph, info)
         entry = read_class(key, definition, scope, self.followed)
         self.classes[key] = entry
         for base in entry.bases:

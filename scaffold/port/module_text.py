@@ -76,7 +76,7 @@ def _class(engine: Engine, entry: ClassEntry) -> str:
     if "nn.Module" in kept and len(kept) > 1 and any(isinstance(base, Defined) for base in entry.bases):
         kept.remove("nn.Module")
         kept.append("nn.Module")
-    scope = Scope(engine.graph, engine.files.info(entry.key.module), frozenset(), {})
+    scope = Scope(engine.graph, engine.files.info(entry.key.module))
     statements = Statements(engine, scope, entry, entry.twin)
     decorators = []
     for decorator in node.decorators:

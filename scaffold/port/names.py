@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import libcst as cst
@@ -62,8 +62,8 @@ class Scope:
 
     graph: ModuleGraph
     info: ModuleInfo
-    hidden: frozenset[str]
-    imports: dict[str, Import]
+    hidden: frozenset[str] = frozenset()
+    imports: dict[str, Import] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: ModuleGraph, info: ModuleInfo, node: ast.AST, *, outer: Scope | None = None) -> Scope:

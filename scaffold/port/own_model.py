@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scaffold.port.building import NAME, owners_of
@@ -84,7 +84,7 @@ class _Cut:
         if used:
             node.body = [*_demanded(used), *node.body]
         self.methods[name] = node
-        node.body = _LeavesOut(self._reads_others).block(node.body)
+        node.body = [_LeavesOut(self._reads_others).visit(line) for line in node.body]
         node.body = [_Scatters().visit(line) for line in node.body]
         for attribute in sorted(_attributes(node)):
             self.read.add(attribute)
@@ -114,10 +114,10 @@ class _Cut:
             return None
         owner, node = found[0], copy.deepcopy(found[1])
         wanted = {f"self.{name}" for name in self.read - set(self.methods)} | {f"self.{SOURCES}"}
-        node.body = _KeepsConfig().block(node.body)
+        node.body = [_KeepsConfig().visit(line) for line in node.body]
         made = assigned_by(node.body)
         imports = self._configuration(node)
-        Maker(Scope(self.graph, owner.info, frozenset(), {}), "", Defined("", "")).visit(node)
+        Maker(Scope(self.graph, owner.info), "", Defined("", "")).visit(node)
         try:
             kept = Follower([], "", lambda call: False, parts=True).method(node, wanted & made)
         except UnclearError:
@@ -143,19 +143,12 @@ class _Cut:
 class _LeavesOut(ast.NodeTransformer):
     """Makes branches raise that ask other parts of the pipeline."""
 
-    def __init__(self, asks: object) -> None:
+    def __init__(self, asks: Callable[[ast.AST], bool]) -> None:
         self.asks = asks
 
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements with such branches replaced."""
-        return [self.visit(node) for node in body]
-
     def visit_If(self, node: ast.If) -> ast.AST:
-        assert callable(self.asks)
         if any(self.asks(inner) for inner in node.body) and not node.orelse:
-            text = (
-                f"raise NotImplementedError({'what another model of the pipeline encodes is no input of training'!r})"
-            )
+            text = "raise NotImplementedError('what another model of the pipeline encodes is no input of training')"
             raised = ast.copy_location(ast.parse(text).body[0], node.body[0])
             return ast.copy_location(ast.If(node.test, [raised], []), node)
         return self.generic_visit(node)
@@ -177,10 +170,6 @@ class _Scatters(ast.NodeTransformer):
 
 class _KeepsConfig(ast.NodeTransformer):
     """``super().__init__(config)`` of a model of transformers' keeps the configuration."""
-
-    def block(self, body: Iterable[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements with an assignment in its place."""
-        return [self.visit(node) for node in body]
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         call = node.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from scaffold.source.syntax import walk_tree
 
@@ -16,13 +17,13 @@ _CAPTURES = frozenset({"CUDAGraph", "graph"})
 
 def changes_in_place(node: ast.With) -> bool:
     """Tell whether a block changes tensors in place: parameters take that without gradients only."""
-    return any(
-        isinstance(found, ast.Call)
-        and isinstance(found.func, ast.Attribute)
-        and found.func.attr.endswith("_")
-        and not found.func.attr.endswith("__")
-        for found in walk_tree(node)
-    )
+    return any(_is_in_place(found) for found in walk_tree(node))
+
+
+def _is_in_place(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Tell whether this is ``x.add_(y)``."""
+    name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return name.endswith("_") and not name.endswith("__")
 
 
 # What a context of the engine's says about groups of devices; one device needs none of it.
@@ -79,10 +80,8 @@ def returned_names(node: ast.AST) -> set[str]:
 
 def changed_tensor(node: ast.stmt) -> str | None:
     """Return the name that ``x.add_(y)`` or ``x[…].add_(y)`` as a statement changes."""
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-        return None
-    func = node.value.func
-    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_") or func.attr.endswith("__"):
+    func = node.value.func if isinstance(node, ast.Expr) and _is_in_place(node.value) else None
+    if not isinstance(func, ast.Attribute):
         return None
     target = func.value.value if isinstance(func.value, ast.Subscript) else func.value
     return target.id if isinstance(target, ast.Name) else None

@@ -224,47 +224,29 @@ class Program:
         at = Evidence(maker.module.file, maker.node.lineno)
         first = next(iter([*maker.node.args.posonlyargs, *maker.node.args.args]), None)
         given = [self.execution.requests.make_options(first.annotation, maker.module, at)] if first is not None else []
-        kept = (
-            self.execution.trace,
-            self.execution.put_in,
-            self.execution.interpreter.stack,
-            self.execution.demanded,
-            self.execution.with_media,
-        )
+        run, reader = self.execution, self.execution.interpreter
+        kept = run.trace, run.put_in, reader.stack, run.demanded, run.with_media
         trace, ended = Trace(), False
         try:
             with self._deep():
                 # A request without media is refused by some.
-                for media in dict.fromkeys((self.execution.with_media, True)):
-                    (
-                        self.execution.trace,
-                        self.execution.put_in,
-                        self.execution.interpreter.stack,
-                        self.execution.demanded,
-                    ) = Trace(), {}, [], set()
-                    self.execution.with_media, self.execution.budget.spent = media, 0
-                    ready = self.execution.call(maker, list(given), {}, at)
-                    request = self.execution.requests.make_single_request(at)
+                for media in dict.fromkeys((run.with_media, True)):
+                    run.trace, run.put_in, reader.stack, run.demanded = Trace(), {}, [], set()
+                    run.with_media, run.budget.spent = media, 0
+                    ready = run.call(maker, list(given), {}, at)
+                    request = run.requests.make_single_request(at)
                     if request is None or not isinstance(ready, (Func, Call)):
                         return None
-                    self.execution.trace = trace = Trace()
-                    result = self.execution.call(ready, [request], {}, at)
+                    run.trace = trace = Trace()
+                    result = run.call(ready, [request], {}, at)
                     if isinstance(result, Call):
                         return None
                     ended = not isinstance(result, Unknown)
                     if ended:
-                        trace.own |= {
-                            key for key in self.execution.requests.keys_put_in(request) if key not in trace.reads
-                        }
+                        trace.own |= run.requests.keys_put_in(request) - trace.reads.keys()
                         break
         finally:
-            (
-                self.execution.trace,
-                self.execution.put_in,
-                self.execution.interpreter.stack,
-                self.execution.demanded,
-                self.execution.with_media,
-            ) = kept
+            run.trace, run.put_in, reader.stack, run.demanded, run.with_media = kept
         return trace, ended
 
     @cached_property
