@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from scaffold.port.files import Definition, block, pairs
-from scaffold.port.layer import Arguments, Built, UnsupportedError
+from scaffold.port.layer import Arguments, Built, Site, UnsupportedError
 from scaffold.port.layer_dicts import calls_in
 from scaffold.port.layers import bases as base_classes
 from scaffold.port.layers import kind_of
@@ -82,25 +82,6 @@ def _replaced(path: str) -> bool:
     return path.partition(".")[0] in ("vllm", "vllm_omni", "diffusers")
 
 
-class ClassSite:
-    """Where a scan of a class meets a layer: nothing is asked for yet."""
-
-    def __init__(self, parts: tuple[str, ...] | None) -> None:
-        self._parts = parts
-
-    def parts(self, count: int) -> tuple[str, ...] | None:
-        """Return the checkpoint's parts."""
-        return self._parts if self._parts is not None and len(self._parts) == count else None
-
-    def support(self, module: str, name: str) -> str:
-        """Return the name."""
-        return name
-
-    def library(self, module: str, name: str | None = None) -> str:
-        """Return the name."""
-        return name or module
-
-
 def layer_calls(entry: ClassEntry) -> Iterator[tuple[str, ast.Call]]:
     """Yield attribute and call of each ``self.attribute = Layer(…)``, also in the branches of a condition.
 
@@ -140,6 +121,6 @@ def built_from(call: ast.Call, path: str, parts: tuple[str, ...] | None) -> Buil
         path.rpartition(".")[2],
     )
     try:
-        return kind.build(arguments, ClassSite(parts))
+        return kind.build(arguments, Site(parts))
     except UnsupportedError:
         return None

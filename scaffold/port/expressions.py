@@ -55,12 +55,6 @@ class Expressions(LayerExpressions):
             self.problems.append(f"the layers of {name}, not one by its name")
         return updated_node.with_changes(value=self.rewrite(original_node.value))
 
-    def visit_Arg(self, node: cst.Arg) -> bool:
-        return False
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(value=self.rewrite(original_node.value))
-
     def _named(self, node: cst.Name) -> cst.BaseExpression:
         if node.value in self.lost:
             self.problems.append(f"{node.value}, whose value is not carried over")

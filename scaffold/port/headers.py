@@ -23,9 +23,7 @@ class Headers(Raising):
         """Return the decorators that stay, and what one of them asks for that has no counterpart."""
         kept = []
         for decorator in node.decorators:
-            called = decorator.decorator.func if isinstance(decorator.decorator, cst.Call) else decorator.decorator
-            origin, _ = self.scope.path(called)
-            if isinstance(origin, External) and origin.path.rpartition(".")[2] in WITHOUT:
+            if self.does_without(decorator.decorator):
                 continue
             self.expressions.clear()
             kept.append(
@@ -34,6 +32,11 @@ class Headers(Raising):
             if self.expressions.problems:
                 return [], self.expressions.problems[0]
         return kept, None
+
+    def does_without(self, node: cst.BaseExpression) -> bool:
+        """Tell whether a decorator or a context is one that training does without."""
+        origin, _ = self.scope.path(node.func if isinstance(node, cst.Call) else node)
+        return isinstance(origin, External) and origin.path.rpartition(".")[2] in WITHOUT
 
     def parameters(self, node: cst.Parameters) -> cst.Parameters:
         """Return the parameters, their defaults rewritten."""

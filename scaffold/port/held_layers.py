@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from scaffold.port.bindings import Bindings
-from scaffold.port.classes import ClassEntry, ClassSite, HeldLayer, built_from, layer_calls, read_class
+from scaffold.port.classes import ClassEntry, HeldLayer, built_from, layer_calls, read_class
 from scaffold.port.files import Definition
+from scaffold.port.layer import Site
 from scaffold.port.layer_dicts import reads_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.result import Fused
@@ -133,7 +134,7 @@ class HeldLayers(Bindings):
         return origin.path if isinstance(origin, External) else None
 
 
-class LayerSite(ClassSite):
+class LayerSite(Site):
     """Where a layer is made, during the port."""
 
     def __init__(self, engine: HeldLayers, parts: tuple[str, ...] | None) -> None:
@@ -143,7 +144,3 @@ class LayerSite(ClassSite):
     def support(self, module: str, name: str) -> str:
         """Ask for one of our own classes."""
         return self._engine.support(module, name)
-
-    def library(self, module: str, name: str | None = None) -> str:
-        """Ask for an import."""
-        return self._engine.library(module, name)

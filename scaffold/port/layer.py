@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 
 class UnsupportedError(Exception):
@@ -37,17 +36,23 @@ class Built:
         return len(self.parts) > 1
 
 
-class Site(Protocol):
-    """Where a layer is made."""
+class Site:
+    """Where a layer is made; a scan of a class asks for nothing yet.
+
+    Args:
+        parts: the checkpoint's names of the parts of a fused layer; None where it holds the fused one.
+    """
+
+    def __init__(self, parts: tuple[str, ...] | None) -> None:
+        self._parts = parts
 
     def parts(self, count: int) -> tuple[str, ...] | None:
-        """Return the checkpoint's names of the parts of a fused layer; None where it holds the fused one."""
+        """Return the checkpoint's names of so many parts; None where it has others, or the fused layer."""
+        return self._parts if self._parts is not None and len(self._parts) == count else None
 
     def support(self, module: str, name: str) -> str:
         """Ask for a class or function of ``scaffold/port/support``; returns its name in the port."""
-
-    def library(self, module: str, name: str | None = None) -> str:
-        """Ask for an import; returns the name that it is bound to."""
+        return name
 
 
 @dataclass(frozen=True)

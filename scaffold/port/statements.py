@@ -12,8 +12,7 @@ from scaffold.port.assigned_layers import AssignedLayers
 from scaffold.port.blocks import code, ends, indented
 from scaffold.port.constants import Unknown, truth, value
 from scaffold.port.files import block, branch, pairs
-from scaffold.port.headers import WITHOUT
-from scaffold.port.names import Defined, External, Scope, dotted
+from scaffold.port.names import Defined, Scope, dotted
 from scaffold.port.one_device import names
 from scaffold.port.reading import bound_names, changed_tensor, changes_in_place
 from scaffold.source.syntax import walk_tree
@@ -188,13 +187,7 @@ class Statements(AssignedLayers):
     def _with(self, node: cst.With, twin: ast.With) -> list[cst.BaseStatement]:
         kept = []
         for item in node.items:
-            called = item.item.func if isinstance(item.item, cst.Call) else item.item
-            origin, _ = self.scope.path(called)
-            if (
-                isinstance(origin, External)
-                and origin.path.rpartition(".")[2] in WITHOUT
-                and not changes_in_place(twin)
-            ):
+            if self.does_without(item.item) and not changes_in_place(twin):
                 continue
             kept.append(item.with_changes(item=self.expressions.rewrite(item.item)))
         if self.expressions.problems:
