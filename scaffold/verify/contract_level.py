@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from scaffold.verify.child.leftovers import MARK, end_leftovers
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult, Library
+from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.upstream_loop import upstream_loop
 
@@ -39,15 +39,6 @@ SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
 MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
-
-
-@dataclass
-class Outcome:
-    """What the level found, in the order of the contracts' ids."""
-
-    checks: list[CheckResult] = field(default_factory=list)
-    contract: Library = "kit"
-    environment: dict[str, Any] = field(default_factory=dict)
 
 
 def run_contract_level(

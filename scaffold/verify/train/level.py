@@ -16,7 +16,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
 from scaffold.verify.package import Package, open_package, scanned, upstream_bases
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
+from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
@@ -61,14 +61,6 @@ class TrainRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     seed: int = 1
     flat: bool = True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the level found, and what it ran with."""
-
-    checks: list[CheckResult]
-    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,7 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
             setting.keep.append(True)
         environment = _origins(setting)
     chosen = [result for result in results if not verify.select or result.id in verify.select]
-    return Outcome(chosen, environment)
+    return Outcome(chosen, environment, "verl_omni")
 
 
 @contextmanager
