@@ -21,10 +21,8 @@ def run(subject: Any) -> Measured:
         subject._image = image
         try:
             settings = subject.settings()
-            latents, timesteps = subject.trajectory(len(PROMPTS), settings)
-            made = subject.training.prepare_model_inputs(
-                module, settings, latents, timesteps, None, None, None, None, subject.micro_batch(PROMPTS), 0
-            )
+            trajectory = subject.trajectory(len(PROMPTS), settings)
+            made = subject.prepared(module, settings, trajectory, subject.micro_batch(PROMPTS))
             break
         except Exception as problem:
             error = error or problem

@@ -67,7 +67,7 @@ class _Section(dict[str, Any]):
         if super().__contains__(key):
             return super().__getitem__(key)
         if isinstance(default, int) and not isinstance(default, bool):
-            return self.loading.defaulted(name, default)
+            return self.loading.values.setdefault(name, default)
         return _Section(self.loading, name, {}) if isinstance(default, dict) else default
 
     def __contains__(self, key: object) -> bool:
@@ -125,10 +125,6 @@ class OwnLoading:
         if name not in self.values:
             self.guessed.append(name)
         return self.values.setdefault(name, GUESS)
-
-    def defaulted(self, name: str, default: int) -> int:
-        """The size of a key that has a default in the code."""
-        return self.values.setdefault(name, default)
 
     def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the constructor where the files hold ``values``.
@@ -295,7 +291,7 @@ class OwnLoading:
                     self._refused.add(name)
                     del self.values[name]
                 else:
-                    self.defaulted(name, default)
+                    self.values.setdefault(name, default)
             begin(made, *args, **kwargs)
 
         return noting

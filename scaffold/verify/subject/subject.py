@@ -178,6 +178,12 @@ class Subject:
                     parameter.copy_(noise * parameter.shape[-1] ** -0.5)
         return module.eval()
 
+    def train(self, module: Any) -> Any:
+        """Put a module into train mode as the engine does; returns it."""
+        module.train()
+        self.training.configure_train_mode(module)
+        return module
+
     def settings(self, *, steps: int = STEPS, asked: set[str] | None = None, **changes: Any) -> Settings:
         """What the engine hands adapters as ``model_config``.
 
@@ -309,13 +315,17 @@ class Subject:
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """What the adapter makes of a micro-batch: arguments of ``forward`` with and without the prompt."""
         settings = settings or self.settings()
-        latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
-        made = self.training.prepare_model_inputs(
-            module, settings, latents, timesteps, None, None, None, None, self.micro_batch(prompts, latents), step
-        )
+        trajectory = trajectory or self.trajectory(len(prompts), settings, seed)
+        made = self.prepared(module, settings, trajectory, self.micro_batch(prompts, trajectory[0]), step)
         if not isinstance(made, tuple) or len(made) != 2:
             raise NotDrivableError(f"prepare_model_inputs returns {type(made).__name__}, not a pair; see input-keys")
         return made
+
+    def prepared(
+        self, module: Any, settings: Settings, trajectory: tuple[Tensor, Tensor], batch: Any, step: int = 0
+    ) -> Any:
+        """What ``prepare_model_inputs`` returns for a micro-batch; the four embeddings are the engine's own."""
+        return self.training.prepare_model_inputs(module, settings, *trajectory, None, None, None, None, batch, step)
 
     def trajectory(self, batch: int, settings: Settings, seed: int = 1) -> tuple[Tensor, Tensor]:
         """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""
