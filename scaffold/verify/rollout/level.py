@@ -107,7 +107,7 @@ def require(
         ScaffoldError: its environment or something it takes is missing.
     """
     package = open_package(request.package)
-    found = environment or find_environment(version or os.environ.get(VERSION) or package_version(package))
+    found = environment or environment_of(package, version)
     if isinstance(found, str):
         raise ScaffoldError(f"level rollout cannot run: {found}")
     try:
@@ -151,6 +151,11 @@ def _origins(plan: Plan) -> dict[str, str]:
     """Where the libraries of the process come from, in the words of the contract level."""
     library = "kit" if plan.library is None else "real"
     return {"verl_omni is": library, "verl is": library, "vllm_omni is": "real"}
+
+
+def environment_of(package: Package, version: str | None = None) -> Environment | str:
+    """The environment that a package runs in, or why there is none to use."""
+    return find_environment(version or os.environ.get(VERSION) or package_version(package))
 
 
 def package_version(package: Package) -> str:

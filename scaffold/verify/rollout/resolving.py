@@ -176,19 +176,16 @@ def _engine(release: Distribution) -> Distribution:
     number = Version(release.version)
     same, series = f"{ENGINE}=={number.base_version}", f"{ENGINE}=={number.major}.{number.minor}.*"
     tries = [f"{ENGINE}{asked.specifier}"] if asked is not None and asked.specifier else [same, series]
-    for wanted in tries[:-1]:
+    missing: list[ScaffoldError] = []
+    for wanted in tries:
         try:
             return _metadata([wanted], wanted.replace("==", " "))[0]
         except ScaffoldError as error:
             if "has no" not in error.message:
                 raise
-    try:
-        return _metadata([tries[-1]], tries[-1].replace("==", " "))[0]
-    except ScaffoldError as error:
-        if "has no" not in error.message:
-            raise
-        why = f"vllm-omni {release.version} needs a vllm for CPUs, and {error.message}"
-        raise ScaffoldError(why, hint=error.hint) from None
+            missing.append(error)
+    why = f"vllm-omni {release.version} needs a vllm for CPUs, and {missing[-1].message}"
+    raise ScaffoldError(why, hint=missing[-1].hint)
 
 
 def _check_python(release: Distribution) -> None:

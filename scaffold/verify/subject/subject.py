@@ -85,20 +85,12 @@ class Subject:
         """What the module is built from: the configuration's class, or what the package's own loading code reads."""
         return blueprint_of(self)
 
-    def choose_sizes(self) -> dict[str, int]:
-        """Small sizes of a model that is built and runs; a checkpoint's own where they are small already.
-
-        Raises:
-            NotDrivableError: none was found, or what was found is too large to be built.
-        """
-        return chosen(self)
-
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The sizes of the tiny model."""
         found = self.job.get("sizes")
         if found is None:
-            return self.choose_sizes()
+            return chosen(self)
         if "unknown" in found:
             raise NotDrivableError(found["unknown"])
         return dict(found["values"])

@@ -20,7 +20,7 @@ from scaffold.verify.rollout.engine_side.pictures import draw_once
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
-from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
+from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport, Tensors
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # of loading a checkpoint that is fitted
@@ -44,7 +44,7 @@ class Engine:
         adapters: Adapters,
         checkpoint: str,
         dtype: torch.dtype,
-        transport: Transport,
+        transport: KitTransport | LibraryTransport,
         registered: str | None = None,
         fit: Callable[[Exception], bool] | None = None,
         own_settings: dict[str, Any] | None = None,
@@ -54,7 +54,7 @@ class Engine:
         self.transport = transport
         self.config = data.OmniDiffusionConfig.from_kwargs(
             model=checkpoint,
-            model_class_name=registered or adapters.upstream_class,
+            model_class_name=registered or adapters.upstream.__name__,
             dtype=dtype,
             enforce_eager=True,
             num_gpus=1,
