@@ -132,15 +132,15 @@ class Training:
             for name, value in inputs.items()
         }
 
-    def change_trainable(self, recipe: Recipe, scale: float = 0.1, seed: int = 1) -> list[str]:
-        """Change every parameter that training without LoRA updates, by ``scale`` of its own size; returns names."""
+    def change_trainable(self, recipe: Recipe) -> list[str]:
+        """Change every parameter that training without LoRA updates, by a tenth of its own size; returns names."""
         self.module.requires_grad_(True)
         choose = getattr(self.adapter, "configure_trainable_params", None)  # the oldest releases train everything
         if choose is not None:
             choose(self.module, self.config(recipe))
         self.module.to(self.dtype)
         trained = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-        change(trained.values(), scale, seed)
+        change(trained.values(), 0.1, seed=1)
         return list(trained)
 
     def base_weights(self) -> list[tuple[str, torch.Tensor]]:
