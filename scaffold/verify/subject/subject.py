@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -206,11 +207,8 @@ class Subject:
 
     def settings_without_image(self, **changes: Any) -> Settings:
         """The same before an image is known that the package takes."""
-        self._image = Geometry(64, 64, (1, 1))
-        try:
+        with mock.patch.object(self, "_image", Geometry(64, 64, (1, 1))):
             return self.settings(**changes)
-        finally:
-            self._image = None
 
     _image: Geometry | None = None
 
@@ -224,11 +222,9 @@ class Subject:
         first: str | None = None
         module = self.new_module()
         for candidate in self.images(module):
-            self._image = candidate
             try:
-                inputs, _ = self.inputs(module, PROMPTS[:1])
-                with torch.no_grad():
-                    shape = self.velocity(module, inputs).shape
+                with mock.patch.object(self, "_image", candidate), torch.no_grad():
+                    shape = self.velocity(module, self.inputs(module, PROMPTS[:1])[0]).shape
                 if shape[1:] == candidate.shape:
                     return candidate
                 first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
@@ -236,8 +232,6 @@ class Subject:
                 raise
             except Exception as error:
                 first = first or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            finally:
-                self._image = None
         raise NotDrivableError(f"the module could not be run (see forward): {first or 'no latent shape to try'}")
 
     def images(self, module: Any) -> Iterable[Geometry]:

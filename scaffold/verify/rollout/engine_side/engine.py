@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -111,14 +111,9 @@ class Engine:
         """The rollout adapter."""
         return self.worker.model_runner.pipeline
 
-    @contextlib.contextmanager
-    def without_media(self) -> Iterator[None]:
+    def without_media(self) -> contextlib.AbstractContextManager[Any]:
         """Inside of it requests bring words alone."""
-        brought, self.media = self.media, ()
-        try:
-            yield
-        finally:
-            self.media = brought
+        return mock.patch.object(self, "media", ())
 
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
