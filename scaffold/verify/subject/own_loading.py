@@ -248,10 +248,7 @@ class OwnLoading:
             raise _Met(args, kwargs)
 
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(json, "loads", read))
-            stack.enter_context(
-                mock.patch.object(json, "load", lambda file, *a, **named: read(file.read(), *a, **named))
-            )
+            stack.enter_context(mock.patch.object(json, "loads", read))  # json.load calls it, too
             stack.enter_context(mock.patch.object(kind, "__init__", met))
             for part in (part for part in self._own_classes() if part is not kind):
                 begin = self._learning_defaults(vars(part)["__init__"])
