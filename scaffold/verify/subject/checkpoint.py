@@ -203,7 +203,7 @@ def _paths(subject: Any, folder: Path) -> dict[str, tuple[str, ...]]:
     """Where ``from_model_path`` looks for each field, told by numbers of which each key has its own."""
     asked: dict[float, tuple[str, ...]] = {}
     try:
-        with mock.patch.object(json, "loads", lambda *_, **__: _Recorder((), asked)):  # json.load calls it, too
+        with mock.patch.object(json, "loads", return_value=_Recorder((), asked)):  # json.load calls it, too
             config = subject.config_class.from_model_path(str(folder))
     except Exception as error:
         raise NotDrivableError(f"from_model_path could not be followed: {type(error).__name__}: {error}") from error
