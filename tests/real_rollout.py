@@ -10,8 +10,8 @@ import pytest
 from scaffold.grade.proof import TOLERANCE, figures, figures_of
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
-from scaffold.verify.rollout import check_ids, run
 from scaffold.verify.rollout.environment import find_environment
+from scaffold.verify.rollout.level import check_ids, run_level
 
 # Of packages that record calls of a ported denoiser, and of those for edits.
 OF_OTHERS = {
@@ -27,7 +27,7 @@ def rolled(package: Path, version: str, *select: str) -> dict[str, CheckResult]:
     if isinstance(found := find_environment(version), str):
         pytest.skip(found)
     request = VerifyRequest(package, level="rollout", select=select)
-    return {result.id: result for result in run(request, version=version).checks}
+    return {result.id: result for result in run_level(request, version=version).checks}
 
 
 def assert_passes(

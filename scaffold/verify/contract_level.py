@@ -6,13 +6,12 @@ import json
 import os
 import secrets
 import selectors
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ from scaffold.resources import kit_root
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult, Library
+from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.upstream_loop import upstream_loop
 
@@ -39,15 +38,6 @@ SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
 MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
-
-
-@dataclass
-class Outcome:
-    """What the level found, in the order of the contracts' ids."""
-
-    checks: list[CheckResult] = field(default_factory=list)
-    contract: Library = "kit"
-    environment: dict[str, Any] = field(default_factory=dict)
 
 
 def run_contract_level(
@@ -81,7 +71,7 @@ def run_contract_level(
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"], job["half"] = _recorded(package, request, stack, entries)
+        job["ported"], job["half"] = _recorded(package, stack, entries)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -110,7 +100,7 @@ def run_contract_level(
 
 
 def _recorded(
-    package: Package, request: VerifyRequest, stack: ExitStack, entries: Sequence[ContractEntry]
+    package: Package, stack: ExitStack, entries: Sequence[ContractEntry]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Where a ported package's tiny checkpoint and rollouts lie, in float32 and in half precision.
 
@@ -128,7 +118,7 @@ def _recorded(
         from scaffold.verify.rollout.recording import recorded
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
-        found |= recorded(package, request.checkpoint, Path(folder), [dtype for dtype in needed if needed[dtype]])
+        found |= recorded(package, Path(folder), [dtype for dtype in needed if needed[dtype]])
     return found["float32"], found["bfloat16"]
 
 
@@ -159,13 +149,12 @@ def _imported(
         return
     line = f"the package cannot be imported: {event['error']}"
     library = str(event.get("missing") or "").partition(".")[0]
-    if library in _ENGINE and origins.get(library) != "real":
-        # Not the package's fault: the kit has what a training module of its own needs, not all of the engine.
+    # Not the package's fault: the kit has what a training module of its own needs, not all of the engine.
+    lacking = library in _ENGINE and origins.get(library) != "real"
+    if lacking:
         line = f"the package needs {event['missing']}, which the contract kit does not have; install {_ENGINE[library]}"
-        results |= {entry.id: _result(entry, "skip", line) for entry in group}
-        return
     results |= {entry.id: _result(entry, "skip", line) for entry in group}
-    if not any(check.status == "fail" for check in results.values()):
+    if not lacking and not any(check.status == "fail" for check in results.values()):
         # In every selection one failure must show: that of registration where it was asked for.
         shown = next((entry for entry in group if entry.id == "registration"), group[0])
         results[shown.id] = _result(shown, "fail", line)
@@ -250,14 +239,7 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(job).encode())
         process.stdin.close()
-
-    def end() -> None:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        end_leftovers(job["token"])
-
-    return HostProcess(reader, end, lambda: process.poll() is None)
+    return HostProcess(reader, lambda: end_process(process, job["token"]), lambda: process.poll() is None)
 
 
 def _environment(token: str) -> dict[str, str]:

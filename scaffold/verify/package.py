@@ -132,7 +132,7 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     lora = package.spec.get("lora", {})
     found = {"target_modules": lora.get("targets"), "fsdp_layer_prefixes": lora.get("layer_prefixes")}
     if not package.spec:
-        architectures = _architectures(package.folder)
+        architectures = registered(package.folder)
         for script in sorted([*package.root.glob("examples/**/*.sh"), *package.root.glob("tests/special_e2e/*.sh")]):
             text = scanned(script, package.root)
             if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
@@ -150,12 +150,12 @@ def _literal(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _architectures(folder: Path) -> set[str]:
-    """First string argument of each ``register(…)`` decorator."""
+def registered(folder: Path, base: str = "") -> set[str]:
+    """Architectures of a package: first string argument of each ``register(…)`` decorator, or of that of one base."""
     names = set()
     for file in sorted(folder.rglob("*.py")):
         text = scanned(file, folder.parents[2])
-        names |= set(re.findall(r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
+        names |= set(re.findall(rf"{base}\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
     return names
 
 

@@ -78,6 +78,21 @@ class CheckResult:
         }
 
 
+@dataclass
+class Outcome:
+    """What one level found.
+
+    Attributes:
+        checks: one result for each selected check, in the order they are reported.
+        environment: versions and origins by name; empty where no process started.
+        contract: which ``verl_omni`` the level ran on.
+    """
+
+    checks: list[CheckResult] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    contract: Library = "kit"
+
+
 @dataclass(frozen=True)
 class VerifyReport:
     """Everything one run of ``verify`` found.

@@ -18,7 +18,7 @@ from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult, Level, VerifyReport
+from scaffold.verify.result import Level, VerifyReport
 
 if TYPE_CHECKING:
     from scaffold.verify.train.level import TrainRequest
@@ -60,18 +60,18 @@ def verify(
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     if level == "rollout":
-        from scaffold.verify import rollout
+        from scaffold.verify.rollout import level as rollout
 
-        rollout.require(request)  # before the contracts, which take a minute
+        if not request.select or set(request.select) & set(rollout.check_ids()):
+            rollout.require(request, Path())  # before the contracts, which take a minute
     from scaffold.verify.rollout.forking import forking
 
     with _orderly_end(), forking():
         outcome = run_contract_level(opened, request, tell)
-        checks: list[CheckResult] = list(outcome.checks)
-        environment = outcome.environment
+        checks, environment = outcome.checks, outcome.environment
         if level == "rollout":
-            found = rollout.run(request, tell=tell)
-            checks += found.checks
+            found = rollout.run_level(request, tell=tell)
+            checks = [*checks, *found.checks]
             environment = _both(environment, found.environment)
     command = _command(str(package), None if checkpoint is None else str(checkpoint), request)
     return VerifyReport(opened.name, outcome.contract, tuple(checks), environment, (command,))
@@ -91,7 +91,7 @@ def _train(
         outcome = run_level(request, asked, tell)
     command = _command(named, None, request) + f" --steps {asked.steps}"
     command += "".join(f" --variant {name}" for name in asked.variants)
-    return VerifyReport(opened.name, "verl_omni", tuple(outcome.checks), outcome.environment, (command,))
+    return VerifyReport(opened.name, outcome.contract, tuple(outcome.checks), outcome.environment, (command,))
 
 
 def _both(contract: Mapping[str, Any], rollout: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _known(select: Sequence[str], level: Level) -> None:
 
         ids = check_ids()
     elif level == "rollout":
-        from scaffold.verify import rollout
+        from scaffold.verify.rollout import level as rollout
 
         ids += rollout.check_ids()
     for name in select:

@@ -229,7 +229,7 @@ def test_a_full_disk_does_not_lose_the_result(
 ) -> None:
     """What was found is printed before the report is written; what cannot be written is said before the run."""
     from scaffold.errors import ScaffoldError
-    from scaffold.verify import report
+    from scaffold.verify.report import destination
 
     def full(*_: Any) -> None:
         raise ScaffoldError("no space left")
@@ -237,7 +237,7 @@ def test_a_full_disk_does_not_lose_the_result(
     missing = tmp_path / "missing" / "x.html"
     refused = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", missing)
     assert "is no folder; create it first" in refused.refusal()
-    monkeypatch.setattr(report, "write_report", full)
+    monkeypatch.setattr(destination, "write_report", full)
     done = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", tmp_path / "x.html")
     assert "--report" not in done.out, "it was given"
     assert (done.code, "1 pass" in done.out, "no space left" in done.err) == (2, True, True)

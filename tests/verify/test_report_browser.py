@@ -11,7 +11,7 @@ from report_browser import Browser, find_chromium
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
 from scaffold.printable import printable
-from scaffold.verify.report import write_report
+from scaffold.verify.report.destination import write_report
 from scaffold.verify.result import VerifyReport
 
 PHONE = 390

@@ -9,7 +9,7 @@ import pytest
 from report_examples import all_statuses
 
 from scaffold.errors import ScaffoldError
-from scaffold.verify.report import check_destination, check_suffix, write_report
+from scaffold.verify.report.destination import check_destination, check_suffix, write_report
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ import pytest
 from report_examples import all_of, all_statuses, check, hostile, odd_numbers
 from rich.console import Console
 
-from scaffold.verify.report import print_report
-from scaffold.verify.report.terminal import print_report as print_to
+from scaffold.verify.report.terminal import print_report
 from scaffold.verify.result import VerifyReport
 
 
 def shown(report: VerifyReport, width: int = 80, *, colour: bool = False) -> str:
     stream = io.StringIO()
     system: Any = "standard" if colour else None
-    print_to(report, Console(file=stream, width=width, highlight=False, force_terminal=colour, color_system=system))
+    print_report(report, Console(file=stream, width=width, highlight=False, force_terminal=colour, color_system=system))
     return stream.getvalue()
 
 
@@ -118,7 +117,7 @@ def test_a_terminal_that_knows_ascii_only_gets_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     report = VerifyReport("p", "kit", (check("a", "fail", reason="2 × 3 → 7"),))
-    print_to(report, Console(file=stream, width=80, highlight=False))
+    print_report(report, Console(file=stream, width=80, highlight=False))
     stream.flush()
     assert b"2 \\xd7 3 \\u2192 7" in raw.getvalue()
 

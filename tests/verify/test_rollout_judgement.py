@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import runpy
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from scaffold.verify.rollout import check_ids
+from scaffold.documents import parse_json
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, control, control_measurement
 from scaffold.verify.rollout.judge import judge, judge_all
+from scaffold.verify.rollout.level import check_ids
 from scaffold.verify.rollout.scenario import all_checks, scenarios
 
 CHECK = Check("rollout-example", "An example", 1e-6, "absolute")
@@ -45,7 +47,7 @@ def test_blind_control_fails() -> None:
 def test_measurements_survive_their_way_between_processes() -> None:
     for value in (1e-7, math.inf, None):
         found = Measurement("rollout-example", value, "why", floor=math.inf, series={"a": [1.0]}, seconds=2.0)
-        assert Measurement.from_data(json.loads(json.dumps(found.to_data()))) == found
+        assert Measurement(**parse_json(json.dumps(asdict(found)))) == found
 
 
 def test_what_was_not_measured_is_skipped_with_the_reason() -> None:

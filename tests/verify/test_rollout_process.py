@@ -13,10 +13,9 @@ import pytest
 from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.rollout import run
 from scaffold.verify.rollout.environment import OVERRIDE, Environment
 from scaffold.verify.rollout.facts import gather_facts
-from scaffold.verify.rollout.level import VERSION, package_version
+from scaffold.verify.rollout.level import VERSION, package_version, run_level
 from scaffold.verify.rollout.process import run_process
 from scaffold.verify.run import verify
 
@@ -111,11 +110,11 @@ def test_version_without_a_description_names_the_command_that_finds_one(
     with pytest.raises(
         ScaffoldError, match=r"of vllm-omni 0\.1\.0 is not built; run: omni-scaffold env rollout --vllm-omni 0\.1\.0$"
     ):
-        run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
+        run_level(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
 
 
 def test_selection_of_another_level_runs_nothing(package: Path) -> None:
-    assert run(VerifyRequest(package, level="rollout", select=("padding-invariance",))).checks == []
+    assert run_level(VerifyRequest(package, level="rollout", select=("padding-invariance",))).checks == []
 
 
 def test_dead_engine_is_a_failed_check(
@@ -125,7 +124,7 @@ def test_dead_engine_is_a_failed_check(
     monkeypatch.setenv(OVERRIDE, str(environment.folder))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    outcome = run(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
+    outcome = run_level(VerifyRequest(package, level="rollout", select=("rollout-independent-noise",)))
     assert outcome.environment == {}
     results = {result.id: result for result in outcome.checks}
     assert results["rollout-engine-float32"].status == "fail"
@@ -169,14 +168,14 @@ def test_a_scenario_that_raises_names_its_traceback_and_the_engine_is_in_the_env
 
 
 def test_where_the_levels_differ_the_environment_says_both(monkeypatch: pytest.MonkeyPatch, package: Path) -> None:
-    from scaffold.verify import rollout, run
-    from scaffold.verify.contract_level import Outcome as Contracts
-    from scaffold.verify.rollout.level import Outcome
+    from scaffold.verify import run
+    from scaffold.verify.result import Outcome
+    from scaffold.verify.rollout import level
 
     there, here = {"vllm_omni is": "real", "torch": "2"}, {"vllm_omni is": "kit", "torch": "2", "python": "3"}
-    monkeypatch.setattr(rollout, "require", lambda request: None)
-    monkeypatch.setattr(rollout, "run", lambda request, tell: Outcome([], there))
-    monkeypatch.setattr(run, "run_contract_level", lambda opened, request, tell: Contracts(environment=here))
+    monkeypatch.setattr(level, "require", lambda request, scratch: None)
+    monkeypatch.setattr(level, "run_level", lambda request, tell: Outcome([], there))
+    monkeypatch.setattr(run, "run_contract_level", lambda opened, request, tell: Outcome(environment=here))
     found = verify(package, level="rollout").environment
     assert found == {"vllm_omni is": "real (rollout), kit (contract)", "torch": "2", "python": "3"}
 
@@ -188,7 +187,7 @@ def test_package_without_a_builder_is_refused_with_the_reason(
     shutil.copytree(package, copy)
     monkeypatch.setenv(OVERRIDE, str(fake("exit 0").folder))
     with pytest.raises(ScaffoldError, match=r"tests/special_e2e/build_bagel_tiny_random\.py is missing; give --check"):
-        run(VerifyRequest(copy, level="rollout"))
+        run_level(VerifyRequest(copy, level="rollout"))
 
 
 def test_facts_come_from_the_spec(package: Path, tmp_path: Path) -> None:

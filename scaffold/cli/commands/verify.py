@@ -72,7 +72,7 @@ def verify(
     import gc
 
     from scaffold.progress import VOICE, say
-    from scaffold.verify.report import check_destination, print_failures, print_report, write_report
+    from scaffold.verify.report import destination, terminal
     from scaffold.verify.run import verify as run_verify
 
     training = None
@@ -84,7 +84,7 @@ def verify(
         raise ScaffoldError("--variant, --verl-omni and --beside belong to --level train")
 
     if report is not None:
-        check_destination(report)
+        destination.check_destination(report)
     gc.enable()  # tensors in cycles would fill the memory
     with doing("running the contracts"):
         found = run_verify(
@@ -93,11 +93,11 @@ def verify(
     if format is Format.json:
         show_json(found.to_json())
     elif VOICE.quiet:
-        print_failures(found)
+        terminal.print_failures(found)
     else:
-        print_report(found, svg=export_svg, kept=report is not None)
+        terminal.print_report(found, svg=export_svg, kept=report is not None)
     if report is not None:
-        write_report(found, report)
+        destination.write_report(found, report)
         say(f"report: {report}")
     if found.failed:
         raise typer.Exit(1)

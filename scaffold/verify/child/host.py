@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import importlib
 import json
 import os
 import select
@@ -57,14 +58,14 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         import torch
 
         torch.set_num_threads(1)
-        from scaffold.verify.child.imports import import_package, prepare
+        from scaffold.verify.child.imports import prepare
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
         _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
 
         limit_host(IMPORT_MEGABYTES)
-        package = import_package(job["module"])
+        package = importlib.import_module(job["module"])
         if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
             import peft  # noqa: F401  # once here instead of in every fork
     except BaseException as error:
@@ -167,9 +168,10 @@ def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
 def _choose(job: dict[str, Any], package: Any) -> dict[str, Any]:
     from scaffold.verify.measured import NotDrivableError
     from scaffold.verify.subject import subject_of
+    from scaffold.verify.subject.blueprint import chosen
 
     try:
-        return {"values": subject_of(job, package).choose_sizes()}
+        return {"values": chosen(subject_of(job, package))}
     except NotDrivableError as reason:
         return {"unknown": str(reason)}
     except MemoryError:

@@ -8,7 +8,6 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 # Modules of verl-omni whose own imports need all of verl; the kit has what a package reads of them.
 _NEED_VERL = ("verl_omni.workers", "verl_omni.workers.config", "verl_omni.workers.config.diffusion")
@@ -100,8 +99,3 @@ def _install(name: str, module: ModuleType) -> None:
 def _forget(name: str) -> None:
     for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
         del sys.modules[known]
-
-
-def import_package(name: str) -> Any:
-    """Import the package; whatever it raises goes to the caller."""
-    return importlib.import_module(name)

@@ -7,12 +7,21 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from scaffold.reading import read_bytes
 
 # Inherited by everything that a run starts; its value is the run's own.
 MARK = "OMNI_SCAFFOLD_RUN"
 PASSES = 20
+
+
+def end_process(process: Any, token: str, folder: Path | None = None) -> None:
+    """End a process that leads a group of its own, with the group, wait for it, then end the run's leftovers."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    end_leftovers(token, folder)
 
 
 def end_leftovers(token: str, folder: Path | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -15,10 +16,10 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from scaffold.verify.child.imports import import_package, prepare
+    from scaffold.verify.child.imports import prepare
 
     prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
-    package = import_package(job["module"])
+    package = importlib.import_module(job["module"])
     from scaffold.verify.subject import subject_of
     from scaffold.verify.subject.sharded import run_rank
 

@@ -8,7 +8,7 @@ import torch
 
 from scaffold.verify.formulas import log_prob, relative, transition
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.guidance_off import without_guidance
+from scaffold.verify.subject.guidance import without_guidance
 from scaffold.verify.subject.rollout import RolloutDriver
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 
 ID = "forward"
 TITLE = "forward returns a 1-tuple of finite velocities, shaped like the latents, for both branches"
@@ -15,8 +15,6 @@ PITFALLS = (39,)
 
 def run(subject: Any) -> Measured:
     """Call the module with both branches of a ragged batch; a module that never runs fails here, and only here."""
-    from scaffold.verify.measured import NotDrivableError
-
     try:
         module = subject.new_module()
         shape = subject.geometry.shape

@@ -30,10 +30,7 @@ def run(subject: Any) -> Measured:
 
     recomputing.enable_gradient_checkpointing(counting)
     for module in (plain, recomputing):
-        module.train()
-        if hasattr(subject.training, "configure_train_mode"):
-            subject.training.configure_train_mode(module)
-        inputs, _ = subject.inputs(module)
+        inputs, _ = subject.inputs(subject.train(module))
         subject.velocity(module, inputs).square().mean().backward()
     problems = []
     if not reentrant:

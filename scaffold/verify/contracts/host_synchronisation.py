@@ -80,9 +80,7 @@ def _place(folder: Path) -> str:
 
 def run(subject: Any) -> Measured:
     """Watch both branches of a ragged batch, forward and backward, gradient checkpointing included."""
-    module = subject.new_module().train()
-    if hasattr(subject.training, "configure_train_mode"):
-        subject.training.configure_train_mode(module)
+    module = subject.train(subject.new_module())
     if module._supports_gradient_checkpointing:
         module.enable_gradient_checkpointing()
     pair = subject.inputs(module)

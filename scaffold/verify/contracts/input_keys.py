@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
+from unittest import mock
 
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.subject import PROMPTS
@@ -18,18 +19,14 @@ def run(subject: Any) -> Measured:
     module = subject.new_module()
     made, error = None, None
     for image in subject.images(module):
-        subject._image = image
         try:
-            settings = subject.settings()
-            latents, timesteps = subject.trajectory(len(PROMPTS), settings)
-            made = subject.training.prepare_model_inputs(
-                module, settings, latents, timesteps, None, None, None, None, subject.micro_batch(PROMPTS), 0
-            )
+            with mock.patch.object(subject, "_image", image):
+                settings = subject.settings()
+                trajectory = subject.trajectory(len(PROMPTS), settings)
+                made = subject.prepared(module, settings, trajectory, subject.micro_batch(PROMPTS))
             break
         except Exception as problem:
             error = error or problem
-        finally:
-            subject._image = None
     if made is None:
         raise error or RuntimeError("prepare_model_inputs took none of the image sizes tried")
     if not isinstance(made, tuple) or len(made) != 2:

@@ -21,9 +21,7 @@ def run(subject: Any) -> Measured:
     module = adapted(subject)
     if module._supports_gradient_checkpointing:
         module.enable_gradient_checkpointing()
-    module.train()
-    if hasattr(subject.training, "configure_train_mode"):
-        subject.training.configure_train_mode(module)
+    subject.train(module)
     free = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not free:
         return Measured("", ["no parameter is trainable after LoRA was added"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import save_file
@@ -68,11 +69,8 @@ def _state(module: Any) -> dict[str, Tensor]:
 def _as_peft(module: Any, folder: Path) -> None:
     """As ``PeftModel.save_pretrained`` does, which marks the adapter as one for inference."""
     config = module.peft_config["default"]
-    training, config.inference_mode = config.inference_mode, True
-    try:
+    with mock.patch.object(config, "inference_mode", True):
         config.save_pretrained(folder)
-    finally:
-        config.inference_mode = training
     save_file(_state(module), folder / "adapter_model.safetensors")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.lora import adapted, layers, linear_names
+from scaffold.verify.subject.lora import adapted, layers
 
 ID = "lora-targets"
 TITLE = "LoRA is injected on exactly the declared targets"
@@ -16,7 +18,7 @@ LIMIT = 0.0  # a target without adapter trains nothing and says nothing
 def run(subject: Any) -> Measured:
     """Each declared target must bind in every layer that has it; only LoRA may be trainable afterwards."""
     targets = subject.declared("target_modules")
-    linear = linear_names(subject.new_module())
+    linear = {name for name, child in subject.new_module().named_modules() if isinstance(child, nn.Linear)}
     expected = {name for name in linear for target in targets if name == target or name.endswith(f".{target}")}
     idle = [target for target in targets if not any(n == target or n.endswith(f".{target}") for n in linear)]
     elsewhere = [target for target in idle if subject.may_lack(target)]

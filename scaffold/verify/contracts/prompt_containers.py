@@ -26,16 +26,12 @@ def run(subject: Any) -> Measured:
     worst, problems, tried = 0.0, [], []
     for name, prompts, make in _containers():
         settings = subject.settings()
-        latents, timesteps = subject.trajectory(len(prompts), settings)
+        trajectory = subject.trajectory(len(prompts), settings)
         batch = subject.micro_batch(prompts)
-        reference = subject.training.prepare_model_inputs(
-            module, settings, latents, timesteps, None, None, None, None, batch, 0
-        )[0]
+        reference = subject.prepared(module, settings, trajectory, batch)[0]
         content = {key: batch[key] for key in ("prompts", "attention_mask")} | {column: make(prompts)}
         try:
-            inputs = subject.training.prepare_model_inputs(
-                module, settings, latents, timesteps, None, None, None, None, content, 0
-            )[0]
+            inputs = subject.prepared(module, settings, trajectory, content)[0]
             with torch.no_grad():
                 worst = max(worst, relative(subject.velocity(module, inputs), subject.velocity(module, reference)))
         except Exception as error:

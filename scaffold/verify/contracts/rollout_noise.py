@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
+from scaffold.verify.formulas import transition
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
 from scaffold.verify.subject.stand_in_velocity import velocity_of
@@ -24,23 +26,23 @@ LIMIT = 0.9
 def run(subject: Any) -> Measured:
     """Recover the noise of the first step of several requests and compare it, with the initial latents too."""
     seeds: list[str] = []
-    originals = (torch.manual_seed, random.seed, np.random.seed)
     driver = RolloutDriver(subject)
 
-    def noted(name: str, function: Any) -> Any:
+    def noted(name: str, module: Any, function: str) -> Any:
+        original = getattr(module, function)
+
         def seeding(*args: Any, **kwargs: Any) -> Any:
             seeds.append(name)
-            return function(*args, **kwargs)
+            return original(*args, **kwargs)
 
-        return seeding
+        return mock.patch.object(module, function, seeding)
 
-    torch.manual_seed = noted("torch.manual_seed", originals[0])
-    random.seed = noted("random.seed", originals[1])
-    np.random.seed = noted("numpy.random.seed", originals[2])
-    try:
+    with (
+        noted("torch.manual_seed", torch, "manual_seed"),
+        noted("random.seed", random, "seed"),
+        noted("numpy.random.seed", np.random, "seed"),
+    ):
         rolls = [driver.roll_out(seed=seed, sde_type="dance_sde") for seed in (3, 4, 5)]
-    finally:
-        torch.manual_seed, random.seed, np.random.seed = originals
     own = seeds.count("torch.manual_seed") - driver.own_seeds
     others = [name for name in seeds if name != "torch.manual_seed"]
     problems = [f"the rollout adapter calls {(others or ['torch.manual_seed'])[0]}"] if own > 0 or others else []
@@ -60,8 +62,6 @@ def run(subject: Any) -> Measured:
 
 
 def _noise(driver: RolloutDriver, rolled: Any) -> torch.Tensor:
-    from scaffold.verify.formulas import transition
-
     sample = rolled.latents[0][0]
     sigmas = (rolled.sigmas[0], rolled.sigmas[1], rolled.sigmas[1])
     mean, scale = transition("dance_sde", sample, velocity_of(sample), sigmas, 0.7)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from scaffold.verify.measured import Measured
 from scaffold.verify.subject.schedule import measure_schedule
 
 ID = "schedule-diffusers-0.40.0"
 TITLE = "both adapters and upstream walk one schedule for 1 to 60 steps, on diffusers 0.40.0"
 PITFALLS = (5, 30, 33, 44)
 DIFFUSERS = "0.40.0"
-
-
-def run(subject: Any) -> Measured:
-    """See ``measure_schedule``."""
-    return measure_schedule(subject, DIFFUSERS)
+run = partial(measure_schedule, release=DIFFUSERS)

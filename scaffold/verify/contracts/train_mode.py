@@ -23,9 +23,7 @@ def run(subject: Any) -> Measured:
     names = ("velocity", "log-prob", "mean")
     with torch.no_grad():
         expected = (subject.velocity(module, inputs), *_step(subject, module))
-    module.train()
-    if hasattr(subject.training, "configure_train_mode"):
-        subject.training.configure_train_mode(module)
+    subject.train(module)
     worst = dict.fromkeys(names, 0.0)
     for seed in (1, 2):
         torch.manual_seed(seed)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -52,19 +53,15 @@ def run(subject: Any) -> Measured:
 
 def _begins(driver: RolloutDriver, low: int, high: int, training_steps: tuple[int, ...]) -> Begins:
     """First step of the window of each rollout, by training step."""
-    rank_before, get_rank = {name: os.environ.get(name) for name in ("LOCAL_RANK", "RANK")}, torch.distributed.get_rank
     found: Begins = {}
-    try:
-        for rank in RANKS:
-            os.environ.update(dict.fromkeys(rank_before, str(rank)))
-            torch.distributed.get_rank = lambda *_, rank=rank: rank
+    for rank in RANKS:
+        with (
+            mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}),
+            mock.patch.object(torch.distributed, "get_rank", return_value=rank),
+        ):
             for step in training_steps:
                 for seed in SEEDS:
                     found.setdefault(step, []).append(_begin(driver, low, high, step, seed))
-    finally:
-        torch.distributed.get_rank = get_rank
-        for name, value in rank_before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
     return found
 
 

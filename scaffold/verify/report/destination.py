@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,11 @@ def write_report(report: VerifyReport, path: Path) -> None:
     """
     path = expanded(path)
     check_destination(path)
-    text = _FORMATS[path.suffix.lower()](report)
+    if path.suffix.lower() == ".html":
+        from scaffold.verify.report.html import html_report as made
+    else:
+        from scaffold.verify.report.markdown import markdown_report as made
+    text = made(report)
     temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(6)}")
     try:
         # Created rather than copied, so that the user's umask decides who may read it.
@@ -52,7 +55,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         ScaffoldError: another suffix.
     """
-    if Path(path).suffix.lower() not in _FORMATS:
+    if Path(path).suffix.lower() not in (".html", ".md"):
         raise ScaffoldError(
             f"a report {str(path)!r} has no known format",
             hint="end the name in .html for a page or in .md for a pull request's Test section",
@@ -78,18 +81,3 @@ def check_destination(path: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
         raise ScaffoldError(f"cannot write the report {path}: it is {kind}", hint="give another name")
-
-
-def _html(report: VerifyReport) -> str:
-    from scaffold.verify.report.html import html_report
-
-    return html_report(report)
-
-
-def _markdown(report: VerifyReport) -> str:
-    from scaffold.verify.report.markdown import markdown_report
-
-    return markdown_report(report)
-
-
-_FORMATS: dict[str, Callable[[VerifyReport], str]] = {".html": _html, ".md": _markdown}

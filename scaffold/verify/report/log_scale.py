@@ -46,24 +46,21 @@ class LogScale:
             return LANE / 3
         if math.isinf(value):
             return 100 - LANE / 3
-        start = LANE if self.zero else MARGIN
-        end = 100 - (LANE if self.infinite else MARGIN)
-        share = (math.log10(value) - self.low) / (self.high - self.low)
-        return round(start + share * (end - start), 2)
+        return self._at(math.log10(value))
 
     def ticks(self) -> list[tuple[float, str]]:
         """Places and labels of at most eight ticks, decades and the two special places."""
         step = math.ceil((self.high - self.low) / (MAX_TICKS - 1))
-        ticks: list[tuple[float | None, str]] = []
+        ticks: list[tuple[float, str]] = []
         if self.zero:
-            ticks.append((self.place(0.0), "0"))
+            ticks.append((LANE / 3, "0"))
         for exponent in range(self.low, self.high + 1, step):
-            ticks.append((self._decade(exponent), "1" if exponent == 0 else "10" if exponent == 1 else f"1e{exponent}"))
+            ticks.append((self._at(exponent), "1" if exponent == 0 else "10" if exponent == 1 else f"1e{exponent}"))
         if self.infinite:
-            ticks.append((self.place(math.inf), "inf"))
-        return [(at, label) for at, label in ticks if at is not None]
+            ticks.append((100 - LANE / 3, "inf"))
+        return ticks
 
-    def _decade(self, exponent: int) -> float:
+    def _at(self, exponent: float) -> float:
         start = LANE if self.zero else MARGIN
         end = 100 - (LANE if self.infinite else MARGIN)
         return round(start + (exponent - self.low) / (self.high - self.low) * (end - start), 2)

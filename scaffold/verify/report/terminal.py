@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -20,14 +21,22 @@ STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
-def print_report(report: VerifyReport, console: Console | None = None, *, kept: bool = False) -> None:
+def print_report(
+    report: VerifyReport, console: Console | None = None, *, svg: Path | None = None, kept: bool = False
+) -> None:
     """Print ``report``; status is a word, so colour adds nothing that is lost without it.
 
     Args:
         report: what ``verify`` found.
-        console: where to; stdout by default.
-        kept: whether it is written to a file as well.
+        console: where to; by default stdout, as wide as the terminal (80 columns where there is none).
+        svg: file that the printed text is kept in as a picture.
+        kept: whether the report is written to a file as well.
     """
+    if svg is not None:
+        console = SafeConsole(record=True, width=110)
+        print_report(report, console, kept=kept)
+        console.save_svg(str(svg), title="omni-scaffold verify")
+        return
     console = console or SafeConsole()
 
     def text(value: object, style: str = "") -> Text:

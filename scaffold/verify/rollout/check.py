@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 # The largest differences that pass, in float32. docs/rollout.md says what was measured and why these.
 LOG_PROB = 1e-6
@@ -51,22 +50,6 @@ class Measurement:
     series: Mapping[str, list[float]] | None = None
     skipped: bool = False
     seconds: float = 0.0
-
-    def to_data(self) -> dict[str, Any]:
-        """As plain values for JSON, where infinity and NaN are text."""
-        data = asdict(self)
-        for key in ("value", "floor", "limit"):
-            if data[key] is not None and not math.isfinite(data[key]):
-                data[key] = str(data[key])
-        return data
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Measurement:
-        """Undo :meth:`to_data`."""
-        values = dict(data)
-        for key in ("value", "floor", "limit"):
-            values[key] = None if values[key] is None else float(values[key])
-        return cls(**values)
 
 
 def equality(name: str, title: str, pitfalls: tuple[int, ...] = ()) -> tuple[Check, Check]:

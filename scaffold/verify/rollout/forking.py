@@ -16,7 +16,7 @@ from typing import Any
 
 from scaffold import child_process
 from scaffold.documents import parse_json
-from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import BOOT, Environment
 
 SECONDS = 300.0  # for the imports
@@ -165,10 +165,7 @@ class Server:
     def end(self) -> None:
         """End the server and all that it has started."""
         self.alive = False
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        end_leftovers(self.token)
+        end_process(self.process, self.token)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):

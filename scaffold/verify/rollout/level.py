@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from scaffold.resources import kit_root
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
+from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Check, Measurement
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
@@ -87,17 +87,9 @@ def level_checks() -> tuple[Check, ...]:
     return (*(engine_check(dtype) for dtype in DTYPES), *all_checks())
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the level found.
-
-    Attributes:
-        checks: one result for each selected check.
-        environment: versions and origins under the names of the contract level; empty where no process started.
-    """
-
-    checks: list[CheckResult]
-    environment: Mapping[str, str] = field(default_factory=dict)
+def check_ids() -> list[str]:
+    """Return the ids of the level's checks, in the order they are reported."""
+    return [check.id for check in level_checks()]
 
 
 def require(
@@ -115,7 +107,7 @@ def require(
         ScaffoldError: its environment or something it takes is missing.
     """
     package = open_package(request.package)
-    found = environment or find_environment(version or os.environ.get(VERSION) or package_version(package))
+    found = environment or environment_of(package, version)
     if isinstance(found, str):
         raise ScaffoldError(f"level rollout cannot run: {found}")
     try:
@@ -159,6 +151,11 @@ def _origins(plan: Plan) -> dict[str, str]:
     """Where the libraries of the process come from, in the words of the contract level."""
     library = "kit" if plan.library is None else "real"
     return {"verl_omni is": library, "verl is": library, "vllm_omni is": "real"}
+
+
+def environment_of(package: Package, version: str | None = None) -> Environment | str:
+    """The environment that a package runs in, or why there is none to use."""
+    return find_environment(version or os.environ.get(VERSION) or package_version(package))
 
 
 def package_version(package: Package) -> str:
@@ -243,7 +240,7 @@ def _engine_measurement(check: Check, ending: Ending, events: list[dict[str, Any
 
 
 def _measurement(event: dict[str, Any]) -> Measurement:
-    return Measurement.from_data({name: value for name, value in event.items() if name not in ("event", "raised")})
+    return Measurement(**{name: value for name, value in event.items() if name not in ("event", "raised")})
 
 
 def kept_log(log: Path, dtype: str) -> Path:

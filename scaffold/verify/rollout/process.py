@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import signal
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from scaffold import child_process
 from scaffold.reading import read_tail, read_text
-from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import BOOT, Environment
 from scaffold.verify.rollout.forking import ForkedProcess, forked
 
@@ -96,7 +95,7 @@ def run_process(
                 break
             time.sleep(0.1)
     finally:
-        _end(child, token)
+        end_process(child, token)
     lasted = time.monotonic() - started
     code = child.returncode
     if stopped is None and code == 0:
@@ -146,11 +145,3 @@ def _resident(pid: int) -> int:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) // 1024
     return 0
-
-
-def _end(child: child_process.Process | ForkedProcess, token: str) -> None:
-    """Kill what is left of the process and of those it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    end_leftovers(token)

@@ -11,14 +11,11 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.level import Plan
 
 
-def recorded(
-    package: Package, checkpoint: Path | None, scratch: Path, dtypes: Sequence[str] = ("float32",)
-) -> dict[str, dict[str, Any]]:
+def recorded(package: Package, scratch: Path, dtypes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Make the recordings.
 
     Args:
         package: one with a ported denoiser.
-        checkpoint: a checkpoint to take in place of a tiny one.
         scratch: an empty folder that outlives the contracts.
         dtypes: precisions to run the pipeline in.
 
@@ -26,17 +23,14 @@ def recorded(
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
         reason why there is none.
     """
-    import os
-
-    from scaffold.verify.rollout.environment import find_environment
     from scaffold.verify.rollout.facts import NotEstablishedError
-    from scaffold.verify.rollout.level import VERSION, make_plan, package_version
+    from scaffold.verify.rollout.level import environment_of, make_plan
 
-    found = find_environment(os.environ.get(VERSION) or package_version(package))
+    found = environment_of(package)
     try:
         if isinstance(found, str):
             raise NotEstablishedError(f"what a ported denoiser is given only its pipeline knows, and {found}")
-        plan = make_plan(package, found, checkpoint, scratch)
+        plan = make_plan(package, found, None, scratch)
     except NotEstablishedError as reason:
         return {dtype: {"unknown": str(reason)} for dtype in dtypes}
     return {dtype: _made(plan, dtype, scratch / dtype) for dtype in dtypes}

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ _IN_THE_WAY = re.compile(r"The user requested \(constraint\) ([A-Za-z0-9._-]+)")
 _NOWHERE = re.compile(r"ERROR: No matching distribution found for (\S+)")
 _HINT = "try again where a package index can be reached, or put the pins into a file by hand (docs/rollout.md)"
 
+_Asked = dict[str, SpecifierSet]  # by distribution
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -55,26 +57,20 @@ class Distribution:
         return f"{self.name}=={Version(self.version).public}"
 
 
-@dataclass
-class _Asked:
-    """What the lists of a release and of its vllm ask for, by distribution."""
+def _asked(*distributions: Distribution) -> _Asked:
+    """What the lists of a release and of its vllm ask for; what a marker of this machine leaves out is not."""
+    found: _Asked = {}
+    for wanted in (wanted for distribution in distributions for wanted in distribution.requires):
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            name = canonicalize_name(wanted.name)
+            found[name] = found.get(name, SpecifierSet()) & _public(wanted.specifier)
+    return found
 
-    specifiers: dict[str, SpecifierSet] = field(default_factory=dict)
 
-    @classmethod
-    def by(cls, *distributions: Distribution) -> _Asked:
-        """Join the lists; what a marker of this machine leaves out is not asked for."""
-        found = cls()
-        for wanted in (wanted for distribution in distributions for wanted in distribution.requires):
-            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-                name = canonicalize_name(wanted.name)
-                found.specifiers[name] = found.specifiers.get(name, SpecifierSet()) & _public(wanted.specifier)
-        return found
-
-    def takes(self, pin: str) -> bool:
-        """Whether a pinned version is one of those asked for."""
-        name, version = _split(pin)
-        return self.specifiers.get(name, SpecifierSet()).contains(version, prereleases=True)
+def _takes(asked: _Asked, pin: str) -> bool:
+    """Whether a pinned version is one of those asked for."""
+    name, version = _split(pin)
+    return asked.get(name, SpecifierSet()).contains(version, prereleases=True)
 
 
 def checked_version(text: str) -> str:
@@ -105,11 +101,11 @@ def resolve(version: str) -> Pins:
         release = _metadata([f"{DISTRIBUTION}=={version}"], f"{DISTRIBUTION} {version}")[0]
         _check_python(release)
         engine = _engine(release)
-        old = _Asked.by(*_metadata([before[DISTRIBUTION], before[ENGINE]], f"vllm-omni {nearest.version}'s own lists"))
-    asked = _Asked.by(release, engine)
+        old = _asked(*_metadata([before[DISTRIBUTION], before[ENGINE]], f"vllm-omni {nearest.version}'s own lists"))
+    asked = _asked(release, engine)
     given = {DISTRIBUTION: release.pin, ENGINE: engine.pin}
     # Pins that the nearest release holds against its own lists were set so on purpose, and stay.
-    free = {name for name, pin in before.items() if name not in given and old.takes(pin) and not asked.takes(pin)}
+    free = {name for name, pin in before.items() if name not in given and _takes(old, pin) and not _takes(asked, pin)}
     if "torch" in free:
         free |= BUILT_FOR_TORCH & before.keys()
     apart = {_split(text)[0] for part in nearest.steps if not part.dependencies for text in part.requirements}
@@ -144,13 +140,13 @@ def with_module(pins: Pins, module: str) -> Pins | None:
     """
     here = {_split(pin)[0]: pin for pin in pins.constraints}
     lists = _metadata([here[DISTRIBUTION], here[ENGINE]], f"vllm-omni {pins.version}'s own lists")
-    asked = _Asked.by(*lists)
+    asked = _asked(*lists)
     top = canonicalize_name(module.partition(".")[0])
-    lacking = sorted(asked.specifiers.keys() - here.keys(), key=lambda name: (name != top, name))
+    lacking = sorted(asked.keys() - here.keys(), key=lambda name: (name != top, name))
     holder = next((name for name in lacking if name == top or _holds(name, asked, module)), None)
     if holder is None:
         return None
-    wanted = f"{holder}{asked.specifiers[holder]}"
+    wanted = f"{holder}{asked[holder]}"
     found = _together([wanted], here, set(), asked, pins.version)
     chosen = {name: _spelled(pin, here.get(name)) for name, pin in {**here, **found}.items()}
     others = [part for part in pins.steps if part.why != ASIDE]
@@ -176,19 +172,16 @@ def _engine(release: Distribution) -> Distribution:
     number = Version(release.version)
     same, series = f"{ENGINE}=={number.base_version}", f"{ENGINE}=={number.major}.{number.minor}.*"
     tries = [f"{ENGINE}{asked.specifier}"] if asked is not None and asked.specifier else [same, series]
-    for wanted in tries[:-1]:
+    missing: list[ScaffoldError] = []
+    for wanted in tries:
         try:
             return _metadata([wanted], wanted.replace("==", " "))[0]
         except ScaffoldError as error:
             if "has no" not in error.message:
                 raise
-    try:
-        return _metadata([tries[-1]], tries[-1].replace("==", " "))[0]
-    except ScaffoldError as error:
-        if "has no" not in error.message:
-            raise
-        why = f"vllm-omni {release.version} needs a vllm for CPUs, and {error.message}"
-        raise ScaffoldError(why, hint=error.hint) from None
+            missing.append(error)
+    why = f"vllm-omni {release.version} needs a vllm for CPUs, and {missing[-1].message}"
+    raise ScaffoldError(why, hint=missing[-1].hint)
 
 
 def _check_python(release: Distribution) -> None:
@@ -200,7 +193,7 @@ def _check_python(release: Distribution) -> None:
 
 def _freed_alone(names: Iterable[str], asked: _Asked) -> dict[str, str]:
     """Pins of distributions that are installed without what they ask for."""
-    wanted = [f"{name}{asked.specifiers[name]}" for name in sorted(names)]
+    wanted = [f"{name}{asked[name]}" for name in sorted(names)]
     found = [_metadata([text], text.replace("==", " "))[0] for text in wanted]
     return {canonicalize_name(distribution.name): distribution.pin for distribution in found}
 
@@ -211,7 +204,7 @@ def _together(
     """Let pip choose; pins that it finds in the way give way, as many as it names and no more."""
     held = dict(pinned)
     for _ in range(ROUNDS):
-        ranges = [f"{name}{asked.specifiers[name]}" for name in sorted(free) if asked.specifiers.get(name)]
+        ranges = [f"{name}{asked[name]}" for name in sorted(free) if asked.get(name)]
         try:
             chosen = _metadata(wanted, f"libraries for vllm-omni {version}", [*held.values(), *ranges])
         except _ConflictError as conflict:
@@ -288,7 +281,7 @@ def _holds(name: str, asked: _Asked, module: str) -> bool:
             "--only-binary=:all:",
             "--dest",
             folder,
-            f"{name}{asked.specifiers[name]}",
+            f"{name}{asked[name]}",
         ]
         try:
             run_pip(name, arguments, seconds=SECONDS, hint=_HINT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.own_loading import GUESS, OwnLoading
@@ -13,17 +13,6 @@ from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, cou
 
 _CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")
 CHECKPOINT = "--checkpoint DIR with a small configuration sets it"
-
-
-class Blueprint(Protocol):
-    """A way to build the module: ``values`` are its integers, by name."""
-
-    values: dict[str, int]
-    guessed: list[str]
-
-    def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of the constructor for such integers."""
-        ...
 
 
 class ConfigClass:
@@ -71,6 +60,9 @@ class ConfigClass:
         return (self.kind(**{**self.fixed, **tuples, **plain}),), {}
 
 
+Blueprint = ConfigClass | OwnLoading
+
+
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
@@ -105,10 +97,8 @@ def chosen(subject: Any) -> dict[str, int]:
         try:
             found = tried.shapes()
         except Exception as error:
-            first = (
-                first
-                or f"{subject.module_class.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            first = first or f"{subject.module_class.__name__}: {told}"
             continue
         if smallest is None or count(found) < count(smallest[0]):
             smallest = found, tried

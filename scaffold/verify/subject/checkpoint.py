@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -201,14 +202,11 @@ def _read(subject: Any, folder: Path, content: dict[str, Any]) -> Any:
 def _paths(subject: Any, folder: Path) -> dict[str, tuple[str, ...]]:
     """Where ``from_model_path`` looks for each field, told by numbers of which each key has its own."""
     asked: dict[float, tuple[str, ...]] = {}
-    load_file, load_text = json.load, json.loads
     try:
-        json.load = json.loads = lambda *_, **__: _Recorder((), asked)  # type: ignore[assignment]
-        config = subject.config_class.from_model_path(str(folder))
+        with mock.patch.object(json, "loads", return_value=_Recorder((), asked)):  # json.load calls it, too
+            config = subject.config_class.from_model_path(str(folder))
     except Exception as error:
         raise NotDrivableError(f"from_model_path could not be followed: {type(error).__name__}: {error}") from error
-    finally:
-        json.load, json.loads = load_file, load_text
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {name: asked[value] for name, value in values.items() if isinstance(value, int | float) and value in asked}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,3 @@ def numbers(config: Any) -> dict[str, int]:
         if isinstance(value, int) and not isinstance(value, bool):
             found[name] = value
     return found
-
-
-def tokens(geometry: Geometry) -> int:
-    """Elements of one latent."""
-    return math.prod(geometry.shape)

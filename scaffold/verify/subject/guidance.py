@@ -83,6 +83,16 @@ def guidance_of(subject: Any) -> Guidance | None:
         return None
 
 
+def without_guidance(subject: Any) -> dict[str, Any]:
+    """The setting that switches guidance off; empty where a known velocity shows that there is none to switch off.
+
+    A module that predicts one velocity in both branches is guided to that velocity, renormed or not, so contracts
+    that use one stay right where the names are not known.
+    """
+    found = guidance_of(subject)
+    return {} if found is None else found.settings(text_scale=1.0)
+
+
 def _recipe(subject: Any) -> dict[str, Any]:
     """The spec's values, which are not the pipeline's: only the rollout adapter brings them to upstream."""
     return {entry["name"]: entry["default"] for entry in subject.spec.get("cfg", {}).get("parameters") or ()}

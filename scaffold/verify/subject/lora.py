@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 RANK, ALPHA = 2, 4
 
 
@@ -32,8 +30,3 @@ def adapted(subject: Any, *, zero: bool = True, dtype: Any = None) -> Any:
 def layers(module: Any) -> dict[str, Any]:
     """The layers that carry LoRA, by name."""
     return {name: child for name, child in module.named_modules() if hasattr(child, "lora_A")}
-
-
-def linear_names(module: Any) -> set[str]:
-    """Every linear layer of a module without LoRA."""
-    return {name for name, child in module.named_modules() if isinstance(child, nn.Linear)}

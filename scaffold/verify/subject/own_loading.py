@@ -15,10 +15,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import save_file
@@ -67,7 +68,7 @@ class _Section(dict[str, Any]):
         if super().__contains__(key):
             return super().__getitem__(key)
         if isinstance(default, int) and not isinstance(default, bool):
-            return self.loading.defaulted(name, default)
+            return self.loading.values.setdefault(name, default)
         return _Section(self.loading, name, {}) if isinstance(default, dict) else default
 
     def __contains__(self, key: object) -> bool:
@@ -126,21 +127,14 @@ class OwnLoading:
             self.guessed.append(name)
         return self.values.setdefault(name, GUESS)
 
-    def defaulted(self, name: str, default: int) -> int:
-        """The size of a key that has a default in the code."""
-        return self.values.setdefault(name, default)
-
     def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the constructor where the files hold ``values``.
 
         Raises:
             Exception: what the package raises before it.
         """
-        before, self.values = self.values, dict(values)
-        try:
+        with mock.patch.object(self, "values", dict(values)):
             return self._meet()
-        finally:
-            self.values = before
 
     def _meet(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self._given = {*self.values}
@@ -239,8 +233,7 @@ class OwnLoading:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Answer what is read of the marked files, and stop at the constructor."""
-        loads, load, kind = json.loads, json.load, self.subject.module_class
-        original = kind.__init__
+        loads, kind = json.loads, self.subject.module_class
 
         def read(text: Any, *args: Any, **kwargs: Any) -> Any:
             content = loads(text, *args, **kwargs)
@@ -254,18 +247,13 @@ class OwnLoading:
         def met(_: Any, *args: Any, **kwargs: Any) -> None:
             raise _Met(args, kwargs)
 
-        own = {part: getattr(part, "__init__") for part in self._own_classes() if part is not kind}  # noqa: B009
-        try:
-            json.loads = read  # type: ignore[assignment]
-            json.load = lambda file, *args, **kwargs: read(file.read(), *args, **kwargs)
-            kind.__init__ = met
-            for part, begin in own.items():
-                part.__init__ = self._learning_defaults(begin)  # type: ignore[misc]
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(json, "loads", read))  # json.load calls it, too
+            stack.enter_context(mock.patch.object(kind, "__init__", met))
+            for part in (part for part in self._own_classes() if part is not kind):
+                begin = self._learning_defaults(vars(part)["__init__"])
+                stack.enter_context(mock.patch.object(part, "__init__", begin))
             yield
-        finally:
-            json.loads, json.load, kind.__init__ = loads, load, original
-            for part, begin in own.items():
-                part.__init__ = begin  # type: ignore[misc]
 
     def _own_classes(self) -> list[type]:
         """Classes of the package that hold sizes and are no modules."""
@@ -295,7 +283,7 @@ class OwnLoading:
                     self._refused.add(name)
                     del self.values[name]
                 else:
-                    self.defaulted(name, default)
+                    self.values.setdefault(name, default)
             begin(made, *args, **kwargs)
 
         return noting

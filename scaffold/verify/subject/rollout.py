@@ -127,7 +127,8 @@ class RolloutDriver:
         walked, log_probs, taken = [sample], [], []
         scheduler = getattr(pipeline, facts["scheduler_attribute"])
         for i in range(points - 1):
-            out = scheduler.step(*self._positional(levels, i, sample), **self._named(levels, i, sample), **extra)
+            positional, named = self._arguments(levels, i, sample)
+            out = scheduler.step(*positional, **named, **extra)
             sample = out.prev_sample / self.scale
             walked.append(sample.clone())
             taken.append(levels[i])
@@ -174,7 +175,8 @@ class RolloutDriver:
     own_seeds = 0
     _seen: tuple[Any, ...] = ([], {}, None, [])
 
-    def _values(self, levels: Tensor, i: int, sample: Tensor) -> list[Any]:
+    def _arguments(self, levels: Tensor, i: int, sample: Tensor) -> tuple[list[Any], dict[str, Any]]:
+        """What upstream gives its scheduler for a step, by position and by keyword."""
         velocity = velocity_of(sample) * (self.facts.get("output_sign") or 1) * self.scale
         told = levels[i].clamp(max=self.facts.get("highest_level") or 1.0)
         forms = {"1 - sigma": 1 - told, "1000 sigma": told * (self.facts.get("parts") or 1000)}
@@ -190,18 +192,11 @@ class RolloutDriver:
         unknown = [name for name in self.facts["arguments"] if name not in values]
         if unknown:
             raise NotDrivableError(f"what upstream passes to the scheduler as {unknown[0]!r} is not known")
-        return [values[name] for name in self.facts["arguments"]]
-
-    def _by_keyword(self) -> list[bool]:
-        return self.facts.get("by_keyword") or [False] * len(self.facts["arguments"])
-
-    def _positional(self, levels: Tensor, i: int, sample: Tensor) -> list[Any]:
-        values = zip(self._values(levels, i, sample), self._by_keyword(), strict=True)
-        return [value for value, named in values if not named]
-
-    def _named(self, levels: Tensor, i: int, sample: Tensor) -> dict[str, Any]:
-        values = zip(self.facts["parameters"], self._values(levels, i, sample), self._by_keyword(), strict=True)
-        return {name: value for name, value, named in values if named}
+        given = [values[name] for name in self.facts["arguments"]]
+        by_keyword = self.facts.get("by_keyword") or [False] * len(given)
+        named = zip(self.facts["parameters"], given, by_keyword, strict=True)
+        positional = [value for value, keyword in zip(given, by_keyword, strict=True) if not keyword]
+        return positional, {name: value for name, value, keyword in named if keyword}
 
     def _output(self, walked: list[Tensor], taken: list[Tensor], log_probs: list[Tensor], wanted: bool) -> Any:
         output = import_module("vllm_omni.diffusion.data").DiffusionOutput

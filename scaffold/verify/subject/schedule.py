@@ -29,9 +29,7 @@ def measure_schedule(subject: Any, release: str) -> Measured:
     if diffusers.__version__ != release:
         raise NotDrivableError(f"diffusers {diffusers.__version__} is running, not {release}")
     if hasattr(subject, "recording"):
-        from scaffold.verify.subject.ported.schedule import measure_recorded_schedules
-
-        return measure_recorded_schedules(subject, LIMIT)
+        return _measure_recorded(subject)
     driver = RolloutDriver(subject)
     problems: list[str] = []
     worst, where = 0.0, ""
@@ -66,16 +64,34 @@ def measure_schedule(subject: Any, release: str) -> Measured:
                 worst, where = difference, f" ({name} at {steps} steps)"
             far = max(far, difference)
         differences.append(far)
-        problems += _looked_up(scheduler, rolled.timesteps, steps)
+        if rolled.timesteps is not None:
+            problems += _looked_up(scheduler, rolled.timesteps[0], steps)
     problems += _one_step(subject, driver)
     line = f"60 step counts on diffusers {release}: {worst:.1e} apart{where}"
     return Measured(line, problems, worst, LIMIT, "absolute", 6e-8, {"difference for 2 to 60 steps": differences})
 
 
-def _looked_up(scheduler: Any, timesteps: Any, steps: int) -> list[str]:
-    if timesteps is None:
-        return []
-    for i, timestep in enumerate(timesteps[0]):
+def _measure_recorded(subject: Any) -> Measured:
+    """Compare training's noise levels with those that the real pipeline walked, for every recorded number of steps."""
+    worst, where, problems = 0.0, "", []
+    for steps, levels in subject.recording["schedules"].items():
+        scheduler = subject.scheduler(subject.settings(steps=steps))
+        found, walked = scheduler.timesteps.double(), torch.tensor(levels, dtype=torch.float64)
+        if found.shape != walked.shape:
+            problems.append(f"{steps} steps: training has {len(found)} noise levels, the pipeline walks {len(walked)}")
+            continue
+        difference = float((found - walked).abs().max())
+        if difference > worst or difference != difference:
+            worst, where = difference, f" (at {steps} steps)"
+        problems += _looked_up(scheduler, walked.float(), steps)
+    counts = ", ".join(map(str, subject.recording["schedules"]))
+    line = f"the pipeline's schedules of {counts} steps: {worst:.1e} apart{where}"
+    return Measured(line, problems, worst, LIMIT, "absolute", 6e-8)
+
+
+def _looked_up(scheduler: Any, timesteps: torch.Tensor, steps: int) -> list[str]:
+    """Whether training finds each timestep ``(T,)`` at its own place; the first that it does not."""
+    for i, timestep in enumerate(timesteps):
         try:
             index = int(scheduler.index_for_timestep(timestep))
         except Exception as error:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -85,20 +86,12 @@ class Subject:
         """What the module is built from: the configuration's class, or what the package's own loading code reads."""
         return blueprint_of(self)
 
-    def choose_sizes(self) -> dict[str, int]:
-        """Small sizes of a model that is built and runs; a checkpoint's own where they are small already.
-
-        Raises:
-            NotDrivableError: none was found, or what was found is too large to be built.
-        """
-        return chosen(self)
-
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The sizes of the tiny model."""
         found = self.job.get("sizes")
         if found is None:
-            return self.choose_sizes()
+            return chosen(self)
         if "unknown" in found:
             raise NotDrivableError(found["unknown"])
         return dict(found["values"])
@@ -178,6 +171,12 @@ class Subject:
                     parameter.copy_(noise * parameter.shape[-1] ** -0.5)
         return module.eval()
 
+    def train(self, module: Any) -> Any:
+        """Put a module into train mode as the engine does; returns it."""
+        module.train()
+        self.training.configure_train_mode(module)
+        return module
+
     def settings(self, *, steps: int = STEPS, asked: set[str] | None = None, **changes: Any) -> Settings:
         """What the engine hands adapters as ``model_config``.
 
@@ -208,11 +207,8 @@ class Subject:
 
     def settings_without_image(self, **changes: Any) -> Settings:
         """The same before an image is known that the package takes."""
-        self._image = Geometry(64, 64, (1, 1))
-        try:
+        with mock.patch.object(self, "_image", Geometry(64, 64, (1, 1))):
             return self.settings(**changes)
-        finally:
-            self._image = None
 
     _image: Geometry | None = None
 
@@ -226,11 +222,9 @@ class Subject:
         first: str | None = None
         module = self.new_module()
         for candidate in self.images(module):
-            self._image = candidate
             try:
-                inputs, _ = self.inputs(module, PROMPTS[:1])
-                with torch.no_grad():
-                    shape = self.velocity(module, inputs).shape
+                with mock.patch.object(self, "_image", candidate), torch.no_grad():
+                    shape = self.velocity(module, self.inputs(module, PROMPTS[:1])[0]).shape
                 if shape[1:] == candidate.shape:
                     return candidate
                 first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
@@ -238,8 +232,6 @@ class Subject:
                 raise
             except Exception as error:
                 first = first or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            finally:
-                self._image = None
         raise NotDrivableError(f"the module could not be run (see forward): {first or 'no latent shape to try'}")
 
     def images(self, module: Any) -> Iterable[Geometry]:
@@ -309,13 +301,17 @@ class Subject:
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """What the adapter makes of a micro-batch: arguments of ``forward`` with and without the prompt."""
         settings = settings or self.settings()
-        latents, timesteps = trajectory or self.trajectory(len(prompts), settings, seed)
-        made = self.training.prepare_model_inputs(
-            module, settings, latents, timesteps, None, None, None, None, self.micro_batch(prompts, latents), step
-        )
+        trajectory = trajectory or self.trajectory(len(prompts), settings, seed)
+        made = self.prepared(module, settings, trajectory, self.micro_batch(prompts, trajectory[0]), step)
         if not isinstance(made, tuple) or len(made) != 2:
             raise NotDrivableError(f"prepare_model_inputs returns {type(made).__name__}, not a pair; see input-keys")
         return made
+
+    def prepared(
+        self, module: Any, settings: Settings, trajectory: tuple[Tensor, Tensor], batch: Any, step: int = 0
+    ) -> Any:
+        """What ``prepare_model_inputs`` returns for a micro-batch; the four embeddings are the engine's own."""
+        return self.training.prepare_model_inputs(module, settings, *trajectory, None, None, None, None, batch, step)
 
     def trajectory(self, batch: int, settings: Settings, seed: int = 1) -> tuple[Tensor, Tensor]:
         """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +13,9 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
-from scaffold.verify.package import Package, open_package, scanned, upstream_bases
+from scaffold.verify.package import Package, open_package, registered, upstream_bases
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import CheckResult
+from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
@@ -32,7 +31,6 @@ from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.variants import FULL, VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
-REWARD_FUNCTION = f"{Path(__file__).resolve().parent / 'brightness.py'}:brightness"
 AT_ONCE = 2  # runs; each keeps one core busy most of the time
 
 Tell = Callable[[str], None]
@@ -61,14 +59,6 @@ class TrainRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     seed: int = 1
     flat: bool = True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the level found, and what it ran with."""
-
-    checks: list[CheckResult]
-    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -160,7 +150,7 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
             setting.keep.append(True)
         environment = _origins(setting)
     chosen = [result for result in results if not verify.select or result.id in verify.select]
-    return Outcome(chosen, environment)
+    return Outcome(chosen, environment, "verl_omni")
 
 
 @contextmanager
@@ -223,7 +213,6 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
 
 
 def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) -> dict[str, RunRecord]:
-    # The first to start would build the tiny checkpoint under the feet of the others.
     def follow(name: str) -> Callable[[int, Mapping[str, float]], None]:
         def told(number: int, data: Mapping[str, float]) -> None:
             reward, difference = data.get(REWARD, float("nan")), data.get(LOG_PROB, float("nan"))
@@ -261,7 +250,6 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         steps=steps,
         sources=sources,
         package=package.module,
-        reward=REWARD_FUNCTION,
         seed=request.seed,
         control=request.control,
         changes=changes,
@@ -312,11 +300,7 @@ def architecture(package: Package) -> str:
     named = package.spec.get("names", {}).get("architecture")
     if named:
         return str(named)
-    found = {
-        match[1]
-        for path in sorted(package.folder.glob("*.py"))
-        for match in re.finditer(r"DiffusionModelBase\.register\(\s*[\"'](\w+)[\"']", scanned(path, package.root))
-    }
+    found = registered(package.folder, "DiffusionModelBase")
     if len(found) != 1:
         raise ScaffoldError(f"{package.name} registers {len(found)} training adapters", hint="level train runs one")
     return found.pop()

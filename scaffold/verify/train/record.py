@@ -41,11 +41,6 @@ class Step:
         """A metric, NaN where the trainer did not log it."""
         return self.metrics.get(name, math.nan)
 
-    @property
-    def reward(self) -> float:
-        """Mean score of the step."""
-        return self.metric(REWARD)
-
 
 @dataclass(frozen=True)
 class Push:

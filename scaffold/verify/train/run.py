@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from pathlib import Path
 from scaffold import child_process
 from scaffold.reading import open_file, read_lines
 from scaffold.verify.child.isolation import is_over
-from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import MOST_PRINTED, last_line
@@ -23,6 +21,7 @@ from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_r
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.variants import Variant
 
+REWARD = Path(__file__).resolve().parent / "brightness.py"
 PATH = Path(__file__).resolve().parent / "inside" / "path"
 # On a machine that has nothing else to do; where many share the processors, the more.
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
@@ -56,7 +55,6 @@ class RunPlan:
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
         package: dotted name of the package.
-        reward: ``FILE:FUNCTION``.
         seed: of the rollouts.
         control: a deliberate mistake of ``inside/controls``.
         changes: overrides that come last.
@@ -73,7 +71,6 @@ class RunPlan:
     steps: int
     sources: tuple[str, ...]
     package: str
-    reward: str
     seed: int = 1
     control: str | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -100,11 +97,10 @@ def train(plan: RunPlan, follow: Follow | None = None) -> RunRecord:
 
 def command(plan: RunPlan) -> list[str]:
     """The command line of a run."""
-    path, _, function = plan.reward.rpartition(":")
     given = {
         **overrides(plan.variant.dtype, plan.variant.processes, plan.seed),
-        "reward.custom_reward_function.path": path,
-        "reward.custom_reward_function.name": function,
+        "reward.custom_reward_function.path": str(REWARD),
+        "reward.custom_reward_function.name": "brightness",
         "trainer.total_training_steps": str(plan.steps),
         **plan.variant.overrides,
         **({"trainer.test_freq": str(plan.steps)} if plan.variant.validates else {}),
@@ -175,10 +171,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
     try:
         stopped = _follow(child, folder, log, follow)
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        end_leftovers(token, _ray_folder(token))
+        end_process(child, token, _ray_folder(token))
         shutil.rmtree(_ray_folder(token), ignore_errors=True)
     if stopped is None and child.returncode == 0:
         return None

@@ -15,7 +15,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
-from scaffold.verify.train.run import RunPlan, command, train, variables
+from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.variants import VARIANTS, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
@@ -139,7 +139,6 @@ def plan(tmp_path: Path, script: str, **values: Any) -> RunPlan:
         "steps": 1,
         "sources": ("vllm_omni.diffusion.models.foo",),
         "package": "verl_omni.pipelines.foo_flow_grpo",
-        "reward": "/tool/brightness.py:brightness",
     }
     return RunPlan(**{**known, **values})
 
@@ -149,7 +148,7 @@ def test_run_follows_steps_and_keeps_what_was_printed(tmp_path: Path) -> None:
     found = train(plan(tmp_path, SCRIPT), lambda number, _: followed.append(number))
     assert (found.problem, [step.number for step in found.steps]) == (None, [1])
     printed = (found.log or Path()).read_text().splitlines()
-    assert "reward.custom_reward_function.path=/tool/brightness.py" in printed
+    assert f"reward.custom_reward_function.path={REWARD}" in printed
     assert "reward.custom_reward_function.name=brightness" in printed
     assert "trainer.total_training_steps=1" in printed
 

@@ -30,7 +30,7 @@ def test_steps_carry_metrics_groups_and_windows(tmp_path: Path) -> None:
     assert [step.number for step in found.steps] == [1, 2]
     assert found.steps[0].rewards == (2.0, 5.0)
     assert found.steps[0].windows == ((0.9, 0.75),) * 3
-    assert found.steps[0].reward == 0.5
+    assert found.steps[0].metric(REWARD) == 0.5
     assert found.steps[1].rewards == ()
     assert found.steps[1].metric(LOG_PROB) != found.steps[1].metric(LOG_PROB)  # not a number
     assert [(push.replica, push.changed) for push in found.pushes] == [("1", 14)]

@@ -16,14 +16,12 @@ from scaffold.verify.subject.subject import PROMPTS
 def run(subject: Any) -> Measured:
     """Compare each container with the stack that every other contract uses."""
     module, settings = subject.new_module(), subject.settings()
-    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+    trajectory = subject.trajectory(len(PROMPTS), settings)
     batch = subject.micro_batch(PROMPTS)
     columns = {name: [subject.sample_of(prompt)["extra"][name] for prompt in PROMPTS] for name in batch.keys()}  # noqa: SIM118
 
     def velocity(content: Any) -> torch.Tensor:
-        made = subject.training.prepare_model_inputs(
-            module, settings, latents, timesteps, None, None, None, None, content, 0
-        )
+        made = subject.prepared(module, settings, trajectory, content)
         with torch.no_grad():
             found: torch.Tensor = subject.velocity(module, made[0])
             return found

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,8 +31,6 @@ class Bench:
     """Loaded once a process; scenarios share it and leave weights as they found them, unless they come last."""
 
     def __init__(self, task: Task) -> None:
-        from pathlib import Path
-
         self.task = task
         settings.before_imports()
         # Before anything of verl_omni is imported, which may import a package of the same name.
@@ -41,9 +40,10 @@ class Bench:
         else:
             sources.install_kit(Path(task.kit))
         self.adapters = sources.load_adapters(task.package)
-        withheld = [name for folder in self.adapters.upstream_packages for name in settings.withhold_kernels(folder)]
+        for package in self.adapters.upstream_packages:
+            settings.withhold_kernels(package)
         _build_checkpoint(task)
-        self.patched = [*withheld, *precision.match(self.adapters, task.dtype)]
+        precision.match(self.adapters, task.dtype)
 
         from scaffold.verify.rollout.engine_side.engine import Engine
         from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
@@ -76,9 +76,7 @@ class Bench:
             unit = self.training.pixels_per_token or unit
             self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
-        self.patched += sizes.allow(
-            self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)]
-        )
+        sizes.allow(self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)])
         self.texts = TEXTS
         self._first: list[Trajectory] | None = None
 
@@ -198,8 +196,6 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
     facts = task.facts.get("ported")
     if facts is None:
         return contextlib.nullcontext()
-    from pathlib import Path
-
     from scaffold.verify.rollout.engine_side.tiny.checkpoint import growing
 
     return growing(Path(task.checkpoint), task.package, adapters, facts, getattr(torch, task.dtype))

@@ -74,13 +74,14 @@ def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison
     for row, sample in enumerate(samples):
         for step in range(sample.steps):
             known = sample.log_probs is not None and step < sample.recorded
+            seen, own = sample.velocities[step], recomputed.velocities[step]
             steps.append(
                 Step(
                     sample=row,
                     step=step,
                     rollout=float(sample.log_probs[step]) if known and sample.log_probs is not None else None,
                     training=float(recomputed.log_probs[row, step]),
-                    velocity=relative(sample.velocities[step], recomputed.velocities[step], row),
+                    velocity=None if seen is None or own is None else distance(seen, own[row]),
                 )
             )
     return Comparison(tuple(steps), problem)
@@ -97,11 +98,9 @@ def join(parts: Iterable[Comparison]) -> Comparison:
     return Comparison(tuple(steps), problem)
 
 
-def relative(rollout: torch.Tensor | None, training: torch.Tensor | None, row: int) -> float | None:
-    """L2 distance of two velocities over the rollout's norm; None where one is missing."""
-    if rollout is None or training is None:
-        return None
-    ours, theirs = training[row].reshape(-1), rollout.reshape(-1)
+def distance(rollout: torch.Tensor, training: torch.Tensor) -> float:
+    """L2 distance of two velocities over the rollout's norm; infinite where their sizes differ."""
+    ours, theirs = training.reshape(-1), rollout.reshape(-1)
     if ours.shape != theirs.shape:
         return math.inf
     return float((theirs - ours).norm() / theirs.norm().clamp_min(1e-12))

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +20,7 @@ from scaffold.verify.rollout.engine_side.pictures import draw_once
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
-from scaffold.verify.rollout.engine_side.transport import LibraryTransport, Tensors, Transport
+from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport, Tensors
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # of loading a checkpoint that is fitted
@@ -44,7 +44,7 @@ class Engine:
         adapters: Adapters,
         checkpoint: str,
         dtype: torch.dtype,
-        transport: Transport,
+        transport: KitTransport | LibraryTransport,
         registered: str | None = None,
         fit: Callable[[Exception], bool] | None = None,
         own_settings: dict[str, Any] | None = None,
@@ -54,7 +54,7 @@ class Engine:
         self.transport = transport
         self.config = data.OmniDiffusionConfig.from_kwargs(
             model=checkpoint,
-            model_class_name=registered or adapters.upstream_class,
+            model_class_name=registered or adapters.upstream.__name__,
             dtype=dtype,
             enforce_eager=True,
             num_gpus=1,
@@ -111,14 +111,9 @@ class Engine:
         """The rollout adapter."""
         return self.worker.model_runner.pipeline
 
-    @contextlib.contextmanager
-    def without_media(self) -> Iterator[None]:
+    def without_media(self) -> contextlib.AbstractContextManager[Any]:
         """Inside of it requests bring words alone."""
-        brought, self.media = self.media, ()
-        try:
-            yield
-        finally:
-            self.media = brought
+        return mock.patch.object(self, "media", ())
 
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False

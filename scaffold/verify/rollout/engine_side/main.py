@@ -7,6 +7,7 @@ import logging
 import time
 import traceback
 import warnings
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -25,12 +26,11 @@ def main(path: Path) -> int:
     logging.disable(logging.WARNING)
     task = Task.read(path)
     with Path(task.results).open("a", encoding="utf-8") as results:
-        started = time.monotonic()
         from scaffold.verify.rollout.engine_side.bench import Bench
 
         with collector_off():
             bench = Bench(task)
-        _write(results, "started", {"versions": versions(), "patched": bench.patched, "seconds": _since(started)})
+        _write(results, "started", {"versions": versions()})
         if task.recording is not None:
             from scaffold.verify.rollout.engine_side.recording import record
 
@@ -43,7 +43,6 @@ def main(path: Path) -> int:
             checks = [check for check in scenario.CHECKS if check.id in task.checks]
             if checks and task.dtype == scenario.DTYPE:
                 _measure(scenario, checks, bench, results)
-        _write(results, "finished", {"seconds": _since(started)})
     return 0
 
 
@@ -55,7 +54,8 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
     def put(found: Measurement, raised: bool = False) -> None:
         if found.check in wanted:
             wanted.remove(found.check)
-            _write(results, "measured", {**found.to_data(), "seconds": _since(started), "raised": raised})
+            seconds = round(time.monotonic() - started, 3)
+            _write(results, "measured", {**asdict(found), "seconds": seconds, "raised": raised})
 
     raised = False
 
@@ -92,10 +92,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _since(started: float) -> float:
-    return round(time.monotonic() - started, 3)
 
 
 def _write(results: IO[str], event: str, data: dict[str, Any]) -> None:

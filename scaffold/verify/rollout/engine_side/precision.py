@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
+
 from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
@@ -25,13 +27,11 @@ class TorchWith(types.ModuleType):
         self.__dict__.update(changed)
 
     def __getattr__(self, name: str) -> Any:
-        import torch
-
         return getattr(torch, name)
 
 
-def match(adapters: Adapters, dtype: str) -> list[str]:
-    """Apply what a run in ``dtype`` needs; returns the modules changed.
+def match(adapters: Adapters, dtype: str) -> None:
+    """Apply what a run in ``dtype`` needs.
 
     float32: a literal ``torch.bfloat16`` means float32 in the model and in the package, for both round around
     attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs or opens it
@@ -40,22 +40,22 @@ def match(adapters: Adapters, dtype: str) -> list[str]:
     for package in adapters.upstream_packages:
         _import_all(package)
     packages = [*adapters.upstream_packages, *(adapters.packages if dtype == "float32" else ())]
-    return [module.__name__ for module in loaded_modules(packages) if follow(module, dtype)]
+    for module in loaded_modules(packages):
+        follow(module, dtype)
 
 
-def follow(module: types.ModuleType, dtype: str) -> bool:
-    """Apply it to one module of the model or, in float32, of the package; returns whether its ``torch`` changed."""
+def follow(module: types.ModuleType, dtype: str) -> None:
+    """Apply it to one module of the model or, in float32, of the package."""
     if dtype == "float32":
-        return bool(_replace([module], "torch.bfloat16", _without_bfloat16()))
+        _replace([module], "torch.bfloat16", TorchWith(bfloat16=torch.float32))
+        return
     _let_cpus_through(module)
-    return bool(_replace([module], "torch.autocast", _with_autocast(), _asks_the_device))
+    _replace([module], "torch.autocast", TorchWith(autocast=_autocast), _asks_the_device)
 
 
 @contextlib.contextmanager
 def exact(adapters: Adapters) -> Iterator[None]:
     """Make a literal ``torch.bfloat16`` mean float32 in the package, and autocast nothing, inside the block only."""
-    import torch
-
     stand_in = TorchWith(bfloat16=torch.float32, autocast=lambda *_, **__: contextlib.nullcontext())
     changed = _replace(loaded_modules(adapters.packages), "torch.", stand_in, _is_inexact)
     try:
@@ -65,21 +65,9 @@ def exact(adapters: Adapters) -> Iterator[None]:
             module.torch = torch
 
 
-def _without_bfloat16() -> TorchWith:
-    import torch
-
-    return TorchWith(bfloat16=torch.float32)
-
-
-def _with_autocast() -> TorchWith:
-    import torch
-
-    original: Callable[..., Any] = torch.autocast
-
-    def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        return original("cpu" if device_type == "cuda" else device_type, *args, **{**kwargs, "enabled": True})
-
-    return TorchWith(autocast=autocast)
+def _autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
+    on: Callable[..., Any] = torch.autocast
+    return on("cpu" if device_type == "cuda" else device_type, *args, **{**kwargs, "enabled": True})
 
 
 def _let_cpus_through(module: types.ModuleType) -> None:
@@ -134,8 +122,6 @@ def _replace(
     where: Callable[[str], bool] = lambda source: True,
 ) -> list[Any]:
     """The modules whose ``torch`` is the stand-in now: those that have ``text`` in their source."""
-    import torch
-
     changed: list[Any] = []
     for module in modules:
         source = _source(module)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -50,11 +51,8 @@ def steps() -> Iterator[list[StepTaken]]:
         taken.append(StepTaken(*levels, *given, found[0].detach().float().clone()))
         return found
 
-    Scheduler.sample_previous_step = recording
-    try:
+    with mock.patch.object(Scheduler, "sample_previous_step", recording):
         yield taken
-    finally:
-        Scheduler.sample_previous_step = original
 
 
 def velocity_at(taken: list[StepTaken], sigma: float) -> torch.Tensor | None:

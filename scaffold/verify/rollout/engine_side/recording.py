@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import Bench
@@ -75,15 +76,10 @@ def _windows(bench: Bench) -> Iterator[tuple[int, list[float]]]:
     """Noise level at which the window of two begins, by training step; each rank sends a request of its own."""
     count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
-    names = ("LOCAL_RANK", "RANK")
-    before = [(name, os.environ[name]) for name in names]
     found: dict[int, list[float]] = {}
-    try:
-        for rank in RANKS:
-            os.environ.update(dict.fromkeys(names, str(rank)))
+    for rank in RANKS:
+        with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
             for step in TRAINING_STEPS:
                 sample = bench.roll_out(replace(recipe, global_steps=step), RAGGED[rank : rank + 1], seed=rank)[0]
                 found.setdefault(step, []).append(float(sample.timesteps[0]))
-    finally:
-        os.environ.update(before)
     yield from found.items()

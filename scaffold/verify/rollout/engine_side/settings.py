@@ -49,30 +49,26 @@ def define_torchvision_operators() -> None:
     _kept.append(library)  # the declarations live as long as this object
 
 
-def withhold_kernels(package: str) -> list[str]:
+def withhold_kernels(package: str) -> None:
     """Make modules of triton kernels fail to import where triton is not installed, as they do without vllm's stand-in.
 
     Only those whose every import in the model's folder is prepared for that: the source then takes its plain path.
 
     Args:
         package: dotted name of the model's folder.
-
-    Returns:
-        Names of the modules.
     """
     if importlib.util.find_spec("triton") is not None:
-        return []
+        return
     spec = importlib.util.find_spec(package)
     folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
     if folder is None:
-        return []
+        return
     sources = {path.stem: read_text(path) for path in sorted(folder.glob("*.py"))}
     kernels = [name for name, text in sources.items() if "triton.jit" in text]
     trees = [ast.parse(text) for text in sources.values()]
-    withheld = [f"{package}.{name}" for name in kernels if all(_guards(tree, name) for tree in trees)]
-    for name in withheld:
-        sys.modules[name] = None  # type: ignore[assignment]
-    return withheld
+    for name in kernels:
+        if all(_guards(tree, name) for tree in trees):
+            sys.modules[f"{package}.{name}"] = None  # type: ignore[assignment]
 
 
 def _guards(tree: ast.Module, name: str) -> bool:
@@ -99,7 +95,7 @@ def keep_plain_linear_layers() -> None:
     custom_ops: Any = importlib.import_module("vllm._custom_ops")
     custom_ops._supports_onednn = False
     layers: Any = importlib.import_module("vllm.model_executor.layers.utils")
-    layers.check_cpu_sgl_kernel = _never
+    layers.check_cpu_sgl_kernel = lambda *_: False
 
 
 def keep_plain_experts() -> None:
@@ -143,7 +139,3 @@ def _plain_experts(
             gate, up = functional.linear(hidden_states[tokens], w1[index]).chunk(2, dim=-1)
             made = functional.linear(functional.silu(gate) * up, w2[index])
             output.index_add_(0, tokens, (made * topk_weights[tokens, places, None].to(made.dtype)).to(output.dtype))
-
-
-def _never(*_: object) -> bool:
-    return False

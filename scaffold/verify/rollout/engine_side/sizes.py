@@ -9,8 +9,8 @@ from typing import Any
 from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
 
-def allow(adapters: Adapters, table: dict[str, Any] | None, wanted: Iterable[tuple[int, int]]) -> list[str]:
-    """Put other sizes into the table that the pipeline chooses from; returns the modules changed.
+def allow(adapters: Adapters, table: dict[str, Any] | None, wanted: Iterable[tuple[int, int]]) -> None:
+    """Put other sizes into the table that the pipeline chooses from.
 
     Args:
         table: ``module`` and ``constant`` under which the table stands, and its ``sizes`` as ``[height, width]``; None
@@ -21,18 +21,22 @@ def allow(adapters: Adapters, table: dict[str, Any] | None, wanted: Iterable[tup
         LookupError: the table is not the one that the package was made for.
     """
     if table is None:
-        return []
-    module: Any = importlib.import_module(table["module"])
-    found = getattr(module, table["constant"], None)
-    sizes = [tuple(size) for size in table["sizes"]]
-    turned = [(width, height) for height, width in sizes]
-    if found is None or list(map(tuple, found)) not in (sizes, turned):
-        raise LookupError(f"{table['module']}.{table['constant']} is not the table that scaffold.toml has")
-    height_first = list(map(tuple, found)) == sizes
-    small = tuple((h, w) if height_first else (w, h) for h, w in wanted)
-    changed = []
+        return
+    found, small = replaced(importlib.import_module(table["module"]), table, wanted)
     for holder in loaded_modules(adapters.upstream_packages):
         if getattr(holder, table["constant"], None) is found:
             setattr(holder, table["constant"], small)
-            changed.append(holder.__name__)
-    return changed
+
+
+def replaced(module: Any, table: dict[str, Any], wanted: Iterable[tuple[int, int]]) -> tuple[Any, Any]:
+    """The table of a module, and ``wanted`` in the order of height and width that it has.
+
+    Raises:
+        LookupError: the table is not the one that the package was made for.
+    """
+    found = getattr(module, table["constant"], ())
+    sizes = [tuple(size) for size in table["sizes"]]
+    known = list(map(tuple, found))
+    if known not in (sizes, [size[::-1] for size in sizes]):
+        raise LookupError(f"{table['module']}.{table['constant']} is not the table that scaffold.toml has")
+    return found, tuple((h, w) if known == sizes else (w, h) for h, w in wanted)

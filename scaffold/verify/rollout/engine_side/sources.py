@@ -89,11 +89,6 @@ class Adapters:
         raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
 
     @property
-    def upstream_class(self) -> str:
-        """Name of vllm-omni's own pipeline class below the rollout adapter."""
-        return str(self.upstream.__name__)
-
-    @property
     def upstream_packages(self) -> list[str]:
         """Model folders of vllm-omni that it and the pipelines above it come from, as dotted names."""
         modules = [cls.__module__ for cls in self.upstream.__mro__ if cls.__module__.startswith(MODELS)]

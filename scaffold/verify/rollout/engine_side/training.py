@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,24 +132,27 @@ class Training:
             for name, value in inputs.items()
         }
 
-    @torch.no_grad()
-    def change_trainable(self, recipe: Recipe, scale: float = 0.1, seed: int = 1) -> list[str]:
-        """Change every parameter that training without LoRA updates, by ``scale`` of its own size; returns names."""
+    def change_trainable(self, recipe: Recipe) -> list[str]:
+        """Change every parameter that training without LoRA updates, by a tenth of its own size; returns names."""
         self.module.requires_grad_(True)
         choose = getattr(self.adapter, "configure_trainable_params", None)  # the oldest releases train everything
         if choose is not None:
             choose(self.module, self.config(recipe))
         self.module.to(self.dtype)
-        generator = torch.Generator().manual_seed(seed)
-        changed = []
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad:
-                size = parameter.float().pow(2).mean().sqrt().clamp_min(1e-3)
-                noise = torch.randn(parameter.shape, generator=generator) * size * scale
-                parameter.add_(noise.to(parameter.dtype))
-                changed.append(name)
-        return changed
+        trained = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
+        change(trained.values(), 0.1, seed=1)
+        return list(trained)
 
     def base_weights(self) -> list[tuple[str, torch.Tensor]]:
         """Every entry of the state dict under the name by which the actor sends it."""
         return [(f"transformer.{name}", tensor.detach().clone()) for name, tensor in self.module.state_dict().items()]
+
+
+@torch.no_grad()
+def change(parameters: Iterable[torch.nn.Parameter], scale: float, seed: int) -> None:
+    """Change each parameter by ``scale`` of its own size."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        size = parameter.float().pow(2).mean().sqrt().clamp_min(1e-3)
+        noise = torch.randn(parameter.shape, generator=generator) * size * scale
+        parameter.add_(noise.to(parameter.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
 
 import torch
@@ -15,22 +15,6 @@ Tensors = list[tuple[str, torch.Tensor]]
 # Small and odd, so that one layer's tensors arrive in different calls, as they do between processes.
 BUCKET = 7
 LORA = {"lora_name": "verification", "lora_int_id": 1, "lora_path": "in memory"}
-
-
-class Transport(Protocol):
-    """The ways into one worker."""
-
-    def worker_class(self) -> type:
-        """Class of the worker."""
-
-    def sync(self, worker: Any, tensors: Tensors) -> None:
-        """Send base weights."""
-
-    def push_lora(self, worker: Any, tensors: Tensors, peft_config: dict[str, Any]) -> None:
-        """Send an adapter in place of the one before it."""
-
-    def lora_request(self) -> Any:
-        """What a request names to use the adapter."""
 
 
 def buckets(tensors: Tensors) -> Iterator[Tensors]:

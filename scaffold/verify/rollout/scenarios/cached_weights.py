@@ -106,19 +106,16 @@ def plain_names(names: set[str], fused: Sequence[Mapping[str, Any]]) -> set[str]
 
 def change(module: Any, layers: set[str], targets: Sequence[str]) -> list[str]:
     """Change parameters of layers, where LoRA is to be put on them; return their names."""
-    import torch
+    from scaffold.verify.rollout.engine_side import training
 
-    generator = torch.Generator().manual_seed(3)
-    changed = []
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            layer = name.rpartition(".")[0]
-            trained = not targets or any(layer == target or layer.endswith(f".{target}") for target in targets)
-            if layer in layers and trained:
-                size = parameter.float().pow(2).mean().sqrt().clamp_min(1e-3)
-                parameter.add_((torch.randn(parameter.shape, generator=generator) * size * SCALE).to(parameter.dtype))
-                changed.append(name)
-    return changed
+    chosen = {}
+    for name, parameter in module.named_parameters():
+        layer = name.rpartition(".")[0]
+        trained = not targets or any(layer == target or layer.endswith(f".{target}") for target in targets)
+        if layer in layers and trained:
+            chosen[name] = parameter
+    training.change(chosen.values(), SCALE, seed=3)
+    return list(chosen)
 
 
 def _denoiser(pipeline: Any, facts: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.verify.rollout.check import Measurement, NotApplicable, control, control_measurement, equality
@@ -47,11 +48,6 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         told = f"the engine's manager binds {len(bound)} of {len(adapter.modules)} sent modules"
     hook = hasattr(bench.engine.pipeline, "map_lora_update_to_engine")
     log_prob, velocity = bench.equal(PAIR, join(parts))
-    yield _with(log_prob, f"{PUSHES} pushes, through the package's own hook" if hook else f"{PUSHES} pushes; {told}")
+    told = f"{PUSHES} pushes, through the package's own hook" if hook else f"{PUSHES} pushes; {told}"
+    yield replace(log_prob, reason=f"{told}; {log_prob.reason}")
     yield velocity
-
-
-def _with(found: Measurement, told: str) -> Measurement:
-    from dataclasses import replace
-
-    return replace(found, reason=f"{told}; {found.reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.verify.rollout.check import Measurement, control, control_measurement, equality
@@ -19,8 +20,6 @@ CHECKS = (STALE, *PAIR)
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Change, compare with the old rollout, send, compare with a new one, send the old weights back."""
-    from dataclasses import replace
-
     training = bench.training.copy()
     changed = training.change_trainable(bench.recipe)
     yield control_measurement(STALE, bench.compare(bench.first, bench.recipe, training=training).log_prob)

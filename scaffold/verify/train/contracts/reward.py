@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean, variance
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.contract import Training
@@ -30,9 +31,9 @@ def measure(training: Training) -> Measurement:
         raise NotApplicable(f"{training.steps} steps show nothing; --steps {STEPS} does")
     if len(run.steps) < STEPS or control is None or len(control.steps) < STEPS:
         raise NotApplicable("the run, or its control with a learning rate of 0, did not take all its steps")
-    gain, variance = _gain(run)
+    gain, spread = _gain(run)
     flat, more = _gain(control)
-    error = math.sqrt(variance + more)
+    error = math.sqrt(spread + more)
     rise = (gain - flat) / error if error > 0 else math.nan
     told = f"it rises by {gain:.4f}, with a learning rate of 0 by {flat:.4f}: {rise:.1f} standard errors of {error:.4f}"
     value = STANDARD_ERRORS / rise if rise > 0 else math.inf
@@ -53,13 +54,4 @@ def _gain(run: RunRecord) -> tuple[float, float]:
     last = [reward for step in run.steps[-quarter:] for reward in step.rewards]
     if len(first) < 2 or len(last) < 2:
         raise NotApplicable("the rewards of single groups were not recorded")
-    return _mean(last) - _mean(first), sum(_variance(values) / len(values) for values in (first, last))
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _variance(values: list[float]) -> float:
-    mean = _mean(values)
-    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return fmean(last) - fmean(first), sum(variance(values) / len(values) for values in (first, last))

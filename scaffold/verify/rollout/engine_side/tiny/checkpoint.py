@@ -79,7 +79,7 @@ class Growing:
         unset = self.asked - self.module.sections - self.filled
         if len(unset) == 1:
             values = shrunk(taken_by(type(part)), replace(ENCODER, widest=TEXT))
-            words = self.components.vocabulary()
+            words = len(self.components.tokenizer())
             values |= {name: words for name in values if name.endswith("vocab_size")}
             for path in self.module.configurations:
                 path.write_text(json.dumps({**json.loads(read_text(path)), **dict.fromkeys(unset, values)}))

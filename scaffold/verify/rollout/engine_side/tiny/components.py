@@ -220,10 +220,6 @@ class Components:
         if encodes or folder not in self.written:  # what prepares its inputs lies beside an encoder
             self.written[folder] = "encoder" if encodes else cls.__name__
 
-    def vocabulary(self) -> int:
-        """How many ids a tokenizer of the checkpoint has."""
-        return len(self.tokenizer())
-
     def tokenizer(self, cls: Any = None) -> Any:
         """The tokenizer of the checkpoint, whose class it may be told."""
         return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources), cls)

@@ -20,10 +20,9 @@ def patch(module: Any) -> None:
     Raises:
         LookupError: it is not the one that the package was made for.
     """
-    found = [list(size) for size in getattr(module, TABLE["constant"], ())]
-    if found not in (TABLE["sizes"], [size[::-1] for size in TABLE["sizes"]]):
-        raise LookupError(f"{TABLE['module']}.{TABLE['constant']} is not the table that scaffold.toml has")
-    setattr(module, TABLE["constant"], ((TABLE["side"], TABLE["side"]),))
+    from scaffold.verify.rollout.engine_side.sizes import replaced
+
+    setattr(module, TABLE["constant"], replaced(module, TABLE, [(TABLE["side"], TABLE["side"])])[1])
 
 
 HOOKS = {TABLE["module"]: patch} if TABLE else {}

@@ -155,10 +155,8 @@ class PortedSubject(Subject):
 
     def inputs_of(self, module: Any, samples: list[dict[str, Any]], *, step: int = 0, **changes: Any) -> Any:
         """What the adapter makes of recorded samples and their own trajectories, both branches."""
-        latents, timesteps = self.trajectory_of(samples)
-        return self.training.prepare_model_inputs(
-            module, self.settings(**changes), latents, timesteps, None, None, None, None, self.batch_of(samples), step
-        )
+        trajectory = self.trajectory_of(samples)
+        return self.prepared(module, self.settings(**changes), trajectory, self.batch_of(samples), step)
 
     @staticmethod
     def trajectory_of(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
@@ -171,12 +169,10 @@ class PortedSubject(Subject):
 
     def steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
         """What the training adapter computes for each recorded step: log-prob ``(B,)``, mean ``(B, …)`` and others."""
-        latents, timesteps = trajectory = self.trajectory_of(samples)
+        trajectory = self.trajectory_of(samples)
         rows: list[tuple[Tensor, ...]] = []
-        for step in range(timesteps.shape[1]):
-            inputs = self.training.prepare_model_inputs(
-                module, settings, latents, timesteps, None, None, None, None, self.batch_of(samples), step
-            )
+        for step in range(trajectory[1].shape[1]):
+            inputs = self.prepared(module, settings, trajectory, self.batch_of(samples), step)
             with torch.no_grad():
                 rows.append(self.scored(module, settings, inputs, trajectory, step))
         return rows
