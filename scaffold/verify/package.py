@@ -151,12 +151,11 @@ def _literal(text: str) -> list[Any] | None:
 
 
 def _architectures(folder: Path) -> set[str]:
-    """First string argument of each ``register(…)`` decorator."""
-    names = set()
-    for file in sorted(folder.rglob("*.py")):
-        text = scanned(file, folder.parents[2])
-        names |= set(re.findall(r"\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
-    return names
+    """First argument of each ``register(…)`` decorator: a string, or the name of one that the package assigns."""
+    text = "\n".join(scanned(file, folder.parents[2]) for file in sorted(folder.rglob("*.py")))
+    constants = dict(re.findall(r"^(\w+)(?:: *\w+)? *= *[\"'](\w+)[\"']", text, re.MULTILINE))
+    registered = re.findall(r"\bregister\(\s*(?:[\"'](\w+)[\"']|(?:\w+\.)*(\w+))", text)
+    return {word or constants[name] for word, name in registered if word or name in constants}
 
 
 def scanned(file: Path, root: Path) -> str:
