@@ -128,6 +128,28 @@ def test_a_parameter_that_is_joined_of_several_tensors(
 
 
 @pytest.mark.parametrize(
+    ("taken", "status", "told"),
+    [
+        ("cls, noise, settings, place, more=None", "pass", "methods of the training adapter"),
+        ("cls, model_config, scheduler, device", "fail", "takes model_config, scheduler in another place"),
+        ("cls, scheduler, model_config", "fail", "the engine passes scheduler, model_config, device"),
+        ("cls, *, scheduler, model_config, device", "fail", "takes scheduler, model_config, device; the engine passes"),
+    ],
+)
+def test_arguments_are_compared_by_their_places(
+    taken: str, status: str, told: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(
+        package / "__init__.py",
+        "def set_timesteps(cls, scheduler, model_config, device):",
+        f"def set_timesteps({taken}):",
+    )
+    found = results(package, "signatures")["signatures"]
+    assert (found.status, told in found.reason) == (status, True), found.reason
+
+
+@pytest.mark.parametrize(
     ("given", "prefixes"),
     [
         ("model.fsdp_layer_prefixes=\"['rows.']\"", ["rows."]),
