@@ -20,6 +20,9 @@ CHECKOUT_FILES = ("verl_omni/__init__.py", "verl_omni/pipelines/model_base.py")
 _MODELS = "vllm_omni.diffusion.models."
 _LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0,4000}?\])\2""")
 
+# The trainer's layers where a script that collects LoRA by layers names none.
+_LAYERED, PREFIX = re.compile(r"layered_summon=[\"']?True"), "transformer_blocks."
+
 
 @dataclass(frozen=True)
 class Package:
@@ -137,8 +140,10 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
             text = scanned(script, package.root)
             if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
                 continue
-            for name, _, value in _LISTS.findall(text):
-                found[name] = found[name] or _literal(value)
+            given = {name: _literal(value) for name, _, value in _LISTS.findall(text)}
+            if "target_modules" in given and "fsdp_layer_prefixes" not in text and _LAYERED.search(text):
+                given["fsdp_layer_prefixes"] = [PREFIX]
+            found = {name: value or given.get(name) for name, value in found.items()}
     return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
 
 
@@ -150,13 +155,16 @@ def _literal(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def registered(folder: Path, base: str = "") -> set[str]:
-    """Architectures of a package: first string argument of each ``register(…)`` decorator, or of that of one base."""
-    names = set()
-    for file in sorted(folder.rglob("*.py")):
-        text = scanned(file, folder.parents[2])
-        names |= set(re.findall(rf"{base}\.register\(\s*[\"']([A-Za-z0-9_]+)[\"']", text))
-    return names
+def registered(folder: Path, base: str | None = None) -> set[str]:
+    """Architectures of a package: first argument of each ``register(…)`` decorator, or of that of one base.
+
+    The argument is a string, or the name of one that the package assigns.
+    """
+    text = "\n".join(scanned(file, folder.parents[2]) for file in sorted(folder.rglob("*.py")))
+    constants = dict(re.findall(r"^(\w+)(?:: *\w+)? *= *[\"'](\w+)[\"']", text, re.MULTILINE))
+    of_base = rf"{base}\." if base else r"\b"
+    arguments = re.findall(rf"{of_base}register\(\s*(?:[\"'](\w+)[\"']|(?:\w+\.)*(\w+))", text)
+    return {word or constants[name] for word, name in arguments if word or name in constants}
 
 
 def scanned(file: Path, root: Path) -> str:

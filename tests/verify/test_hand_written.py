@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
+from scaffold.verify.package import declared_lists, open_package
 
 pytestmark = pytest.mark.upstream
 
@@ -84,6 +86,93 @@ def test_windows_that_lose_log_probs_do_not_hide_wrong_timesteps(
     assert found.status == "fail"
     assert "of its log-probs at" in found.reason
     assert "of other steps at" in found.reason
+
+
+def test_an_adapter_that_makes_text_of_all_ids_has_a_tokenizer(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """The agent loop sends ids alone, so nothing obliges an adapter to look for a text beside them."""
+    package = hand_written("one_file")
+    asked = "        p = req.sampling_params\n"
+    edit(package / "__init__.py", asked, asked + '        self.tokenizer.decode(req.prompts[0]["prompt_token_ids"])\n')
+    found = results(package, "rollout-log-probs", "rollout-noise")
+    assert {name: check.status for name, check in found.items()} == {
+        "rollout-log-probs": "pass",
+        "rollout-noise": "pass",
+    }
+
+
+def test_a_parameter_that_is_joined_of_several_tensors(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    file = package / "__init__.py"
+    held = 'held = load_file(os.path.join(model_path, "parts", "slab.safetensors"))\n'
+    joined = (
+        "        ones = {k for k in held if k.endswith('attn_in.weight.1')}\n"
+        "        parts = {k[:-2]: [held.pop(f'{k[:-1]}{i}') for i in (1, 2, 3)] for k in ones}\n"
+        "        held |= {k: torch.cat(v) for k, v in parts.items()}\n"
+    )
+    edit(file, held, held + joined)
+    saved = "        save_file(out,"
+    split = (
+        "        whole = {k: out.pop(k).chunk(3) for k in list(out) if k.endswith('attn_in.weight')}\n"
+        "        out |= {f'{k}.{i}': p.clone() for k, v in whole.items() for i, p in enumerate(v, 1)}\n"
+    )
+    edit(file, saved, split + saved)
+    found = results(package, "loading", "loading-memory", "weights-round-trip")
+    assert found["loading"].status == "pass", found["loading"].reason
+    assert found["loading-memory"].value == pytest.approx(0.3, abs=0.2)
+    edit(file, "(named, assign=True, strict=True)", "(named, assign=True, strict=False)")
+    assert "a surplus tensor" in results(package, "loading")["loading"].reason
+
+
+@pytest.mark.parametrize(
+    ("taken", "status", "told"),
+    [
+        ("cls, noise, settings, place, more=None", "pass", "methods of the training adapter"),
+        ("cls, model_config, scheduler, device", "fail", "takes model_config, scheduler in another place"),
+        ("cls, scheduler, model_config", "fail", "the engine passes scheduler, model_config, device"),
+        ("cls, *, scheduler, model_config, device", "fail", "takes scheduler, model_config, device; the engine passes"),
+    ],
+)
+def test_arguments_are_compared_by_their_places(
+    taken: str, status: str, told: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(
+        package / "__init__.py",
+        "def set_timesteps(cls, scheduler, model_config, device):",
+        f"def set_timesteps({taken}):",
+    )
+    found = results(package, "signatures")["signatures"]
+    assert (found.status, told in found.reason) == (status, True), found.reason
+
+
+@pytest.mark.parametrize(
+    ("given", "prefixes"),
+    [
+        ("model.fsdp_layer_prefixes=\"['rows.']\"", ["rows."]),
+        ("rollout.layered_summon=True", ["transformer_blocks."]),
+        ("rollout.layered_summon=False", None),
+    ],
+)
+def test_targets_and_prefixes_of_a_script_of_an_architecture_in_a_constant(
+    given: str, prefixes: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    text = (package / "__init__.py").read_text(encoding="utf-8")
+    name = re.findall(r'\.register\("(\w+)"', text)[0]
+    constant = text.replace(f'.register("{name}"', ".register(NAMED").replace(
+        "PIXELS = 16", f'PIXELS = 16\nNAMED = "{name}"'
+    )
+    (package / "__init__.py").write_text(constant, encoding="utf-8")
+    script = package.parents[2] / "examples" / "run.sh"
+    script.parent.mkdir()
+    targets = "actor_rollout_ref.model.target_modules=\"['mix']\""
+    script.write_text(f"train model.architecture={name} {targets} actor_rollout_ref.{given}\n", encoding="utf-8")
+    expected = {"target_modules": ["mix"]} | ({"fsdp_layer_prefixes": prefixes} if prefixes else {})
+    assert declared_lists(open_package(package)) == expected
 
 
 def test_a_large_model_is_never_built_by_accident(results: Any, copied: Path, edit: Callable[..., None]) -> None:

@@ -42,6 +42,13 @@ class Registration(NamedTuple):
     algorithm_node: ast.expr | None
 
 
+def may_be_registered(cls: ClassModel) -> bool:
+    """Whether a decorator of the package's own stands over a class, which may do anything: ``@for_training("Toy")``."""
+    heads = [item.func if isinstance(item, ast.Call) else item for item in cls.node.decorator_list]
+    names = [cls.file.qualified(head) for head in heads]
+    return any(name is None or (name.startswith("verl_omni.") and not name.endswith(".register")) for name in names)
+
+
 def registrations(file: PythonFile) -> Iterator[Registration]:
     """Yield the registrations of a file."""
     for cls in file.classes:

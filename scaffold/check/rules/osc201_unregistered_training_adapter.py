@@ -15,6 +15,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.package import Package
+from scaffold.check.model.registration import may_be_registered
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC201"
@@ -31,7 +32,7 @@ def check(package: Package) -> Hits:
     registered = package.registered("training")
     for adapter in package.training_adapters:
         if not any(registration.cls == adapter for registration in registered) and adapter.derives_from(*BASES):
-            if not _registered_elsewhere(package):
+            if not (_registered_elsewhere(package) or may_be_registered(adapter)):
                 yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for training")
     for registration in registered:
         cls = registration.cls
@@ -69,6 +70,17 @@ FAILING = (
     Example("no heir of the base", training=("ToyDiffusion(DiffusionModelBase)", "«ToyDiffusion»")),
 )
 PASSING = (
+    Example(
+        "through a partial",
+        training=[
+            ("import torch\n", "from functools import partial\n\nimport torch\n"),
+            (
+                '@DiffusionModelBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")\n',
+                'for_flow_grpo = partial(DiffusionModelBase.register, algorithm="flow_grpo")\n\n\n'
+                '@for_flow_grpo("OmniToyForConditionalGeneration")\n',
+            ),
+        ],
+    ),
     Example(
         "image-to-image",
         training=[

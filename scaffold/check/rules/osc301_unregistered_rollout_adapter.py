@@ -16,6 +16,7 @@ from scaffold.check.model.calls import has_unpacking
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.contract import takes_algorithm
 from scaffold.check.model.package import Package
+from scaffold.check.model.registration import may_be_registered
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC301"
@@ -32,7 +33,8 @@ def check(package: Package) -> Hits:
         for adapter in package.rollout_adapters:
             if not any(registration.cls == adapter for registration in registered):
                 # One class of a package may serve another as a tool; without any, the adapter is what is missing.
-                if not any(_is_pipeline(registration.cls) for registration in registered):
+                served = any(_is_pipeline(registration.cls) for registration in registered)
+                if not (served or may_be_registered(adapter)):
                     yield Hit(adapter.file, adapter.node, f"{adapter.name} is not registered for rollout")
     for registration in registered:
         if (registration.architecture is None or registration.algorithm is None) and not has_unpacking(

@@ -1,4 +1,4 @@
-"""A script of the package names a file of the repository that is not there.
+"""A script of the package names a file of the repository that is not there, or a reward that the file does not have.
 
 A smoke test whose data script was renamed, a launch script with the path of a reward function that moved, or with a
 data file that the data script does not write: the run stops at its first line, or after the model was loaded.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import ast
 import re
+from difflib import get_close_matches
 from itertools import product
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC510"
@@ -47,6 +49,7 @@ def check(package: Package) -> Hits:
                 if seen and not project.tree.exists(path):
                     yield Hit(maker, node, f"{path} is not there")
     for script in (*package.launch_scripts, *package.e2e_scripts):
+        yield from _reward(package, script)
         for mention in script.paths:
             path = mention.path
             if path is None or not path.startswith(TOP) or path.endswith((".yaml", ".yml")):
@@ -57,6 +60,19 @@ def check(package: Package) -> Hits:
             folder = path.rpartition("/")[0]
             if project.complete or (not project.alone and project.files(folder)):
                 yield Hit(script, mention.span, f"{path} is not there")
+
+
+def _reward(package: Package, script: ShellScript) -> Hits:
+    """Look for the reward function in the file that is named for it."""
+    path, name = (script.override(f"reward.custom_reward_function.{key}") for key in ("path", "name"))
+    if path is None or name is None or not (isinstance(path.usual, str) and isinstance(name.usual, str)):
+        return
+    file = package.project.python(path.usual) if path.usual.startswith(TOP) and path.usual.endswith(".py") else None
+    if file is None or file.problem is not None or file.stars or {name.usual, "__getattr__"} & file.names.keys():
+        return
+    near = get_close_matches(name.usual, [n for n, b in file.names.items() if b[-1].kind == "function"], n=1)
+    help = f"write {near[0]}" if near else "name a function of that file"
+    yield Hit(script, name.span, f"{path.usual} has no {name.usual}()", help)
 
 
 def _data(package: Package) -> Hits:
@@ -87,8 +103,32 @@ FAILING = (
         "a data script that another one names",
         dummy=("\nif __name__", '\nSCRIPT = «"examples/flowgrpo_trainer/data_process/toy.py"»\n\nif __name__'),
     ),
+    Example(
+        "a reward that the file does not have",
+        {"verl_omni/utils/reward_score/toy.py": "def compute_score(solution):\n    return 1.0\n"},
+        launch=[
+            (
+                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
+                "    reward.custom_reward_function.path=$reward \\\n    «reward.custom_reward_function.name=compute_score_toy» \\\n"
+                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
+            ),
+            ("set -xeuo pipefail\n", "set -xeuo pipefail\nreward=verl_omni/utils/reward_score/toy.py\n"),
+        ],
+    ),
 )
 PASSING = (
+    Example(
+        "a reward that the file imports",
+        {"verl_omni/utils/reward_score/toy.py": "from elsewhere import compute_score_toy\n"},
+        launch=[
+            (
+                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
+                "    reward.custom_reward_function.path=$reward \\\n    reward.custom_reward_function.name=compute_score_toy \\\n"
+                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
+            ),
+            ("set -xeuo pipefail\n", "set -xeuo pipefail\nreward=verl_omni/utils/reward_score/toy.py\n"),
+        ],
+    ),
     Example(
         "a file of the user's",
         launch=("\n# Data: python3", "\npython3 ~/prepare.py\npython3 /data/prepare.py\n# Data: python3"),

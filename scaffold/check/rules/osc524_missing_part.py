@@ -127,8 +127,9 @@ def _is_known(cls: ClassModel) -> bool:
 
 def _has(cls: ClassModel, name: str) -> bool:
     method = cls.method(name)
-    if method is None:
-        return cls.attribute(name) is not None
+    owner = next((one for one in cls.mro if name in one.methods or name in one.own_attributes), None)
+    if method is None or owner is None or name in owner.own_attributes:
+        return owner is not None
     return not method.is_abstract and method.file.path not in _ABSTRACT
 
 
@@ -183,4 +184,18 @@ FAILING = (
         also="OSC314 OSC305 OSC306 OSC203 OSC303",
     ),
 )
-PASSING = (Example("all are there"),)
+PASSING = (
+    Example("all are there"),
+    Example(
+        "a method made of a function",
+        training=(
+            "    @classmethod\n    def set_timesteps(cls, scheduler, model_config: DiffusionModelConfig, device: str) -> None:\n"
+            "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n",
+            "    set_timesteps = classmethod(\n"
+            "        lambda cls, scheduler, model_config, device: setup_toy_sigmas(\n"
+            "            scheduler, model_config.pipeline.num_inference_steps, device=device\n"
+            "        )\n"
+            "    )\n",
+        ),
+    ),
+)

@@ -26,7 +26,7 @@ _CALLED = (
 
 
 def run(subject: Any) -> Measured:
-    """Compare each method with that of its base class, name for name; more parameters need defaults."""
+    """Compare each method with that of its base class, place for place; more parameters need defaults."""
     base = sys.modules["verl_omni.pipelines.model_base"].DiffusionModelBase
     adapter = subject.training
     problems, compared = [], 0
@@ -59,17 +59,15 @@ def run(subject: Any) -> Measured:
 
 
 def _differences(where: str, found: Any, expected: Any) -> list[str]:
-    wanted = inspect.signature(expected).parameters
-    given = inspect.signature(found).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in given.values())
-    missing = [name for name in wanted if name not in given and not takes_all]
-    surplus = [
-        name
-        for name, p in given.items()
-        if name not in wanted and p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-    ]
-    problems = [f"{where} does not take {', '.join(missing)}"] if missing else []
-    return problems + ([f"{where} needs {', '.join(surplus)}, which the engine does not pass"] if surplus else [])
+    """Compare by place, as the engine calls: it names no argument."""
+    wanted, signature = list(inspect.signature(expected).parameters), inspect.signature(found)
+    given = list(signature.parameters)
+    try:
+        signature.bind(*wanted)
+    except TypeError as error:
+        return [f"{where} takes {', '.join(given)}; the engine passes {', '.join(wanted)}: {error}"]
+    moved = [name for name, place in zip(given, wanted, strict=False) if name != place and name in wanted]
+    return [f"{where} takes {', '.join(moved)} in another place than the engine passes it"] if moved else []
 
 
 def _rollout(adapter: Any) -> list[str]:

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,6 +47,23 @@ class CheckpointWriter:
         write_documents(folder, self.documents)
         (folder / self.file).parent.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / self.file, tensors, self.under)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SavingWriter(CheckpointWriter):
+    """Lets the package save, where its parameters are joined of several tensors of the checkpoint.
+
+    Attributes:
+        save: ``(state, folder)`` writes a checkpoint.
+    """
+
+    save: Callable[[dict[str, Tensor], Path], None] = lambda state, folder: None
+
+    def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
+        self.save(state, folder)
+        if changes:
+            tensors, under = _read_tensors(folder / self.file)
+            write_tensors(folder / self.file, {**tensors, **changes}, under)
 
 
 def write_documents(folder: Path, documents: Mapping[str, Any]) -> None:
@@ -143,7 +161,24 @@ def _as_it_saves(subject: Any, folder: Path, documents: dict[str, Any]) -> Check
         if len(names) == len(state) == len(kept):
             content = {path: json.loads(read_text(place)) for path, place in texts.items()}
             return CheckpointWriter(file.relative_to(folder).as_posix(), names, content, under)
+        names = {name: part for name, value in state.items() if (part := _part_of(value, kept))}
+        if len(names) == len(state) and sum(map(Tensor.numel, kept.values())) == sum(map(Tensor.numel, state.values())):
+            return _SavingWriter(file.relative_to(folder).as_posix(), names, {}, under, partial(_save, subject))
     return None
+
+
+def _part_of(value: Tensor, kept: dict[str, Tensor]) -> str | None:
+    """Name of a saved tensor that is the parameter or its first rows."""
+    for name, other in kept.items():
+        if other.shape[1:] == value.shape[1:] and torch.equal(other, value[: len(other)]):
+            return name
+    return None
+
+
+def _save(subject: Any, state: dict[str, Tensor], folder: Path) -> None:
+    module = subject.new_module()
+    module.load_state_dict(state)
+    module.save_pretrained(str(folder))
 
 
 def load(subject: Any, folder: Path, dtype: torch.dtype = torch.float32) -> Any:

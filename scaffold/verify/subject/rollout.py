@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from scaffold.verify.formulas import shifted_sigmas, truncated_sigmas
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject.character_tokenizer import tokenizer_of
 from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 MODELS = "vllm_omni.diffusion.models."
@@ -96,6 +97,8 @@ class RolloutDriver:
             nn.Module.__init__(pipeline)
             pipeline.od_config, pipeline.prefix = od_config, prefix
             pipeline.device = torch.device("cpu")
+            if facts.get("prompt"):
+                pipeline.tokenizer = tokenizer_of(driver.subject)[0]
             setattr(pipeline, facts["scheduler_attribute"], None)
             parent: nn.Module = pipeline
             for name in (facts.get("input_module") or "").split("."):
