@@ -1,7 +1,8 @@
 """A script of the package names a file of the repository that is not there.
 
 A smoke test whose data script was renamed, a launch script with the path of a reward function that moved, or with a
-data file that the data script does not write: the run stops at its first line, or after the model was loaded.
+data file that the data script does not write: the run stops at its first line, or after the model was loaded. So it
+does where the file of the reward function has no function of the name.
 
     python3 tests/special_e2e/create_dummy_toy_data.py       # it is called create_toy_data.py
 
@@ -18,6 +19,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC510"
@@ -47,6 +49,7 @@ def check(package: Package) -> Hits:
                 if seen and not project.tree.exists(path):
                     yield Hit(maker, node, f"{path} is not there")
     for script in (*package.launch_scripts, *package.e2e_scripts):
+        yield from _reward(package, script)
         for mention in script.paths:
             path = mention.path
             if path is None or not path.startswith(TOP) or path.endswith((".yaml", ".yml")):
@@ -57,6 +60,16 @@ def check(package: Package) -> Hits:
             folder = path.rpartition("/")[0]
             if project.complete or (not project.alone and project.files(folder)):
                 yield Hit(script, mention.span, f"{path} is not there")
+
+
+def _reward(package: Package, script: ShellScript) -> Hits:
+    """Look for the reward function in the file that is named with it."""
+    path, name = (script.override(f"reward.custom_reward_function.{part}") for part in ("path", "name"))
+    if path is None or name is None or not isinstance(path.usual, str) or not isinstance(name.usual, str):
+        return
+    file = package.project.python(path.usual) if path.usual.startswith(TOP) else None
+    if file is not None and name.usual not in file.names and "*" not in file.names:
+        yield Hit(script, name.value_span, f"{path.usual} has no {name.usual}", "name a function of that file")
 
 
 def _data(package: Package) -> Hits:
@@ -77,7 +90,15 @@ def _data(package: Package) -> Hits:
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")
 
 
+_REWARD = {"verl_omni/utils/reward_score/ocr.py": "def compute_score(data_source, solution_image):\n    return 1.0\n"}
+_GIVEN = "actor_rollout_ref.rollout.name=vllm_omni \\\n"
+_FILE = "    reward.custom_reward_function.path=verl_omni/utils/reward_score/ocr.py \\\n"
 FAILING = (
+    Example(
+        "a reward function of another name",
+        _REWARD,
+        launch=(_GIVEN, f"{_GIVEN}{_FILE}    reward.custom_reward_function.name=«compute_ocr» \\\n"),
+    ),
     Example(
         "a data script that is called otherwise",
         e2e=("tests/special_e2e/create_dummy_toy_data.py", "«tests/special_e2e/create_toy_data.py»"),
@@ -89,6 +110,11 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "a reward function of the file",
+        _REWARD,
+        launch=(_GIVEN, f"{_GIVEN}{_FILE}    reward.custom_reward_function.name=compute_score \\\n"),
+    ),
     Example(
         "a file of the user's",
         launch=("\n# Data: python3", "\npython3 ~/prepare.py\npython3 /data/prepare.py\n# Data: python3"),
