@@ -223,6 +223,13 @@ class Package:
         return list(dict.fromkeys(r.architecture for r in self.registrations if isinstance(r.architecture, str)))
 
     @cached_property
+    def indexed(self) -> bool:
+        """Whether it is registered under the name of its upstream pipeline, which ``model_index.json`` gives."""
+        upstream = [name for adapter in self.rollout_adapters for name in adapter.external]
+        names = {name.rpartition(".")[2] for name in upstream if name.startswith("vllm_omni.")}
+        return any(architecture in names for architecture in self.architectures)
+
+    @cached_property
     def model_name(self) -> str:
         """The package's name without its algorithm: ``foo`` of ``foo_flow_grpo``."""
         return model_name(self.name, lambda: self.algorithms)
