@@ -57,15 +57,15 @@ def dict_keys(function: FunctionModel, node: ast.expr, depth: int = 0) -> Keys |
     if isinstance(node, ast.Call):
         return _call(function, node, depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either([dict_keys(function, part, depth + 1) for part in (node.left, node.right)])
+        return either([dict_keys(function, part, depth + 1) for part in (node.left, node.right)])
     if isinstance(node, ast.IfExp):
-        return _either([dict_keys(function, part, depth + 1) for part in (node.body, node.orelse)])
+        return either([dict_keys(function, part, depth + 1) for part in (node.body, node.orelse)])
     if isinstance(node, ast.DictComp):
         return Keys(complete=False)
     return _name(function, node, depth) if isinstance(node, ast.Name) else None
 
 
-def _either(options: list[Keys | None]) -> Keys | None:
+def either(options: list[Keys | None]) -> Keys | None:
     """Return the keys that one of several dictionaries may have; None where one of them is not known."""
     if not options or None in options:
         return None
@@ -99,7 +99,7 @@ def _call(function: FunctionModel, node: ast.Call, depth: int) -> Keys | None:
     called = resolve(file, node)
     if not isinstance(called, FunctionModel) or not called.returns:
         return None
-    return _either([dict_keys(called, item.value, depth + 1) for item in called.returns if item.value is not None])
+    return either([dict_keys(called, item.value, depth + 1) for item in called.returns if item.value is not None])
 
 
 def _name(function: FunctionModel, node: ast.Name, depth: int) -> Keys | None:
@@ -115,7 +115,7 @@ def _name(function: FunctionModel, node: ast.Name, depth: int) -> Keys | None:
             options.append(_rebuilt(function, node.id, binding.value, depth))
         else:
             options.append(dict_keys(function, binding.value, depth + 1))
-    keys = _either(options)
+    keys = either(options)
     if keys is not None:
         for addition in _additions(function, node.id, depth):
             keys.merge(addition)

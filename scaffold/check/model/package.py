@@ -11,7 +11,7 @@ from scaffold.check.model.algorithms import Objective, model_name, objective_of
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.follow import instance_class, returned
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.keys import Keys, dict_keys
+from scaffold.check.model.keys import Keys, dict_keys, either
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded
@@ -204,16 +204,16 @@ class Package:
         """Return the keys of the two dictionaries that ``prepare_model_inputs`` returns.
 
         Returns:
-            ``(positive, negative)``; each None where its keys are not plain or it is ``None``. None where the adapter
-            has no such method, or it does not return one plain pair.
+            ``(positive, negative)``; each None where its keys are not plain or it is ``None``; keys that any
+            ``return`` gives. None where the adapter has no such method, or one ``return`` is no plain pair.
         """
         method = adapter.method("prepare_model_inputs")
         values = returned(method) if method is not None else []
-        pair = values[0].elts if len(values) == 1 and isinstance(values[0], ast.Tuple) else []
-        if method is None or len(pair) != 2:
+        pairs = [value.elts for value in values if isinstance(value, ast.Tuple) and len(value.elts) == 2]
+        if method is None or not pairs or len(pairs) != len(values):
             return None
-        positive, negative = pair
-        return dict_keys(method, positive), None if _is_none(negative) else dict_keys(method, negative)
+        negatives = [dict_keys(method, negative) for _, negative in pairs if not _is_none(negative)]
+        return either([dict_keys(method, positive) for positive, _ in pairs]), either(negatives)
 
     # What stands around it
 
@@ -221,6 +221,13 @@ class Package:
     def architectures(self) -> list[str]:
         """Architecture strings it is registered under, as far as they are plain."""
         return list(dict.fromkeys(r.architecture for r in self.registrations if isinstance(r.architecture, str)))
+
+    @cached_property
+    def indexed(self) -> bool:
+        """Whether it is registered under the name of its upstream pipeline, which ``model_index.json`` gives."""
+        upstream = [name for adapter in self.rollout_adapters for name in adapter.external]
+        names = {name.rpartition(".")[2] for name in upstream if name.startswith("vllm_omni.")}
+        return any(architecture in names for architecture in self.architectures)
 
     @cached_property
     def model_name(self) -> str:

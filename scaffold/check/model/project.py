@@ -170,4 +170,11 @@ class Project(Resolution):
         return [file for path in paths if (file := self.source(path)) is not None]
 
     def _scripts(self, folder: str) -> list[ShellScript]:
-        return [script for path in self.files(folder, ".sh") if (script := self.script(path)) is not None]
+        from scaffold.check.model.scripts import presets
+
+        found = [script for path in self.files(folder, ".sh") if (script := self.script(path)) is not None]
+        for script in found:
+            if b"-config-name" in script.data or b"-cn" in script.data:
+                names = [path for path in self.files("examples", ".yaml") if "deploy" not in path]
+                script.presets = presets(script, [file for path in names if (file := self.source(path)) is not None])
+        return found

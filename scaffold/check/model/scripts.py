@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from scaffold.check.model.shell import Preset
 from scaffold.check.model.source import UndecodableError
 
 if TYPE_CHECKING:
@@ -15,6 +18,34 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = "actor_rollout_ref.model.architecture"
 ALGORITHM = "actor_rollout_ref.model.algorithm"
+
+
+def presets(script: ShellScript, files: Sequence[SourceFile]) -> list[Preset]:
+    """Return the settings of the configuration that a script asks for: of the one file with that name.
+
+    Args:
+        script: the script.
+        files: YAML files that it may be.
+    """
+    from scaffold.documents import MalformedError, parse_yaml
+
+    asked = script.configuration
+    found = [file for file in files if asked is not None and file.name == f"{asked[0]}.yaml"]
+    if asked is None or len(found) != 1:
+        return []
+    try:
+        document = parse_yaml(_text(found[0]))
+    except MalformedError:
+        return []
+    return [Preset(".".join(keys), raw, asked[1]) for keys, raw in _leaves(document, ()) if keys[0] != "defaults"]
+
+
+def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*keys, str(key)))
+    elif keys:
+        yield keys, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def belongs(package: Package, script: ShellScript) -> bool:

@@ -6,6 +6,7 @@ Nothing is expanded but plain variables that the script sets exactly once; every
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -64,6 +65,37 @@ class Override:
         return Span(line, column + self._word.raw.find("=") + 1, end_line, end_column)
 
 
+class Preset(NamedTuple):
+    """A setting of the Hydra configuration that a script starts from; see `Override`, whose place it takes.
+
+    Attributes:
+        key: as in an override.
+        raw, value, usual: the value as an override writes it.
+        span, value_span: the word of the script that names the configuration.
+        prefix: what is in a configuration needs no place in another.
+    """
+
+    key: str
+    raw: str
+    span: Span
+    prefix: str = "++"
+
+    @property
+    def value(self) -> Any:
+        """The value; nothing is filled in."""
+        return UNKNOWN if "${" in self.raw else self.raw
+
+    @property
+    def usual(self) -> Any:
+        """The same: the environment sets none of it."""
+        return self.value
+
+    @property
+    def value_span(self) -> Span:
+        """The same place as that of the whole."""
+        return self.span
+
+
 class PathMention(NamedTuple):
     """A file that a script names.
 
@@ -115,16 +147,29 @@ class ShellScript(SourceFile):
         return found
 
     @cached_property
-    def overrides(self) -> list[Override]:
-        """All overrides, in order."""
-        return [Override(self, word, match) for word in self.words if (match := OVERRIDE.match(word.text))]
+    def overrides(self) -> list[Override | Preset]:
+        """All overrides, in order; those of the configuration that the script starts from first."""
+        own = [Override(self, word, match) for word in self.words if (match := OVERRIDE.match(word.text))]
+        return [*self.presets, *own]
 
-    def override(self, key: str) -> Override | None:
+    presets: Sequence[Preset] = ()
+
+    @cached_property
+    def configuration(self) -> tuple[str, Span] | None:
+        """Name of the Hydra configuration that the script asks for, and where; None where it asks for none."""
+        for word, after in zip(self.words, [*self.words[1:], None], strict=True):
+            option, equals, name = word.text.partition("=")
+            if option in ("--config-name", "-cn"):
+                named = name if equals else after.text if after is not None else ""
+                return named.removesuffix(".yaml"), word.span
+        return None
+
+    def override(self, key: str) -> Override | Preset | None:
         """Return the last override of a key, which is the one that counts."""
         return self._last_overrides.get(key)
 
     @cached_property
-    def _last_overrides(self) -> dict[str, Override]:
+    def _last_overrides(self) -> dict[str, Override | Preset]:
         return {item.key: item for item in self.overrides}
 
     @cached_property

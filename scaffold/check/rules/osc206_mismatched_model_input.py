@@ -92,6 +92,16 @@ def _handed_on(function: FunctionModel, name: str) -> bool:
 
 FAILING = (
     Example("without a dimension", training=(" latents[:, step]", " «latents[:, step].squeeze()».float()")),
+    Example(
+        "a return for each case",
+        training=[
+            ('            "timestep": timesteps', '            «"height"»: 1,\n            "timestep": timesteps'),
+            (
+                "        return conditional",
+                "        if step < 0:\n            return conditional, None\n        return conditional",
+            ),
+        ],
+    ),
     Example("a key that is put in later", training=("        }\n", '        }\n        shared[«"height"»] = 1\n')),
 )
 PASSING = (

@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded, recorded_list
@@ -71,14 +71,19 @@ def _set_otherwise(side: Side, attribute: str) -> bool:
     return False
 
 
+def _steps(function: FunctionModel) -> bool:
+    """Whether a function names a step of a scheduler: to call it, or to bind it and call it later."""
+    return any(node.attr in _STEPS for node in function.file.index.nodes(ast.Attribute, function.node))
+
+
 def _wrapper(item: Replacement, wrapper: ClassModel, called_with: list[str] | None) -> Hits:
     method = wrapper.method("step")
     if method is None:
         if wrapper.resolved and not wrapper.external and wrapper.method("__getattr__") is None:
             yield Hit(item.function.file, item.value, f"{wrapper.name} has no step()")
         return
-    taken = [call for f in reachable(method, wrapper) for call in f.calls if attribute_name(call) in _STEPS]
-    if not taken and wrapper.resolved and not wrapper.external:
+    steps = any(_steps(function) for function in reachable(method, wrapper))
+    if not steps and wrapper.resolved and not wrapper.external:
         yield Hit(method.file, method.node, f"{wrapper.name}.step() never takes a step of an SDE scheduler")
     if called_with is None or method.vararg is not None:
         return
@@ -91,6 +96,20 @@ def _wrapper(item: Replacement, wrapper: ClassModel, called_with: list[str] | No
 
 FAILING = (Example("the class itself", rollout=("_ToySchedulerAdapter()", "«_ToySchedulerAdapter»")),)
 PASSING = (
+    Example(
+        "a step that is bound first",
+        rollout=[
+            ("from typing import NamedTuple\n", "from functools import partial\nfrom typing import NamedTuple\n"),
+            (
+                "prev_sample, log_prob, _, _ = self.inner.step(\n            model_output=model_output.float()[None],\n",
+                "walk = partial(\n            self.inner.step,\n",
+            ),
+            (
+                "            **options,\n        )\n",
+                "            **options,\n        )\n        prev_sample, log_prob, _, _ = walk(model_output=model_output.float()[None])\n",
+            ),
+        ],
+    ),
     Example(
         "a wrapper that takes what the pipeline gives",
         spec=(

@@ -43,6 +43,9 @@ def check(package: Package) -> Hits:
 def _filters(function: FunctionModel) -> Hits:
     """``{k: v for k, v in state.items() if k in own}``, also with ``startswith``."""
     for node in function.file.index.nodes(ast.DictComp, function.node):
+        spread = function.file.index.parent(node)
+        if isinstance(spread, ast.keyword) and spread.arg is None:
+            continue  # settings: the dictionary is spread into a constructor
         for generator in node.generators:
             name = _key_name(generator.target, generator.iter)
             if name and any(_asks(test, name) for test in generator.ifs):
@@ -91,7 +94,12 @@ def _key_name(target: ast.expr, source: ast.expr) -> str | None:
 
 
 def _asks(test: ast.expr, name: str) -> bool:
-    """Whether a test asks how a key begins or ends, or whether it is among some."""
+    """Whether a test asks how a key begins or ends, or whether it is among some.
+
+    A test that is turned round names the keys that are left out: those are a list, and all others stay.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return False
     for node in ast.walk(test):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("startswith", "endswith") and ast.unparse(node.func.value) == name:
@@ -123,6 +131,20 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "settings that are spread into the constructor",
+        model=(
+            "return cls(**{field.name: raw[field.name] for field in fields(cls)})",
+            "known = {field.name for field in fields(cls)}\n        return cls(**{key: value for key, value in raw.items() if key in known})",
+        ),
+    ),
+    Example(
+        "prefixes that are left out, and a strict load of all others",
+        model=(
+            "                if target is not None:\n                    state[target] = file.get_tensor(source)\n",
+            '                if target is not None:\n                    state[target] = file.get_tensor(source)\n            for source in file.keys():\n                if not source.startswith(("vit.", "connector.")):\n                    state[source] = file.get_tensor(source)\n',
+        ),
+    ),
     Example(
         "settings that a constructor takes",
         model=(

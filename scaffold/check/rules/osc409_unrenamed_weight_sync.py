@@ -27,7 +27,7 @@ SEVERITY = "error"
 CHECKLIST = ("M6", "pitfall 21", "pitfall 18")
 APPLIES = Applies(non_diffusers=True)
 HELP = "override load_weights() and give the actor's weights the names that the engine loads"
-_CUTTING = ("removeprefix", "replace", "partition", "startswith", "sub")
+_CUTTING = ("removeprefix", "replace", "partition", "sub")
 
 
 def check(package: Package) -> Hits:
@@ -64,6 +64,9 @@ def _renames(function: FunctionModel, tables: set[str], written: bool = False) -
         return any(isinstance(n.value, str) and n.value.endswith(".") for n in index.nodes(ast.Constant, function.node))
     loops = [n for loop in index.nodes(ast.For, function.node) for n in ast.walk(loop.target)]
     keys = {node.id for node in loops if isinstance(node, ast.Name)}
+    cuts = [n.value for n in index.nodes(ast.Subscript, function.node) if isinstance(n.slice, ast.Slice)]
+    if any(isinstance(cut, ast.Name) and cut.id in keys for cut in cuts):
+        return True
     for call in function.calls:
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(owner, ast.Name) and owner.id in keys and attribute_name(call) in _CUTTING:
@@ -85,4 +88,29 @@ FAILING = (
         ],
     ),
 )
-PASSING = (Example("renamed on the way"),)
+_CHOSEN = """            for name in file.keys():
+                if not name.startswith("vit."):
+                    state[name] = file.get_tensor(name)
+"""
+PASSING = (
+    Example("renamed on the way"),
+    Example(
+        "names that nothing changes",
+        model=[
+            (
+                "            for source in file.keys():\n                target = to_training_key(source)\n                if target is not None:\n                    state[target] = file.get_tensor(source)\n",
+                _CHOSEN,
+            )
+        ],
+        rollout=[
+            (
+                "    def load_weights(self, weights) -> set[str]:\n        return super().load_weights(self._checkpoint_names(weights))\n\n    @staticmethod\n",
+                "",
+            ),
+            (
+                '    def _checkpoint_names(weights):\n        for name, tensor in weights:\n            if name.startswith("transformer."):\n                name = to_checkpoint_key(name.removeprefix("transformer."))\n            yield name, tensor\n\n',
+                "",
+            ),
+        ],
+    ),
+)

@@ -7,7 +7,7 @@ path that leads nowhere stops the run after the trainer's workers have started.
     +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$PWD/examples/toy/toy.yml"   # no such file
 
 A pipeline that the engine finds by ``config.json`` needs none; ``needed = false`` under ``[deploy]`` of
-``scaffold.toml`` says so.
+``scaffold.toml`` says so. Nor does one under whose own name the package is registered: ``model_index.json`` has it.
 
 Instead: keep the YAML file beside the launch script and name it there and in the smoke script.
 """
@@ -46,7 +46,7 @@ def check(package: Package) -> Hits:
             if other is not None:
                 text = "the deploy configuration is given to another engine than vllm_omni"
                 yield Hit(script, other.span, text, f"write +{DEPLOY}=FILE")
-            elif not _elsewhere(script):
+            elif not _elsewhere(script) and not package.indexed:
                 place = next(item for item in script.overrides if item.key.startswith(ROLLOUT))
                 yield Hit(script, place.span, "the script names no deploy configuration", f"add +{DEPLOY}=FILE")
             continue
@@ -97,6 +97,16 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "registered under the upstream pipeline's own name",
+        launch=[
+            ("OmniToyForConditionalGeneration", "ToyPipeline"),
+            ('    +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG" \\\n', ""),
+        ],
+        e2e=("OmniToyForConditionalGeneration", "ToyPipeline"),
+        training=('"OmniToyForConditionalGeneration"', '"ToyPipeline"'),
+        rollout=('"OmniToyForConditionalGeneration"', '"ToyPipeline"'),
+    ),
     Example(
         "a path that only the user knows",
         e2e=("PWD/examples/flowgrpo_trainer/toy/toy_deploy_config.yaml", "{DEPLOY_CONFIG:?set it}"),

@@ -2,7 +2,8 @@
 
 The checkpoint of a model that diffusers cannot load has no ``model_index.json`` that the architecture could be read
 from. Without ``+actor_rollout_ref.model.architecture=…`` the trainer stops; with another string it takes another
-adapter, or none. The ``+`` belongs to it: the key is not in Hydra's schema of the released versions.
+adapter, or none. The ``+`` belongs to it: the key is not in Hydra's schema of the released versions. A package that is
+registered under the name of its upstream pipeline may leave it out: that stands in ``model_index.json``.
 
     actor_rollout_ref.model.architecture=ToyPipeline    # registered as OmniToyForConditionalGeneration
 
@@ -35,13 +36,17 @@ def check(package: Package) -> Hits:
         if not _trains(script):
             continue
         override = script.override(ARCHITECTURE)
+        if override is None and package.indexed:
+            continue
         if override is None:
             place = next(item for item in script.overrides if item.key.startswith("actor_rollout_ref."))
             yield Hit(script, place.span, f"the script names no architecture for {package.name}", help)
         elif isinstance(override.usual, str) and override.usual not in known:
             text = f"architecture {override.usual!r} is not the registered {known[0]!r}"
             yield Hit(script, override.value_span, text, help)
-        elif not override.prefix and package.is_diffusion and not _declared(package):
+        elif override.prefix or any(item.key == ARCHITECTURE for item in script.presets):
+            continue
+        elif package.is_diffusion and not _declared(package):
             text = "Hydra refuses a key that the trainer's configuration does not have, unless it begins with +"
             yield Hit(script, override.span, text, help)
 
@@ -61,6 +66,25 @@ FAILING = (
     Example("a wrong default in place", launch=("OmniToyForConditionalGeneration", "«${ARCH:-ToyPipeline}»")),
 )
 PASSING = (
+    Example(
+        "registered under the upstream pipeline's own name",
+        launch=("    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration\n", ""),
+        e2e=("    +actor_rollout_ref.model.architecture=OmniToyForConditionalGeneration \\\n", ""),
+        training=('"OmniToyForConditionalGeneration"', '"ToyPipeline"'),
+        rollout=('"OmniToyForConditionalGeneration"', '"ToyPipeline"'),
+    ),
+    Example(
+        "a key of the configuration that the script starts from",
+        {
+            "examples/flowgrpo_trainer/toy/toy_preset.yaml": (
+                "actor_rollout_ref:\n  model:\n    architecture: OmniToyForConditionalGeneration\n"
+            )
+        },
+        launch=[
+            ("    +actor_rollout_ref.model.arch", "    actor_rollout_ref.model.arch"),
+            ("main_diffusion \\\n", "main_diffusion \\\n    --config-name toy_preset \\\n"),
+        ],
+    ),
     Example("through a variable of the environment", launch=("OmniToyForConditionalGeneration", '"$ARCH"')),
     Example(
         "the trainer's configuration has the key",

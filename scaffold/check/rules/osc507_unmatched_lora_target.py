@@ -95,7 +95,18 @@ def _untrained(package: Package, script: ShellScript, span: Span, paths: ModuleP
 
 _LAYERED = "actor_rollout_ref.rollout.layered_summon=True"
 _GIVEN = "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'\n"
+_TARGETS = 'actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\''
+_PRESET = "examples/flowgrpo_trainer/toy/toy_preset.yaml"
+_YAML = "defaults: [diffusion_trainer, _self_]\nactor_rollout_ref:\n  model:\n    target_modules: [q_proj_gen, %s]\n"
 FAILING = (
+    Example(
+        "a name in the configuration that the script starts from",
+        {_PRESET: _YAML % "k_projection_gen"},
+        launch=[
+            (f"    {_TARGETS}\n", ""),
+            ("main_diffusion \\\n", 'main_diffusion \\\n    --config-dir "$PRESETS" «--config-name» toy_preset \\\n'),
+        ],
+    ),
     Example("no prefixes", launch=[(_GIVEN, ""), (_LAYERED, f"«{_LAYERED}»")]),
     Example(
         "prefixes of another model",
@@ -120,6 +131,14 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "names in the configuration that the script starts from",
+        {_PRESET: _YAML % "v_proj_gen"},
+        launch=[
+            (f"    {_TARGETS}\n", ""),
+            ("main_diffusion \\\n", "main_diffusion \\\n    --config-name=toy_preset \\\n"),
+        ],
+    ),
     Example("nothing is recorded", launch=('"k_proj_gen', '"q_proj", "k_proj_gen')),
     Example("collected as a whole", launch=[(_GIVEN, ""), (f"    {_LAYERED} \\\n", "")]),
 )

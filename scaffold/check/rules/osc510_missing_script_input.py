@@ -1,7 +1,8 @@
-"""A script of the package names a file of the repository that is not there, or a reward that the file does not have.
+"""A script of the package names a file of the repository that is not there, or a reward function that its file lacks.
 
 A smoke test whose data script was renamed, a launch script with the path of a reward function that moved, or with a
-data file that the data script does not write: the run stops at its first line, or after the model was loaded.
+data file that the data script does not write: the run stops at its first line, or after the model was loaded. So it
+does where the file of the reward function has no function of the name.
 
     python3 tests/special_e2e/create_dummy_toy_data.py       # it is called create_toy_data.py
 
@@ -63,16 +64,16 @@ def check(package: Package) -> Hits:
 
 
 def _reward(package: Package, script: ShellScript) -> Hits:
-    """Look for the reward function in the file that is named for it."""
-    path, name = (script.override(f"reward.custom_reward_function.{key}") for key in ("path", "name"))
-    if path is None or name is None or not (isinstance(path.usual, str) and isinstance(name.usual, str)):
+    """Look for the reward function in the file that is named with it."""
+    path, name = (script.override(f"reward.custom_reward_function.{part}") for part in ("path", "name"))
+    if path is None or name is None or not isinstance(path.usual, str) or not isinstance(name.usual, str):
         return
     file = package.project.python(path.usual) if path.usual.startswith(TOP) and path.usual.endswith(".py") else None
     if file is None or file.problem is not None or file.stars or {name.usual, "__getattr__"} & file.names.keys():
         return
-    near = get_close_matches(name.usual, [n for n, b in file.names.items() if b[-1].kind == "function"], n=1)
+    near = get_close_matches(name.usual, [function.name for function in file.functions], n=1)
     help = f"write {near[0]}" if near else "name a function of that file"
-    yield Hit(script, name.span, f"{path.usual} has no {name.usual}()", help)
+    yield Hit(script, name.value_span, f"{path.usual} has no {name.usual}", help)
 
 
 def _data(package: Package) -> Hits:
@@ -93,7 +94,15 @@ def _data(package: Package) -> Hits:
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")
 
 
+_REWARD = {"verl_omni/utils/reward_score/ocr.py": "def compute_score(data_source, solution_image):\n    return 1.0\n"}
+_GIVEN = "actor_rollout_ref.rollout.name=vllm_omni \\\n"
+_FILE = "    reward.custom_reward_function.path=verl_omni/utils/reward_score/ocr.py \\\n"
 FAILING = (
+    Example(
+        "a reward function of another name",
+        _REWARD,
+        launch=(_GIVEN, f"{_GIVEN}{_FILE}    reward.custom_reward_function.name=«compute_ocr» \\\n"),
+    ),
     Example(
         "a data script that is called otherwise",
         e2e=("tests/special_e2e/create_dummy_toy_data.py", "«tests/special_e2e/create_toy_data.py»"),
@@ -103,31 +112,12 @@ FAILING = (
         "a data script that another one names",
         dummy=("\nif __name__", '\nSCRIPT = «"examples/flowgrpo_trainer/data_process/toy.py"»\n\nif __name__'),
     ),
-    Example(
-        "a reward that the file does not have",
-        {"verl_omni/utils/reward_score/toy.py": "def compute_score(solution):\n    return 1.0\n"},
-        launch=[
-            (
-                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
-                "    reward.custom_reward_function.path=$reward \\\n    «reward.custom_reward_function.name=compute_score_toy» \\\n"
-                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
-            ),
-            ("set -xeuo pipefail\n", "set -xeuo pipefail\nreward=verl_omni/utils/reward_score/toy.py\n"),
-        ],
-    ),
 )
 PASSING = (
     Example(
-        "a reward that the file imports",
-        {"verl_omni/utils/reward_score/toy.py": "from elsewhere import compute_score_toy\n"},
-        launch=[
-            (
-                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
-                "    reward.custom_reward_function.path=$reward \\\n    reward.custom_reward_function.name=compute_score_toy \\\n"
-                "    actor_rollout_ref.rollout.name=vllm_omni \\\n",
-            ),
-            ("set -xeuo pipefail\n", "set -xeuo pipefail\nreward=verl_omni/utils/reward_score/toy.py\n"),
-        ],
+        "a reward function that its file imports",
+        {"verl_omni/utils/reward_score/ocr.py": "from elsewhere import compute_score\n"},
+        launch=(_GIVEN, f"{_GIVEN}{_FILE}    reward.custom_reward_function.name=compute_score \\\n"),
     ),
     Example(
         "a file of the user's",

@@ -81,8 +81,14 @@ def chosen(subject: Any) -> dict[str, int]:
     """Small sizes with which the module is built and runs.
 
     Raises:
-        NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is.
+        NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is. Or the
+            module runs on embeddings alone.
     """
+    if subject.needs_embeddings:
+        raise NotDrivableError(
+            "prepare_model_inputs hands prompt_embeds to the module; only the pipeline's text encoder makes them, "
+            "and prompts are ids here"
+        )
     blueprint = subject.blueprint
 
     def build(values: dict[str, int]) -> Any:

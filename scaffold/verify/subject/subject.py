@@ -29,6 +29,21 @@ REFERENCE_SIZES = (6, 5)
 SCALES = (1.0, 20.0, 0.05)
 
 
+class _Embeddings:
+    """Stands for what a text encoder made of a prompt: whatever is done to it gives the same again."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> _Embeddings:
+        return self
+
+    def __getitem__(self, _: Any) -> _Embeddings:
+        return self
+
+
 class Subject:
     """The package under test.
 
@@ -85,6 +100,26 @@ class Subject:
     def blueprint(self) -> Blueprint:
         """What the module is built from: the configuration's class, or what the package's own loading code reads."""
         return blueprint_of(self)
+
+    @cached_property
+    def needs_embeddings(self) -> bool:
+        """Whether the module runs on what the rollout's text encoder made of a prompt, and on nothing else."""
+        stand_in = _Embeddings()
+        made, bare = self._prepared(stand_in), self._prepared(None)
+        handed_on = {name for name, value in (made or {}).items() if value is stand_in}
+        return bool(handed_on) and (bare is None or any(bare.get(name) is None for name in handed_on))
+
+    def _prepared(self, embeddings: Any) -> dict[str, Any] | None:
+        """Arguments of ``forward`` for embeddings, without a module; None where they cannot be had so."""
+        steps = torch.linspace(0.9, 0.1, STEPS)[None]
+        try:
+            inputs, _ = self.training.prepare_model_inputs(
+                *(None, self.settings_without_image(), torch.zeros(1, STEPS + 1, 4, 4), steps),
+                *(embeddings, embeddings, embeddings, embeddings, self.micro_batch(PROMPTS[:1]), 0),
+            )
+            return dict(inputs)
+        except Exception:
+            return None
 
     @cached_property
     def sizes(self) -> dict[str, int]:
