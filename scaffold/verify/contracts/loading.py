@@ -24,8 +24,12 @@ def run(subject: Any) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         writer = checkpoint_writer(subject, Path(folder, "probe"))
         writer.write(Path(folder, "complete"), state)
-        loaded = load(subject, Path(folder, "complete")).state_dict()
-        problems = [f"{name} is not filled" for name in sorted(state.keys() - loaded.keys())[:2]]
+        made = load(subject, Path(folder, "complete"))
+        # Buffers that are not saved, too: what is made on the meta device has to be computed again.
+        left = [name for name, tensor in (*made.named_parameters(), *made.named_buffers()) if tensor.is_meta]
+        loaded = {name: value for name, value in made.state_dict().items() if name not in left}
+        problems = [f"{name} is left on the meta device" for name in left[:2]]
+        problems += [f"{name} is not filled" for name in sorted(state.keys() - {*loaded, *left})[:2]]
         problems += [
             f"{name} is loaded with other values than the checkpoint's"
             for name in sorted(state.keys() & loaded.keys())

@@ -6,6 +6,19 @@ from known_bugs.bug import MODEL, Bug
 
 BUGS = (
     Bug(
+        None,
+        "buffer that is not saved left on the meta device",
+        (
+            (
+                MODEL,
+                "        self.latent_pos_embed = PositionTable(",
+                '        self.register_buffer("table", torch.arange(4), persistent=False)\n'
+                "        self.latent_pos_embed = PositionTable(",
+            ),
+        ),
+        ("loading",),
+    ),
+    Bug(
         3,
         "checkpoint loaded without strictness",
         (
