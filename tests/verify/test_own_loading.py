@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from scaffold.verify.subject.geometry import candidates
 from scaffold.verify.subject.own_loading import OwnLoading
 
 PACKAGE = """
@@ -20,6 +21,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from the_library import LibraryWidth
 from torch import nn
 
 
@@ -48,6 +50,20 @@ class Training:
         data = json.loads((Path(model_config.local_path) / "plan.json").read_text())
         return Net(WIDTH, Grid())
 """
+LIBRARY = """
+import copy
+
+
+class LibraryWidth:
+    def __init__(self, breadth=512, heads=8, **others):
+        self.breadth, self.heads, self.others = breadth, heads, others
+
+    @classmethod
+    def from_dict(cls, values):
+        made = cls(**values)
+        made.source = values
+        return copy.deepcopy(made)
+"""
 # How the width is made of the file, and the sizes that then stand in it.
 WAYS = {
     "a section spread as it is": ('Width(**data["width"])', {"breadth": 2048, "heads": 16}),
@@ -58,6 +74,7 @@ WAYS = {
     "one key read, one from the code": ('Width(heads=data["width"]["heads"])', {"heads": 32}),
     "one key asked for, with a default": ('Width(heads=data["width"].get("heads", 8))', {"heads": 8}),
     "sizes in the code": ("Width(8, 4)", {}),
+    "a library's configuration": ('LibraryWidth.from_dict(data["width"])', {"breadth": 512, "heads": 8}),
 }
 
 
@@ -69,6 +86,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         folder = tmp_path / "own_loading_package"
         folder.mkdir()
         (folder / "__init__.py").write_text(PACKAGE.replace("WIDTH", width))
+        (tmp_path / "the_library.py").write_text(LIBRARY)
         monkeypatch.syspath_prepend(str(tmp_path))
         package: Any = importlib.import_module("own_loading_package")
         subject = SimpleNamespace(
@@ -83,6 +101,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     yield read
     sys.modules.pop("own_loading_package", None)
+    sys.modules.pop("the_library", None)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -97,3 +116,14 @@ def test_defaults_of_a_class_are_sizes_of_the_section_that_it_is_made_of(
     (made, grid), _ = found.arguments(small)
     assert {name: getattr(made, name) for name in sizes} == dict.fromkeys(sizes, 4)
     assert grid.edge == 64, "no file leads to it"
+
+
+def test_channels_of_projections_that_are_parts_of_children() -> None:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear
+    module = torch.nn.Module()
+    module.into = torch.nn.Sequential(linear(768, 8), linear(8, 32))
+    module.layers = torch.nn.ModuleList([linear(32, 32)])
+    module.out = torch.nn.Sequential(linear(32, 768))
+    found = [image.shape[1] for image in candidates(SimpleNamespace(), module, {})]
+    assert found[0] == 768

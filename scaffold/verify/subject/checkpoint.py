@@ -213,7 +213,7 @@ def _config(subject: Any, folder: Path) -> dict[str, Any]:
     """Content of a ``config.json`` that is read as the tiny configuration."""
     subject.config.save_pretrained(str(folder))
     saved = json.loads(read_text(folder / "config.json"))
-    if _read(subject, folder, saved) == subject.config:
+    if values_of(_read(subject, folder, saved)) == values_of(subject.config):
         return dict(saved)
     content: dict[str, Any] = {}
     for field, path in _paths(subject, folder).items():
@@ -221,9 +221,20 @@ def _config(subject: Any, folder: Path) -> dict[str, Any]:
         for key in path[:-1]:
             place = place.setdefault(key, {})
         place[path[-1]] = getattr(subject.config, field)
-    if _read(subject, folder, content) != subject.config:
+    if values_of(_read(subject, folder, content)) != values_of(subject.config):
         raise NotDrivableError("no config.json was found that from_model_path reads as the tiny configuration")
     return content
+
+
+def values_of(config: Any) -> dict[str, Any] | None:
+    """Fields of a configuration; None of what is none.
+
+    A library's configuration object in a field counts by its values: it also notes where it was read.
+    """
+    if not dataclasses.is_dataclass(config):
+        return None
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: value.to_dict() if hasattr(value, "to_dict") else value for name, value in values.items()}
 
 
 def _read(subject: Any, folder: Path, content: dict[str, Any]) -> Any:

@@ -52,12 +52,21 @@ def _channels(config: Any, module: Any) -> list[int]:
     patches = [value for name, value in numbers(config).items() if "patch" in name and "size" in name]
     channels = [value for name, value in numbers(config).items() if "channel" in name]
     named += [patch**2 * channel for patch in patches for channel in channels]
-    linear = [child for child in module.children() if isinstance(child, torch.nn.Linear)]
-    # What goes in comes out: the input and the output projection share the latents' channels.
-    outputs = {layer.out_features for layer in linear}
-    named += [layer.in_features for layer in linear if layer.in_features in outputs]
-    named += channels
+    # What goes in comes out: the input and the output projection share the latents' channels. They may be parts of
+    # children, but of no repeated layer.
+    children = [child for child in module.children() if not isinstance(child, torch.nn.ModuleList)]
+    inner = [part for child in children for part in child.modules()]
+    named += [*_in_and_out(children), *channels, *_in_and_out(inner)]
     return list(dict.fromkeys(value for value in named if value > 0))
+
+
+def _in_and_out(parts: list[Any]) -> list[int]:
+    """Widths that one linear layer takes and one gives."""
+    import torch
+
+    linear = [part for part in parts if isinstance(part, torch.nn.Linear)]
+    outputs = {layer.out_features for layer in linear}
+    return [layer.in_features for layer in linear if layer.in_features in outputs]
 
 
 def numbers(config: Any) -> dict[str, int]:

@@ -75,6 +75,10 @@ class _Section(dict[str, Any]):
         self.loading.note(f"{self.path}.{key}", required=False)
         return super().__contains__(key)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """A copy notes nothing: configuration classes copy what they are given, and keep it."""
+        return copy.deepcopy(dict(self), memo)
+
 
 class OwnLoading:
     """What the package's ``build_module`` reads and builds.
@@ -256,14 +260,14 @@ class OwnLoading:
             yield
 
     def _own_classes(self) -> list[type]:
-        """Classes of the package that hold sizes and are no modules."""
+        """Classes of the package that hold sizes and are no modules, and a library's configurations that it uses."""
         package = self.subject.package.__name__
         modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
         found = {value: None for module in modules for value in vars(module).values() if isinstance(value, type)}
         return [
             kind
             for kind in found
-            if f"{kind.__module__}.".startswith(f"{package}.")
+            if (f"{kind.__module__}.".startswith(f"{package}.") or hasattr(kind, "from_dict"))
             and "__init__" in vars(kind)
             and not issubclass(kind, torch.nn.Module)
         ]

@@ -233,7 +233,8 @@ def refuse_large(found: Shapes, sizes: Sizes, option: str) -> None:
     total = count(found)
     if total <= MAX_PARAMETERS:
         return
-    most = max(sizes.values, key=lambda name: _weight(sizes, name), default=None)
+    weights = {name: weight for name in sizes.values if (weight := _weight(sizes, name)) > total}
+    most = max(weights, key=lambda name: weights[name], default=None)
     told = f"the smallest model that was found has {total:,} parameters, at most {MAX_PARAMETERS:,} are built"
     field = "; nothing that the package reads of a checkpoint sets its sizes"
     if most is not None:

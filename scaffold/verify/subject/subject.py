@@ -255,19 +255,24 @@ class Subject:
             NotDrivableError: none was found; the reason is that of the likeliest.
         """
         first: str | None = None
+        refused: str | None = None  # by the adapter: an image of another size may be right
         module = self.new_module()
         for candidate in self.images(module):
+            inputs = None
             try:
                 with mock.patch.object(self, "_image", candidate), torch.no_grad():
-                    shape = self.velocity(module, self.inputs(module, PROMPTS[:1])[0]).shape
+                    inputs, _ = self.inputs(module, PROMPTS[:1])
+                    shape = self.velocity(module, inputs).shape
                 if shape[1:] == candidate.shape:
                     return candidate
                 first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
             except NotDrivableError:
                 raise
             except Exception as error:
-                first = first or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise NotDrivableError(f"the module could not be run (see forward): {first or 'no latent shape to try'}")
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
+        reason = first or refused or "no latent shape to try"
+        raise NotDrivableError(f"the module could not be run (see forward): {reason}")
 
     def images(self, module: Any) -> Iterable[Geometry]:
         """Images to try, likeliest first."""
