@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,8 @@ from scaffold.inspect.report import SCHEMA, Report
 from scaffold.upstream import locate, read_registry
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from scaffold.upstream import UpstreamSource
 
 MAX_PROCESSES = 8
@@ -89,14 +94,41 @@ def inspect_all(
     else:
         from concurrent.futures import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(count, initializer=_open, initargs=(selector,)) as pool:
-            rows = list(_counted(pool.map(partial(_row_of, answer), keys), len(keys), progress))
+        with _stopped_with(ProcessPoolExecutor(count, initializer=_open, initargs=(selector,))) as pool:
+            with _interrupts_held():  # the processes start here, and keep Ctrl-C blocked: it ends this one alone
+                found = pool.map(partial(_row_of, answer), keys)
+            rows = list(_counted(found, len(keys), progress))
     by_key = dict(zip(keys, rows, strict=True))
     return {
         "schema": SCHEMA,
         "upstream": {"version": source.version, "registry_keys": len(keys), "classes": len(classes)},
         "pipelines": [row for names in classes.values() for row in _together({k: by_key[k] for k in names})],
     }
+
+
+@contextmanager
+def _stopped_with(pool: Executor) -> Iterator[Executor]:
+    """A pool whose processes are ended where the block is left by an exception, such as Ctrl-C: nobody waits for them."""
+    before = set(multiprocessing.active_children())
+    with pool:
+        try:
+            yield pool
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            raise
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _counted(rows: Iterable[dict[str, Any]], of: int, progress: Callable[[int, int], None]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from scaffold.inspect.shown_details import shown_details
 from scaffold.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -40,25 +41,28 @@ _QUESTIONS = {
 _VERDICT_STYLE = {"non_diffusers": "green", "diffusers": "yellow", "refused": "red"}
 
 
-def print_report(report: Report, svg: Path | None = None, console: Console | None = None) -> None:
+def print_report(
+    report: Report, svg: Path | None = None, console: Console | None = None, *, options: Sequence[str] = ()
+) -> None:
     """Print a report; with ``svg``, also keep it as a picture.
 
     Args:
         report: what ``inspect_pipeline`` returned.
         svg: file to write the same text to as an SVG.
         console: where to print; standard output by default.
+        options: what `new` has to be told to read the same source and the same checkpoint.
     """
     if console is None:
         from scaffold.inspect.report_console import report_console
 
         console = report_console(picture=svg is not None)
-    for part in render(report, console.width):
+    for part in render(report, console.width, options):
         console.print(part)
     if svg is not None:
         console.save_svg(str(svg), title=f"omni-scaffold inspect {report.upstream.pipeline}")
 
 
-def render(report: Report, width: int) -> list[RenderableType]:
+def render(report: Report, width: int, options: Sequence[str] = ()) -> list[RenderableType]:
     """The parts of the text report, in order, for a page of ``width`` columns."""
     from rich.text import Text
 
@@ -82,7 +86,7 @@ def render(report: Report, width: int) -> list[RenderableType]:
     if report.headers is not None:
         parts.append(_headers(report.headers))
     parts += [said((f"{question} was not answered: {error}", "yellow")) for question, error in report.failures.items()]
-    parts.append(_summary(report))
+    parts.append(_summary(report, options))
     return parts
 
 
@@ -197,7 +201,7 @@ def _headers(headers: Any) -> RenderableType:
     return Group(files, total, names)
 
 
-def _summary(report: Report) -> RenderableType:
+def _summary(report: Report, options: Sequence[str]) -> RenderableType:
     from rich.text import Text
 
     answers = [f for k, f in report.facts.items() if k.startswith(ANSWERS)]
@@ -205,15 +209,16 @@ def _summary(report: Report) -> RenderableType:
     likely = sum(f.confidence == "likely" for f in answers)
     text = Text(f"{len(answers)} answers: {len(answers) - unknown - likely} certain, {likely} likely, ")
     text.append(f"{unknown} unknown", style="bold yellow" if unknown else "")
-    text.append(f"\nnext: {_next(report)}")
+    text.append(f"\nnext: {_next(report, options)}")
     return text
 
 
-def _next(report: Report) -> str:
+def _next(report: Report, options: Sequence[str]) -> str:
     pipeline, path = report.upstream.pipeline, report.verdict["path"]
     if path == "non_diffusers":
         task = f" --task {report.task}" if report.task is not None else ""
-        return f"`omni-scaffold new MODEL --pipeline {pipeline}{task} --verl-omni CHECKOUT --dry-run`"
+        given = "".join(f" {shlex.quote(option)}" for option in options)
+        return f"`omni-scaffold new MODEL --pipeline {pipeline}{task}{given} --verl-omni CHECKOUT --dry-run`"
     if path == "diffusers":
         return "follow verl-omni's guide for diffusers models, docs/contributing/integrating_a_diffusion_model.md"
     return "nothing here; the verdict says why `new` does not render this pipeline"

@@ -126,3 +126,31 @@ def test_verify(interrupted: Callable[..., str], copied: Path) -> None:
     assert line == (
         "`omni-scaffold verify` was interrupted while running the contracts; nothing was written; run the command again"
     )
+
+
+def test_list_ends_with_its_processes() -> None:
+    """Ctrl-C of a terminal reaches the processes too, which print nothing and are not waited for."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "scaffold", "list", "--vllm-omni", "0.27.0rc1"],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    started = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    if not started.exists():
+        child.kill()
+        pytest.skip("this system does not tell a process's children")
+    if len(os.sched_getaffinity(0)) > 1:
+        while child.poll() is None and not started.read_text().split():
+            time.sleep(0.005)
+    os.killpg(child.pid, signal.SIGINT)
+    out, error = child.communicate(timeout=60)
+    assert (child.returncode, out) == (130, "")
+    assert error.splitlines() == [
+        "error: `omni-scaffold list` was interrupted; nothing was written; run the command again"
+    ]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)

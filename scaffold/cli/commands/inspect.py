@@ -42,7 +42,7 @@ def inspect(
       omni-scaffold inspect MyPipeline --show scheduler.steps
     """
     from scaffold.inspect import inspect_pipeline
-    from scaffold.upstream import locate
+    from scaffold.upstream import DEFAULT_VERSION, locate
 
     if everything:
         if any(given is not None for given in (pipeline, checkpoint, export_svg, fact, extract)):
@@ -77,4 +77,6 @@ def inspect(
         return
     from scaffold.inspect.text import print_report
 
-    print_report(report, svg=export_svg)
+    options = [] if vllm_omni in (None, DEFAULT_VERSION) else ["--vllm-omni", str(vllm_omni)]
+    options += [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
+    print_report(report, svg=export_svg, options=options)

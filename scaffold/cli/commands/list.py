@@ -20,10 +20,12 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
       omni-scaffold list --vllm-omni 0.30.0
     """
     import gc
+    import shlex
 
     from scaffold.grade.overview import overview
+    from scaffold.printable import printable
     from scaffold.progress import progress_bar
-    from scaffold.upstream import locate
+    from scaffold.upstream import DEFAULT_VERSION, locate
 
     gc.enable()  # one pipeline after the other: what the last one left goes
     source = locate(vllm_omni)
@@ -35,4 +37,5 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     from scaffold.grade.overview_text import print_overview
 
     print_overview(table, source.label)
-    typer.echo("\nnext: `omni-scaffold inspect PIPELINE` has the answers for one, `omni-scaffold new` renders it")
+    of = "" if vllm_omni in (None, DEFAULT_VERSION) else printable(f" --vllm-omni {shlex.quote(vllm_omni)}")
+    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, `omni-scaffold new` renders it")

@@ -12,12 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from scaffold.console import SafeConsole, said
+from scaffold.inspect.report_console import report_console
 from scaffold.printable import printable
 from scaffold.verify.report.number import figures
 from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
+# Columns that the other columns take where units fold.
+BESIDE = 44
 LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
@@ -28,16 +31,16 @@ def print_report(
 
     Args:
         report: what ``verify`` found.
-        console: where to; by default stdout, as wide as the terminal (80 columns where there is none).
+        console: where to; by default stdout, as wide as the terminal; in a pipe no id is folded.
         svg: file that the printed text is kept in as a picture.
         kept: whether the report is written to a file as well.
     """
     if svg is not None:
-        console = SafeConsole(record=True, width=110)
+        console = report_console(picture=True)
         print_report(report, console, kept=kept)
         console.save_svg(str(svg), title="omni-scaffold verify")
         return
-    console = console or SafeConsole()
+    console = console or report_console()
 
     def text(value: object, style: str = "") -> Text:
         # A terminal that is not UTF-8 gets an escape instead of an error.
@@ -51,7 +54,7 @@ def print_report(
         checks = [check for check in report.checks if check.level == level and check.id not in together]
         if checks:
             console.print()
-            console.print(_table(level, checks, text))
+            console.print(_table(level, checks, text, console.width))
     failed = [(check.id, pitfalls(check), check.reason) for check in report.checks if check.status == "fail"]
     left = [(", ".join(check.id for check in checks), "", reason) for reason, checks in skipped.items()]
     for status, heading, found in (("fail", "failed", failed), ("skip", "skipped", left)):
@@ -77,9 +80,11 @@ def print_failures(report: VerifyReport) -> None:
     console.print(said(counts(report)))
 
 
-def _table(level: Level, checks: list[CheckResult], text: Callable[..., Text]) -> Table:
+def _table(level: Level, checks: list[CheckResult], text: Callable[..., Text], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column(f"{level} level", overflow="fold")
+    # An id is copied to --select: on a narrow terminal the unit folds first.
+    longest = max(len(check.id) for check in checks)
+    table.add_column(f"{level} level", overflow="fold", min_width=max(1, min(longest, width - BESIDE)))
     table.add_column("status", no_wrap=True)
     for heading in ("measured", "limit"):
         table.add_column(heading, justify="right", no_wrap=True)
