@@ -73,7 +73,7 @@ class Folder:
         Raises:
             ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is no regular file.
         """
-        origin = f"{named_by} names" if named_by else f"{self.shown} has"
+        origin = f"{self.label(named_by)} names" if named_by else f"{self.shown} has"
         check_inside(name, origin)
         try:
             real = (self.root / name).resolve(strict=True)

@@ -108,7 +108,7 @@ def inspect_all(
 
 @contextmanager
 def _stopped_with(pool: Executor) -> Iterator[Executor]:
-    """A pool whose processes are ended where the block is left by an exception, such as Ctrl-C: nobody waits for them."""
+    """A pool whose processes are ended, and not waited for, where an exception such as Ctrl-C leaves the block."""
     before = set(multiprocessing.active_children())
     with pool:
         try:

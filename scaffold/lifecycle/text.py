@@ -35,7 +35,7 @@ def print_update(result: UpdateResult, *, written: tuple[str, ...] | None) -> No
 
 def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
     count = len(result.plan.pending)
-    if written is None:
+    if written is None and count:
         return f"dry run: {count} files would change; leave out --dry-run to write them"
     if not written:
         return "nothing to do: the package is in this state already"

@@ -16,6 +16,7 @@ from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
+from scaffold.new.weight_files import weight_file_notes
 from scaffold.reading import expanded
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         wanted = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
         source = locate(request.vllm_omni, checkout_pin=wanted)
         pin = allowed_pin(source.version)
-        report, graded = _specify(request, names, profile, source, team)
+        report, graded = _specify(request, names, profile, source, team, notes)
         spec, port = graded.spec, graded.port
         later = report.fact(LATER).value
         notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
@@ -169,7 +170,7 @@ def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:
 
 
 def _specify(
-    request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource, team: Team
+    request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource, team: Team, notes: list[str]
 ) -> tuple[Report, Graded]:
     from scaffold.checkpoint import read_checkpoint
     from scaffold.grade import specify
@@ -181,6 +182,7 @@ def _specify(
     with step(f"reading vllm-omni {source.label}"):
         report = inspect_pipeline(source, request.pipeline or request.model, headers, request.task)
     refuse(report)
+    notes += weight_file_notes(report, headers) if headers is not None else []
     return report, specify(SpecRequest(report, names, profile, headers, request.date, team), source)
 
 

@@ -20,6 +20,8 @@ LOCK_NAME = "scaffold.lock.toml"
 SCHEMA = 1
 ONE_FILE = 1
 """Schema of a ``scaffold.toml`` that holds everything."""
+TWO_FILES = 2
+"""Schema of a ``scaffold.toml`` with a lock beside it."""
 RECORDS = ("provenance", "fingerprints", "derived", "files")
 # Values that the tool says itself, and tables that are made from others. One that a person changed stands in
 # ``scaffold.toml`` like any other.

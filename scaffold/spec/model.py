@@ -10,9 +10,18 @@ from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.spec.defaults import completed
 from scaffold.spec.kinds import require_kinds
-from scaffold.spec.lock import LOCK_NAME, ONE_FILE, RECORDS, SPEC_NAME, is_locked, read_lock, with_locked, write_lock
+from scaffold.spec.lock import (
+    LOCK_NAME,
+    ONE_FILE,
+    RECORDS,
+    SPEC_NAME,
+    TWO_FILES,
+    is_locked,
+    read_lock,
+    with_locked,
+    write_lock,
+)
 
-SCHEMA = 2
 RESTORE = "restore it with git, or write it again with `new --force`"
 _BOOKKEEPING = ("schema", "digest", "not_established", "folders", "overrides", *RECORDS)
 
@@ -71,7 +80,7 @@ class IntegrationSpec:
         unknown = (
             f"{n}.{key}" for n, values in self.sections.items() for key, value in values.items() if value is None
         )
-        return dumps({"schema": SCHEMA, "not_established": sorted(unknown), **own})
+        return dumps({"schema": TWO_FILES, "not_established": sorted(unknown), **own})
 
     def _lock(self, locked: dict[str, Any], toml: str) -> str:
         document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
@@ -115,8 +124,8 @@ class IntegrationSpec:
             document = parse_toml(text)
         except MalformedError as error:
             raise ScaffoldError(f"{source} is not TOML: {error}") from None
-        if document.get("schema") not in (SCHEMA, ONE_FILE):
-            problem = f"{source} has schema {document.get('schema')!r}, this version reads {SCHEMA}"
+        if document.get("schema") not in (TWO_FILES, ONE_FILE):
+            problem = f"{source} has schema {document.get('schema')!r}, this version reads {TWO_FILES}"
             raise ScaffoldError(problem, hint="use the version of omni-scaffold that wrote it")
         sections: dict[str, dict[str, Any]] = {}
         for name, values in document.items():

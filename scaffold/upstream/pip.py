@@ -109,6 +109,11 @@ def nearest_versions(version: str, known: list[str]) -> list[str]:
     wanted = numbers(version)
 
     def distance(text: str) -> tuple[int, ...]:
-        return tuple(abs(a - b) for a, b in zip_longest(numbers(text), wanted, fillvalue=0))
+        found: list[int] = []
+        side = 0  # from the first number that differs on: -1 below, where a higher rest is nearer, 1 above
+        for a, b in zip_longest(numbers(text), wanted, fillvalue=0):
+            found.append(side * a if side else abs(a - b))
+            side = side or (a > b) - (a < b)
+        return tuple(found)
 
     return sorted(known, key=distance)[:3]

@@ -234,4 +234,6 @@ def test_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_nearest_versions() -> None:
     known = ["0.22.0", "0.24.0", "0.27.0rc1", "0.30.0"]
     assert nearest_versions("0.25.0", known) == ["0.24.0", "0.27.0rc1", "0.22.0"]
+    assert nearest_versions("9.9.9", known) == ["0.30.0", "0.27.0rc1", "0.24.0"]
+    assert nearest_versions("0.1.0", known) == ["0.22.0", "0.24.0", "0.27.0rc1"]
     assert nearest_versions("1", []) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.documents import MalformedError, parse_toml
-from scaffold.spec.lock import LOCK_NAME, ONE_FILE, SPEC_NAME, read_lock, with_locked
+from scaffold.spec.lock import LOCK_NAME, ONE_FILE, SPEC_NAME, TWO_FILES, read_lock, with_locked
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -92,8 +92,11 @@ def _parsed(text: str, lock: str) -> tuple[dict[str, Any], str, MalformedError |
         facts = parse_toml(text)
     except MalformedError as error:
         return {}, SPEC_NAME, MalformedError(f"is not TOML: {error.reason}", error.line)
-    if facts.get("schema", ONE_FILE) == ONE_FILE:
+    schema = facts.get("schema", ONE_FILE)
+    if schema == ONE_FILE:
         return facts, SPEC_NAME, None
+    if schema != TWO_FILES:
+        return facts, SPEC_NAME, MalformedError(f"has schema {schema!r}, this version reads {TWO_FILES}")
     if not lock:
         return facts, SPEC_NAME, MalformedError(f"has no {LOCK_NAME} beside it, the other half of the facts")
     try:

@@ -2,8 +2,8 @@
 
 Nothing can be said about such a file, and importing the package fails. The other rules stay silent about the package
 until it is repaired, because what they do not find may stand in the part that cannot be read. Without the facts of
-these files nothing is compared with the pipeline. A ``scaffold.lock.toml`` that was edited, is missing or belongs to another
-package counts too.
+these files nothing is compared with the pipeline. Facts that a later version of the tool wrote count too, and so does a
+``scaffold.lock.toml`` that was edited, is missing or belongs to another package.
 
 Instead: repair the line that is named; ``python -m py_compile FILE`` shows the same error.
 """
@@ -46,5 +46,6 @@ FAILING = (
     ),
     Example("in the script that makes the data", data="import os\nif True«»\n    pass\n"),
     Example("in the recorded facts", spec='[upstream]\nversion = "0.27.0rc1"\n«class =» \n'),
+    Example("facts of a later version of the tool", spec='«schema = 99»\n\n[upstream]\nversion = "0.27.0rc1"\n'),
 )
 PASSING = (Example("facts that can be read", spec='[upstream]\nversion = "0.27.0rc1"\n'),)

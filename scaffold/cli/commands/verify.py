@@ -48,8 +48,9 @@ def verify(
         list[str] | None, typer.Option("--select", metavar="ID", help="Run this contract only; may be repeated.")
     ] = None,
     steps: Annotated[
-        int, typer.Option("--steps", min=1, max=10_000, help="Training steps of level train; 16 show the reward.")
-    ] = 16,
+        int | None,
+        typer.Option("--steps", min=1, max=10_000, help="Training steps of level train; 16 by default."),
+    ] = None,
     variant: Annotated[
         list[str] | None,
         typer.Option("--variant", metavar="NAME", help="Way to train, lora by default, or all; may be repeated."),
@@ -79,9 +80,9 @@ def verify(
     if level is VerifyLevel.train:
         from scaffold.verify.train.level import TrainRequest
 
-        training = TrainRequest(steps, tuple(variant or ()), verl_omni, beside)
-    elif variant or verl_omni or beside:
-        raise ScaffoldError("--variant, --verl-omni and --beside belong to --level train")
+        training = TrainRequest(steps or 16, tuple(variant or ()), verl_omni, beside)
+    elif steps or variant or verl_omni or beside:
+        raise ScaffoldError("--steps, --variant, --verl-omni and --beside belong to --level train")
 
     if report is not None:
         destination.check_destination(report)

@@ -112,6 +112,7 @@ def test_what_is_missing_is_said_at_once(
     )
     assert "nearest is train-log-prob" in scaffold_cli(*train, *there, "--select", "train-lag-prob").refusal()
     assert "belong to --level train" in scaffold_cli("verify", str(reference), *there).refusal()
+    assert "belong to --level train" in scaffold_cli("verify", str(reference), "--steps", "3").refusal()
     monkeypatch.setenv("VERL_SRC", str(tmp_path))
     assert "holds no verl/" in scaffold_cli(*train, *there).refusal()
 
