@@ -74,7 +74,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _VOICE = (
-    ("quiet", Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes: only what was asked for.")]),
+    ("quiet", Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no progress, no notes.")]),
     ("verbose", Annotated[bool, typer.Option("--verbose", "-v", help="Each step on stderr, in a pipe too.")]),
 )
 
@@ -87,7 +87,7 @@ def _version(value: bool) -> None:
 
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of every command."""

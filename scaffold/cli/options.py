@@ -32,7 +32,7 @@ class Task(str, Enum):
 
 TaskOption = Annotated[
     Task,
-    typer.Option("--task", help="Images of words alone, or also of reference images that a request brings."),
+    typer.Option("--task", help="generate: requests are text alone. edit: they also bring reference images."),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the changes as a diff, write nothing.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the files, write nothing.")]
@@ -70,15 +70,15 @@ VllmOmni = Annotated[
 ]
 AllowVersionMismatch = Annotated[
     bool,
-    typer.Option("--allow-version-mismatch", help="Write for another vllm-omni than the checkout pins."),
+    typer.Option("--allow-version-mismatch", help="Write for a vllm-omni that the checkout does not pin."),
 ]
 Preset = Annotated[
     Path | None,
-    typer.Option("--preset", metavar="FILE", help="Preset that goes before all others; one TOML file."),
+    typer.Option("--preset", metavar="FILE", help="Preset that takes precedence over all others; one TOML file."),
 ]
 Packaged = Annotated[
     bool,
-    typer.Option("--packaged", help="Leave presets and templates of the checkout and of your configuration out."),
+    typer.Option("--packaged", help="Ignore presets and templates of the checkout and of your configuration."),
 ]
 Checkpoint = Annotated[
     str | None,

@@ -52,7 +52,7 @@ def check(
     explain: Annotated[str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule is about.")] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="List all rules.")] = False,
     statistics: Annotated[bool, typer.Option("--statistics", help="Count the findings of each rule instead.")] = False,
-    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Leave with 0 where there are findings too.")] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even where there are findings.")] = False,
     output_file: Annotated[
         Path | None, typer.Option("--output-file", "-o", metavar="FILE", help="Write the findings to FILE instead.")
     ] = None,

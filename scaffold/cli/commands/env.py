@@ -24,7 +24,10 @@ class Purpose(str, Enum):
 
 
 def env(
-    purpose: Annotated[Purpose, typer.Argument(help="rollout: vllm-omni. train: that, and what verl-omni needs.")],
+    purpose: Annotated[
+        Purpose,
+        typer.Argument(metavar="rollout|train", help="rollout: vllm-omni. train: that, and what verl-omni needs."),
+    ],
     vllm_omni: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +46,7 @@ def env(
 ) -> None:
     """Build an environment for `verify --level rollout` and `train`.
 
-    In the cache, unless it is there; 3 minutes and 3 GB. Of a release without pins, they are found, tried and recorded.
+    Built once, in the cache: 3 minutes and 3 GB. For a release without pins, pins are found, tried and recorded.
 
     \b
     Example:

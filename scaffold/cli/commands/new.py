@@ -36,7 +36,7 @@ def new(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="Name of the integration, lower-case; or a pipeline's class. Without one, a terminal is asked.",
+            help="Name of the integration, lower-case; or a pipeline's class. Without one, `new` asks on a terminal.",
         ),
     ] = None,
     pipeline: Annotated[

@@ -26,7 +26,9 @@ class Action(str, Enum):
 
 
 def preset(
-    action: Annotated[Action, typer.Argument(help="new: write one to begin with. list: show which ones count.")],
+    action: Annotated[
+        Action, typer.Argument(metavar="new|list", help="new: write one to start from. list: show those in effect.")
+    ],
     pipeline: Annotated[
         str | None, typer.Argument(metavar="[PIPELINE]", help="With new, the pipeline that it is for.")
     ] = None,
@@ -44,9 +46,9 @@ def preset(
     force: Annotated[bool, typer.Option("--force", help="Overwrite another file.")] = False,
     format: AnswerFormat = Format.text,
 ) -> None:
-    """Write a preset of your own, or list what counts.
+    """Write a preset of your own, or list those in effect.
 
-    A preset holds what no source tells about a model: guidance of the recipe, sizes, batch sizes.
+    A preset holds what no source says about a model: guidance of the recipe, sizes, batch sizes.
 
     \b
     Examples:

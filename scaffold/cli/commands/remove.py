@@ -25,9 +25,9 @@ def remove(
     ] = False,
     format: AnswerFormat = Format.text,
 ) -> None:
-    """Undo `new`: take the files away and the edits back.
+    """Undo `new`: delete its files and revert its edits.
 
-    About edited files you decide first.
+    Nothing is removed before you decide about files that you edited.
 
     \b
     Example:

@@ -56,15 +56,15 @@ def verify(
         typer.Option("--variant", metavar="NAME", help="Way to train, lora by default, or all; may be repeated."),
     ] = None,
     verl_omni: Annotated[
-        Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="verl-omni of level train.")
+        Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni for level train.")
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option("--beside", metavar="PACKAGE", help="Train this package too, by the same command.")
+        Path | None, typer.Option("--beside", metavar="PACKAGE", help="Also train this package, by the same command.")
     ] = None,
 ) -> None:
     """Run a package on a tiny model, one line for each contract.
 
-    In child processes with limits of time and memory. Exit 1 where a contract fails.
+    It runs in child processes with limits on time and memory. Exit 1 where a contract fails.
 
     \b
     Example:
