@@ -92,7 +92,7 @@ def write_standin(root: Path, release: str, *, git: bool = False) -> Path:
         "pyproject.toml": f'[project.optional-dependencies]\nx = ["vllm-omni=={RELEASES[release]}"]\n',
         "examples/flowgrpo_trainer/alpha/README.md": "# Alpha\n",
         "tests/special_e2e/run_alpha.sh": "#!/usr/bin/env bash\n",
-        "verl_omni/utils/reward_score/genrm_ocr.py": "",
+        "verl_omni/utils/reward_score/genrm_ocr.py": "async def compute_score_ocr(**fields): ...\n",
         RUNNERS[release]: OLD_RUNNER if release == "v0.1.0" else NEW_RUNNER,
     }
     if release == "main":

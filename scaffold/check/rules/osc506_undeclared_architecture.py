@@ -2,8 +2,8 @@
 
 The checkpoint of a model that diffusers cannot load has no ``model_index.json`` that the architecture could be read
 from. Without ``+actor_rollout_ref.model.architecture=…`` the trainer stops; with another string it takes another
-adapter, or none. The ``+`` belongs to it: the key is not in Hydra's schema of the released versions. A package that is
-registered under the name of its upstream pipeline may leave it out: that stands in ``model_index.json``.
+adapter, or none. A package that is registered under the name of its upstream pipeline may leave it out: that stands in
+``model_index.json``.
 
     actor_rollout_ref.model.architecture=ToyPipeline    # registered as OmniToyForConditionalGeneration
 
@@ -23,7 +23,6 @@ NAME = "undeclared-architecture"
 SEVERITY = "error"
 CHECKLIST = ("W5", "S1", "pitfall 26")
 APPLIES = Applies(non_diffusers=True)
-MODEL_CONFIG = "verl_omni/trainer/config/diffusion/model/diffusion_model.yaml"
 
 
 def check(package: Package) -> Hits:
@@ -44,17 +43,6 @@ def check(package: Package) -> Hits:
         elif isinstance(override.usual, str) and override.usual not in known:
             text = f"architecture {override.usual!r} is not the registered {known[0]!r}"
             yield Hit(script, override.value_span, text, help)
-        elif override.prefix or any(item.key == ARCHITECTURE for item in script.presets):
-            continue
-        elif package.is_diffusion and not _declared(package):
-            text = "Hydra refuses a key that the trainer's configuration does not have, unless it begins with +"
-            yield Hit(script, override.span, text, help)
-
-
-def _declared(package: Package) -> bool:
-    """Whether the model's configuration in the checkout has the key, so that Hydra takes it as it is."""
-    file = package.project.source(MODEL_CONFIG)
-    return file is not None and any(line.startswith("architecture:") for line in file.lines)
 
 
 def _trains(script: ShellScript) -> bool:
@@ -86,9 +74,4 @@ PASSING = (
         ],
     ),
     Example("through a variable of the environment", launch=("OmniToyForConditionalGeneration", '"$ARCH"')),
-    Example(
-        "the trainer's configuration has the key",
-        {"verl_omni/trainer/config/diffusion/model/diffusion_model.yaml": "path: null\narchitecture: null\n"},
-        launch=("    +actor_rollout_ref.model", "    actor_rollout_ref.model"),
-    ),
 )

@@ -23,7 +23,7 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Build the environments that are missing or out of date.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print what was found.")] = Format.text,
 ) -> None:
-    """Check what the commands need, and say how to get what is missing.
+    """Check what the commands need; say how to get what is missing.
 
     Exit 1 if something that is present does not fit; what is absent is no error.
 

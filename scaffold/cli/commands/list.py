@@ -11,7 +11,7 @@ ORDER = 20
 
 
 def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None:
-    """List the pipelines of a vllm-omni release and what `new` makes of each.
+    """List the pipelines of a release and what `new` makes of each.
 
     Verdict, grade, modality, prompt, guidance, what is left to write.
 
