@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.set_names import set_names
 from scaffold.check.model.submodules import submodules
 
 INDEX = "{n}"
@@ -23,10 +24,12 @@ class ModulePaths(NamedTuple):
     Attributes:
         modules: dotted names, elements of lists under ``{n}``: ``layers.{n}.mlp.up_proj``.
         complete: whether there is certainly nothing else.
+        attributes: every name that the module itself has beside those of any module; None where that is not known.
     """
 
     modules: tuple[str, ...]
     complete: bool
+    attributes: set[str] | None
 
     def targeted(self, target: str) -> bool:
         """Whether PEFT finds a module for a target: the whole name, or its last components."""
@@ -65,7 +68,7 @@ def module_paths(cls: ClassModel) -> ModulePaths:
             elif built.qualified is None or not built.qualified.startswith(("torch.", "builtins.")):
                 # A call that makes anything: it may be a module of which the names are unknown.
                 complete = complete and not _may_be_module(built.call)
-    return ModulePaths(tuple(dict.fromkeys(modules)), complete)
+    return ModulePaths(tuple(dict.fromkeys(modules)), complete, set_names(cls) if _plain(cls) else None)
 
 
 def _is_module(cls: ClassModel) -> bool | None:

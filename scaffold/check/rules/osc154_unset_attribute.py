@@ -13,9 +13,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import dotted, ending
-from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.calls import dotted
 from scaffold.check.model.package import Package
+from scaffold.check.model.set_names import set_names
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC154"
@@ -29,18 +29,17 @@ _OF_MODULES = {
     "state_dict", "load_state_dict", "apply", "cuda", "cpu", "type", "get_submodule", "register_buffer", "register_module",
     "register_parameter", "add_module", "requires_grad_", "buffers", "named_buffers", "zero_grad", "save_pretrained",
 }  # fmt: skip
-_DYNAMIC = {"setattr", "add_module", "register_module", "register_buffer", "register_parameter", "__getattr__"}
 
 
 def check(package: Package) -> Hits:
     """Compare what the forward code calls, and what it reads of the configuration, with what is set."""
     config = package.config_class
-    fields = _set(config) if config is not None and not config.external else None
+    fields = set_names(config) if config is not None and not config.external else None
     for function in package.forward_functions:
         cls, index = function.cls, function.file.index
         if cls is None or function.file not in package.files:
             continue
-        known = _set(cls) if all(name.startswith(_PLAIN) for name in cls.external) and cls.resolved else None
+        known = set_names(cls) if all(name.startswith(_PLAIN) for name in cls.external) and cls.resolved else None
         called = [call.func for call in function.calls]
         for node in index.nodes(ast.Attribute, function.node):
             owner = dotted(node.value)
@@ -52,17 +51,6 @@ def check(package: Package) -> Hits:
             if config is not None and fields is not None and owner == f"{function.bound}.config":
                 if node.attr not in fields:
                     yield Hit(function.file, node, f"{config.name} has no field {node.attr}")
-
-
-def _set(cls: ClassModel) -> set[str] | None:
-    """Return every name that a class sets; None where some are set under names that are not plain."""
-    found: set[str] = set()
-    for one in cls.mro:
-        found |= {*one.methods, *one.own_attributes, *one.own_instance_attributes}
-        calls = [call for method in one.methods.values() for call in method.calls]
-        if _DYNAMIC & {ending(call.func) for call in calls} or "__getattr__" in one.methods:
-            return None
-    return found | set(cls.fields)
 
 
 FAILING = (

@@ -37,10 +37,12 @@ def check(package: Package) -> Hits:
     """Look for every target of every script among the modules that the training module builds."""
     module = package.training_module
     paths = module_paths(module) if module is not None else None
-    if module is None or paths is None or not paths.complete:
+    if module is None or paths is None:
         return
     for script in (*package.launch_scripts, *package.e2e_scripts):
         yield from _uncollected(script, module, paths)
+        if not paths.complete:
+            continue
         override = script.override(f"{MODEL}target_modules")
         targets = names(override.value) if override is not None else None
         if override is None or targets is None or lora_rank(script) == 0:
@@ -74,6 +76,9 @@ def _uncollected(script: ShellScript, module: ClassModel, paths: ModulePaths) ->
 
 
 def _layers_below(prefix: str, paths: ModulePaths) -> bool:
+    """Whether there are layers below a prefix, or may be where only the module's own attributes are known."""
+    if not paths.complete:
+        return paths.attributes is None or prefix.partition(".")[0] in paths.attributes
     return any(name.startswith(prefix) and "." not in name[len(prefix) :] for name in paths.modules)
 
 
@@ -98,6 +103,14 @@ _GIVEN = "    actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'\n"
 _TARGETS = 'actor_rollout_ref.model.target_modules=\'["q_proj_gen", "k_proj_gen", "v_proj_gen", "o_proj_gen"]\''
 _PRESET = "examples/flowgrpo_trainer/toy/toy_preset.yaml"
 _YAML = "defaults: [diffusion_trainer, _self_]\nactor_rollout_ref:\n  model:\n    target_modules: [q_proj_gen, %s]\n"
+_OF_A_LIBRARY = [
+    (
+        "from torch import Tensor\n",
+        "from torch import Tensor\nfrom transformers.models.qwen2 import modeling_qwen2 as qwen2\n",
+    ),
+    ('"ToyLayer"', '"Qwen2DecoderLayer"'),
+    ("ToyLayer(config) for _ in", "qwen2.Qwen2DecoderLayer(config, n) for n in"),
+]
 FAILING = (
     Example(
         "a name in the configuration that the script starts from",
@@ -113,6 +126,14 @@ FAILING = (
         e2e=(
             "actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'",
             "«actor_rollout_ref.model.fsdp_layer_prefixes='[\"blocks.\"]'»",
+        ),
+    ),
+    Example(
+        "prefixes of the checkpoint, of layers that a library builds",
+        model=_OF_A_LIBRARY,
+        e2e=(
+            "actor_rollout_ref.model.fsdp_layer_prefixes='[\"layers.\"]'",
+            "«actor_rollout_ref.model.fsdp_layer_prefixes='[\"model.layers.\"]'»",
         ),
     ),
     Example(
@@ -139,6 +160,7 @@ PASSING = (
             ("main_diffusion \\\n", "main_diffusion \\\n    --config-name=toy_preset \\\n"),
         ],
     ),
+    Example("layers that a library builds", model=_OF_A_LIBRARY),
     Example("nothing is recorded", launch=('"k_proj_gen', '"q_proj", "k_proj_gen')),
     Example("collected as a whole", launch=[(_GIVEN, ""), (f"    {_LAYERED} \\\n", "")]),
 )
