@@ -40,13 +40,13 @@ def check(package: Package) -> Hits:
         added = {item.key for item in script.overrides if "+" in item.prefix}
         for item in script.overrides:
             if item.prefix == "+" and item.key in known and _is_set(file, item.key):
-                yield Hit(script, item.span, f"the trainer's configuration has {item.key} already", "leave the + out")
+                yield Hit(script, item.span, f"{file.name} has {item.key} already: Hydra stops", "leave the + out")
             if item.prefix or item.key in known or any(f"{item.key}.".startswith(f"{key}.") for key in added):
                 continue
             if _value(file, item.key) is not _ABSENT:
                 continue
             near = get_close_matches(item.key, _beside(item.key, known), n=1) or get_close_matches(item.key, known, n=1)
-            text = f"the trainer's configuration has no {item.key}, and Hydra stops"
+            text = f"{file.name} has no {item.key}: Hydra stops"
             yield Hit(script, item.span, text, f"write {near[0]}" if near else f"write +{item.key}")
 
 
