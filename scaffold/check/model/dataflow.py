@@ -14,6 +14,7 @@ from scaffold.check.model.sides import Side
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST = 4000
+_HOPS = 12
 # A node, the function that it stands in (None at module level) and the file.
 Place = tuple[FunctionModel | None, PythonFile, ast.AST]
 
@@ -99,8 +100,15 @@ def _written_with(
         nodes: list[Place] = []
         further: list[Place] = []
         opened: list[tuple[FunctionModel, str]] = []
+        held: set[ast.AST] = set()
         for node in file.index.walk(start):
+            if node in held:
+                continue
             nodes.append((around, file, node))
+            if isinstance(node, ast.Attribute) and (given := _given(side, around, file, node)):
+                held.update(file.index.walk(node.value))
+                further += given
+                continue
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 further += _named(side, around, file, node, opened)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and around is not None:
@@ -190,6 +198,34 @@ def _attribute(side: Side, around: FunctionModel, node: ast.Attribute) -> Iterat
     attribute = cls.attribute(node.attr)
     if attribute is not None and attribute.value is not None:
         yield None, attribute.file, attribute.value
+
+
+def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast.Attribute) -> list[Place]:
+    """Return what a constructor is given by the name of an attribute, where the object it made is all that is read.
+
+    ``Rollout(seed=a, step=b)`` is made of both, its ``step`` of ``b`` alone. Nothing where that is not plain.
+    """
+    if not isinstance(node.value, ast.Name) or (around is not None and node.value.id == around.bound):
+        return []
+    found: list[Place] = []
+    pending: list[Place] = [(around, file, node.value)]
+    for _ in range(_HOPS):
+        if not pending:
+            return found
+        function, where, value = pending.pop()
+        further: list[Place] = []
+        if isinstance(value, ast.Constant) and value.value is None:
+            continue
+        if isinstance(value, ast.Call) and (function is None or side.called(function, value) is None):
+            further = [(function, where, item.value) for item in value.keywords if item.arg == node.attr]
+            found += further
+        elif isinstance(value, ast.Name):
+            pending += (further := list(_named(side, function, where, value, [])))
+        elif isinstance(value, ast.Attribute) and function is not None:
+            pending += (further := list(_attribute(side, function, value)))
+        if not further:
+            return []
+    return []
 
 
 def bound_value(file: PythonFile, target: ast.AST) -> ast.expr | None:

@@ -16,8 +16,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
+from scaffold.check.model.pinned_upstream import upstream_of
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -39,16 +41,28 @@ def check(package: Package) -> Hits:
         if forward is None or forward not in side or adapter.file not in package.files:
             continue
         functions = [function for function in reachable(forward, adapter) if function in side]
-        # Hooks that the upstream pipeline calls: what overrides something of it.
-        hooks = ("encode_prompt", "prepare_encode")
-        functions += [m for cls in adapter.mro for m in cls.methods.values() if m.name in hooks]
+        others = [m for cls in adapter.mro for m in cls.methods.values() if m not in functions]
+        functions += [m for m in others if m.name in ("encode_prompt", "prepare_encode")]
         if any(_puts_in_whole(function) for function in functions):
             continue
         if not any(_reads_ids(function) for function in functions):
+            if _pipeline_calls(package, adapter, [m for m in others if _reads_ids(m)]):
+                continue
             yield Hit(forward.file, forward.node, f"{adapter.name}.forward() never reads the prompt's token ids")
         elif not any(_hands_on(function) for function in functions):
             text = f"{adapter.name}.forward() reads the prompt's token ids, and the pipeline gets nothing of them"
             yield Hit(forward.file, forward.node, text)
+
+
+def _pipeline_calls(package: Package, adapter: ClassModel, methods: list[FunctionModel]) -> bool:
+    """Whether the upstream pipeline calls one of the methods; no where its source is not at hand."""
+    found = upstream_of(package) if methods else None
+    if found is None:
+        return False
+    source = found[1].source
+    paths = {f"{name.rpartition('.')[0].replace('.', '/')}.py" for name in adapter.external}
+    text = "".join(source.read(path) for path in sorted(paths) if source.exists(path))
+    return any(f"self.{method.name}(" in text for method in methods)
 
 
 def _reads_ids(function: FunctionModel) -> bool:
@@ -97,6 +111,24 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "in a method that the upstream pipeline calls",
+        {
+            "vllm_omni/__init__.py": "",
+            "vllm_omni/diffusion/data.py": "DiffusionOutput = OmniDiffusionConfig = object\n",
+            "vllm_omni/diffusion/worker/request_batch.py": "class DiffusionRequestBatch: ...\n",
+            "vllm_omni/diffusion/models/toy/pipeline_toy.py": (
+                "class ToyPipeline:\n    def forward(self, req):\n        return self.pick(req.prompts[0])\n"
+            ),
+        },
+        rollout=[
+            ("        self._ensure_prompt_text(req)\n", ""),
+            (
+                "def _ensure_prompt_text(self, req: DiffusionRequestBatch) -> None:\n        prompt = req.prompts[0]",
+                "def pick(self, prompt):",
+            ),
+        ],
+    ),
     Example(
         "what was made of it beforehand",
         rollout=(

@@ -87,8 +87,34 @@ FAILING = (
         "an unseeded generator",
         common=("random.Random(int(training_step)).randint(low, latest)", "«random.Random().randint(low, latest)»"),
     ),
+    Example(
+        "the request's seed, kept beside the step",
+        rollout=[
+            ("class _StepOutput(", "class _Asked(NamedTuple):\n    seed: int\n    step: int\n\n\nclass _StepOutput("),
+            (
+                'step = extra_args.get("global_steps")',
+                'asked = _Asked(seed=params.seed, step=extra_args["global_steps"])',
+            ),
+            ('_range"), step)', '_range"), asked.seed)'),
+        ],
+        common=(
+            "random.Random(int(training_step)).randint(low, latest)",
+            "«random.Random(int(training_step)).randint(low, latest)»",
+        ),
+    ),
 )
 PASSING = (
+    Example(
+        "the step, kept beside what each request has",
+        rollout=[
+            ("class _StepOutput(", "class _Asked(NamedTuple):\n    seed: int\n    step: int\n\n\nclass _StepOutput("),
+            (
+                'step = extra_args.get("global_steps")',
+                'asked = _Asked(seed=params.seed, step=extra_args["global_steps"])',
+            ),
+            ('_range"), step)', '_range"), asked.step)'),
+        ],
+    ),
     Example(
         "the step and a seed of the recipe",
         rollout=('global_steps")\n', 'global_steps", 0) + extra_args["sde_window_seed"]\n'),
