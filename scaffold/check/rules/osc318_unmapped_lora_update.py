@@ -15,12 +15,15 @@ engine's weights.
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.hydra import lora_rank
+from scaffold.check.model.hydra import MODEL, lora_rank, names
+from scaffold.check.model.module_paths import is_target, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded
@@ -32,7 +35,9 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 18",)
 HELP = "define map_lora_update_to_engine() so that the update gets the engine's names, or fold it into the weights"
 HOOK = "map_lora_update_to_engine"
-_RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition", "split", "sub", "join"}
+_RENAMING = {"replace", "removeprefix", "removesuffix", "partition", "rpartition", "split", "sub", "subn", "join"}
+# What the trainer puts before every name.
+_TRAINERS = "transformer."
 
 
 def check(package: Package) -> Hits:
@@ -46,6 +51,8 @@ def check(package: Package) -> Hits:
         if loader is None or not adapter.resolved or not _renames(loader, adapter):
             continue
         hook = adapter.method(HOOK)
+        if hook is None and _keeps_targets(package, loader, adapter):
+            continue
         if hook is None:
             text = f"{adapter.name}.load_weights() renames the actor's weights, but no {HOOK}() its LoRA update"
             yield Hit(loader.file, loader.node, text)
@@ -53,6 +60,55 @@ def check(package: Package) -> Hits:
             yield Hit(hook.file, hook.node, f"{HOOK}() returns nothing, and the update is lost")
         elif not _renames(hook, adapter) and len(reachable(hook, adapter)) == 1 and len(hook.node.body) <= 2:
             yield Hit(hook.file, hook.node, f"{HOOK}() hands the update on under the actor's names")
+
+
+def _keeps_targets(package: Package, loader: FunctionModel, adapter: ClassModel) -> bool:
+    """Whether no pattern of the renaming fits a module that any script puts LoRA on; no where that is not plain."""
+    module = package.training_module
+    scripts = (*package.launch_scripts, *package.e2e_scripts)
+    given = [item for script in scripts if (item := script.override(f"{MODEL}target_modules")) is not None]
+    targets = [names(item.value) for item in given]
+    patterns = _patterns(loader, adapter)
+    if module is None or patterns is None or None in targets:
+        return False
+    modules = module_paths(module).modules
+    trained = [name for name in modules for target in targets for end in target or () if is_target(name, end)]
+    return bool(trained) and not any(_fits(pattern, f"{name}.weight") for pattern in patterns for name in trained)
+
+
+def _patterns(loader: FunctionModel, adapter: ClassModel) -> set[str] | None:
+    """Return the strings that weights' names are compared with; None where names are put together in another way."""
+    found: set[str] = set()
+    for function in reachable(loader, adapter):
+        file = function.file
+        for text in file.index.nodes(ast.JoinedStr, function.node):
+            found |= {str(part.value) for part in text.values if isinstance(part, ast.Constant)}
+        for sum_ in file.index.nodes(ast.BinOp, function.node):
+            found |= {value for side in (sum_.left, sum_.right) if isinstance(value := file.value(side), str)}
+        if found - {_TRAINERS}:
+            return None
+    for function in reachable(loader, adapter):
+        for kind in (ast.Constant, ast.Name):
+            for node in function.file.index.nodes(kind, function.node):
+                if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Load):
+                    found |= set(_strings(function.file.value(node)))
+    return found - {_TRAINERS}
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (tuple, list, set, dict)):
+        for item in value.items() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a name may be changed by a pattern: a part of it, or a regular expression."""
+    try:
+        return pattern in name or re.search(pattern, name) is not None
+    except re.error:
+        return False
 
 
 def _is_something(value: ast.expr | None) -> bool:
@@ -98,6 +154,34 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "names of other modules alone",
+        model=[
+            (
+                (
+                    "def to_checkpoint_key(name: str) -> str:\n"
+                    "    for source, target in sorted(KEY_MAP, key=lambda rule: -len(rule[1])):\n"
+                    "        if name.startswith(target):\n            return source + name[len(target) :]\n    raise KeyError(name)\n"
+                ),
+                (
+                    'TO_CHECKPOINT = ((r"^time_mlp\\.", "time_embedder."), ("vae2llm.", "x_embedder."))\n\n\n'
+                    "def to_checkpoint_key(name: str) -> str:\n"
+                    "    for pattern, source in TO_CHECKPOINT:\n"
+                    "        renamed, count = re.subn(pattern, source, name)\n"
+                    "        if count:\n            return renamed\n    return name\n"
+                ),
+            ),
+            ("import os\n", "import os\nimport re\n"),
+        ],
+        rollout=(
+            (
+                "\n    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+                '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+                "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n"
+            ),
+            "",
+        ),
+    ),
     Example(
         "renamed in a helper",
         rollout=(

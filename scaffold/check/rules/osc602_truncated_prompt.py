@@ -46,9 +46,17 @@ def _lengths(package: Package) -> Hits:
         if data is None or engine is None:
             continue
         lengths = integer(data.value), integer(engine.value)
-        if lengths[0] is not None and lengths[1] is not None and lengths[0] != lengths[1]:
+        if lengths[0] is None or lengths[1] is None or lengths[0] == lengths[1]:
+            continue
+        if not _is_constant(package, lengths[0] - lengths[1]):
             text = f"the rollout takes prompts of {lengths[1]} tokens, the data loader of {lengths[0]}"
             yield Hit(script, engine.value_span, text, "give both the same length")
+
+
+def _is_constant(package: Package, tokens: int) -> bool:
+    """Whether the package knows a number of tokens by name: those of its template, which the rollout takes off."""
+    bindings = [item for file in package.files for found in file.names.values() for item in found]
+    return any(isinstance(item.value, ast.Constant) and item.value.value == tokens for item in bindings)
 
 
 def _cuts(file: PythonFile, function: FunctionModel, tokenisers: frozenset[str]) -> Hits:
@@ -96,10 +104,27 @@ def _negative(node: ast.expr) -> bool:
 
 
 FAILING = (
+    Example(
+        "another length in the rollout",
+        launch=(
+            "data.max_prompt_length=256 \\\n",
+            "data.max_prompt_length=284 actor_rollout_ref.rollout.pipeline.max_sequence_length=«256» \\\n",
+        ),
+    ),
     Example("the text is cut", data=("(text.strip()", "(«text.strip()[:max_length]»")),
     Example(
         "cut by the caller",
         data=("tokenize_toy_prompt(tokenizer, line, 256)", "«tokenize_toy_prompt(tokenizer, line, 999)[:256]»"),
     ),
 )
-PASSING = (Example("text is cut for a message", data=("allowed: {text!", "allowed: {text[:40]!")),)
+PASSING = (
+    Example("text is cut for a message", data=("allowed: {text!", "allowed: {text[:40]!")),
+    Example(
+        "the tokens of the template do not count",
+        common=("from __future__ import annotations\n", "from __future__ import annotations\n\nTEMPLATE_TOKENS = 28\n"),
+        launch=(
+            "data.max_prompt_length=256 \\\n",
+            "data.max_prompt_length=284 actor_rollout_ref.rollout.pipeline.max_sequence_length=256 \\\n",
+        ),
+    ),
+)
