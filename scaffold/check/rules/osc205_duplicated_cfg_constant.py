@@ -1,4 +1,4 @@
-"""A guidance constant is written down in more than one module of the package.
+"""A guidance constant is written down in more than one module of the package, or a script sets it for one side.
 
 Rollout and training have to apply the same guidance: a scale of 3 for 4 moves the log-prob by 7e-3, without
 guidance it is 8e-2, and the clip range is 1e-5. Two literals drift as soon as one of them is changed.
@@ -6,7 +6,9 @@ guidance it is 8e-2, and the clip range is 1e-5. Two literals drift as soon as o
     # rollout adapter                                # training adapter
     extra_args.setdefault("cfg_text_scale", 4.0)      getattr(pipeline, "cfg_text_scale", 3.0)
 
-Instead: one table in a module that both adapters import.
+What a script gives ``rollout.pipeline``, ``model.pipeline`` follows. A value of its own there is the trainer's alone.
+
+Instead: one table in a module that both adapters import; in scripts, ``actor_rollout_ref.rollout.pipeline``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from scaffold.check.example import Example
+from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sides import side_of
@@ -29,6 +32,7 @@ SEVERITY = "error"
 CHECKLIST = ("pitfall 29",)
 APPLIES = Applies(objective="policy_gradient")
 HELP = "write it once, in a module that both adapters import"
+_TRAINING = "actor_rollout_ref.model.pipeline."
 
 
 _GUIDANCE = r"(?i)(?:^|_)cfg(?:_|$)"
@@ -36,7 +40,8 @@ _READERS = {"get", "setdefault", "pop"}
 
 
 def check(package: Package) -> Hits:
-    """Compare the modules with each other."""
+    """Compare the modules with each other, and the two sides of scripts."""
+    yield from _of_scripts(package)
     sides = [{f.file for f in side_of(package, which).functions} for which in ("training", "rollout")]
     taking_part = sides[0] | sides[1]
     adapters = {cls.file for cls in (*package.training_adapters, *package.rollout_adapters)}
@@ -56,13 +61,31 @@ def check(package: Package) -> Hits:
                 yield Hit(default.file, default.node, _message(default, name, home, defaults))
 
 
+def _of_scripts(package: Package) -> Hits:
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        for item in script.overrides:
+            name = item.key.removeprefix(_TRAINING)
+            if name == item.key or not isinstance(item.value, str):
+                continue
+            sampled = script.override(f"{ROLLOUT}pipeline.{name}")
+            if sampled is None or (isinstance(sampled.value, str) and sampled.value != item.value):
+                other = "its default" if sampled is None else sampled.value
+                text = f"{name} is {item.value} in training and {other} in the rollout"
+                yield Hit(script, item.span, text, f"give {ROLLOUT}pipeline.{name} alone: training follows it")
+
+
 def _message(default: _GuidanceDefault, name: str, home: PythonFile, defaults: list[_GuidanceDefault]) -> str:
     other = next(item for item in defaults if item.file is home)
     drifted = f", where it is {other.value!r}" if other.value != default.value else ""
     return f"{name} is written down here as {default.value!r} and in {home.name}{drifted}"
 
 
+_STEPS = "    actor_rollout_ref.rollout.pipeline.num_inference_steps=15 \\\n"
 FAILING = (
+    Example(
+        "in a script, for training alone",
+        launch=(_STEPS, f"{_STEPS}    «actor_rollout_ref.model.pipeline.guidance_scale=3.0» \\\n"),
+    ),
     Example(
         "a second table", training=("ToyForTraining\n", 'ToyForTraining\n\n\n_GUIDANCE = {"cfg_text_scale": «4.0»}\n')
     ),
@@ -75,7 +98,13 @@ FAILING = (
         rollout=("CFG_DEFAULTS}))\n", 'CFG_DEFAULTS}))\n        extra_args.setdefault("cfg_text_scale", «4.0»)\n'),
     ),
 )
-PASSING = (Example("compared with a number", training=('cfg_text_scale"] > 1.0', 'cfg_text_scale"] > 1.5')),)
+PASSING = (
+    Example("compared with a number", training=('cfg_text_scale"] > 1.0', 'cfg_text_scale"] > 1.5')),
+    Example(
+        "in a script, the same for both",
+        launch=(_STEPS, f"{_STEPS}    actor_rollout_ref.model.pipeline.num_inference_steps=15 \\\n"),
+    ),
+)
 
 
 class _GuidanceDefault(NamedTuple):
