@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 PIPE, NOTHING, SAME_AS_OUTPUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
 
@@ -140,3 +145,31 @@ def _found(command: Sequence[str]) -> list[str]:
     if path is None:
         raise FileNotFoundError(f"{name} is not installed")
     return [path, *arguments]
+
+
+@contextmanager
+def ended_with(pool: Executor) -> Iterator[Executor]:
+    """A pool whose processes are ended, and not waited for, where an exception such as Ctrl-C leaves the block."""
+    import multiprocessing
+
+    before = set(multiprocessing.active_children())
+    with pool:
+        try:
+            yield pool
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            raise
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Block Ctrl-C, for this process and those that it starts in the block, which keep it so."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scaffold.child_process import ended_with, interrupts_held
 from scaffold.errors import ScaffoldError
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.report import SCHEMA, Report
 from scaffold.upstream import locate, read_registry
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from scaffold.upstream import UpstreamSource
 
 MAX_PROCESSES = 8
@@ -94,8 +90,8 @@ def inspect_all(
     else:
         from concurrent.futures import ProcessPoolExecutor
 
-        with _stopped_with(ProcessPoolExecutor(count, initializer=_open, initargs=(selector,))) as pool:
-            with _interrupts_held():  # the processes start here, and keep Ctrl-C blocked: it ends this one alone
+        with ended_with(ProcessPoolExecutor(count, initializer=_open, initargs=(selector,))) as pool:
+            with interrupts_held():  # the processes start here, and keep Ctrl-C blocked: it ends this one alone
                 found = pool.map(partial(_row_of, answer), keys)
             rows = list(_counted(found, len(keys), progress))
     by_key = dict(zip(keys, rows, strict=True))
@@ -104,31 +100,6 @@ def inspect_all(
         "upstream": {"version": source.version, "registry_keys": len(keys), "classes": len(classes)},
         "pipelines": [row for names in classes.values() for row in _together({k: by_key[k] for k in names})],
     }
-
-
-@contextmanager
-def _stopped_with(pool: Executor) -> Iterator[Executor]:
-    """A pool whose processes are ended, and not waited for, where an exception such as Ctrl-C leaves the block."""
-    before = set(multiprocessing.active_children())
-    with pool:
-        try:
-            yield pool
-        except BaseException:
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-            raise
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _counted(rows: Iterable[dict[str, Any]], of: int, progress: Callable[[int, int], None]) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,12 @@
-"""Dotted names of the sub-modules that a training module builds, as PEFT and FSDP see them."""
+"""Names below a training module: its sub-modules, dotted as PEFT and FSDP see them, and what a class sets."""
 
 from __future__ import annotations
 
 import ast
 from typing import NamedTuple
 
-from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.calls import attribute_name, ending
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.set_names import set_names
 from scaffold.check.model.submodules import submodules
 
 INDEX = "{n}"
@@ -16,6 +15,9 @@ _MOST = 5000
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KNOWN = ("verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase", "torch.nn.")
 _ADDERS = {"add_module", "register_module", "setattr"}
+_SETTERS = {"setattr", "add_module", "register_module", "register_buffer", "register_parameter"}
+# What sets nothing on the object that it is handed while that is made.
+_READERS = {"super", "getattr", "hasattr", "isinstance", "type", "len", "__init__"}
 
 
 class ModulePaths(NamedTuple):
@@ -69,6 +71,24 @@ def module_paths(cls: ClassModel) -> ModulePaths:
                 # A call that makes anything: it may be a module of which the names are unknown.
                 complete = complete and not _may_be_module(built.call)
     return ModulePaths(tuple(dict.fromkeys(modules)), complete, set_names(cls) if _plain(cls) else None)
+
+
+def set_names(cls: ClassModel) -> set[str] | None:
+    """Return every name that a class and its ancestors of the tree set; None where some may be set in another way."""
+    found: set[str] = set()
+    for one in cls.mro:
+        found |= {*one.methods, *one.own_attributes, *one.own_instance_attributes}
+        if "__getattr__" in one.methods:
+            return None
+        for method in one.methods.values():
+            for call in method.calls:
+                name = ending(call.func)
+                handed = any(isinstance(item, ast.Name) and item.id == method.bound for item in call.args)
+                if name in _SETTERS and call.args and isinstance(call.args[0], ast.Constant):
+                    found.add(str(call.args[0].value))
+                elif name in _SETTERS or (handed and method.name == "__init__" and name not in _READERS):
+                    return None
+    return found | set(cls.fields)
 
 
 def _is_module(cls: ClassModel) -> bool | None:

@@ -37,5 +37,5 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     from scaffold.grade.overview_text import print_overview
 
     print_overview(table, source.label)
-    of = "" if vllm_omni in (None, DEFAULT_VERSION) else printable(f" --vllm-omni {shlex.quote(vllm_omni)}")
+    of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {printable(shlex.quote(vllm_omni))}"
     typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, `omni-scaffold new` renders it")
