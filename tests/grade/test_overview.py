@@ -92,7 +92,7 @@ def test_rows_of_a_version(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> 
     text = scaffold_cli("inspect", "--all", "--vllm-omni", tmp_path).success()
     assert "MadeUpPipeline" in text
     assert f"{found['grade']} (1)" in text
-    assert text.splitlines()[-1].startswith("next: `omni-scaffold inspect PIPELINE`")
+    assert text.splitlines()[-1].startswith(f"next: `omni-scaffold inspect PIPELINE --vllm-omni {tmp_path}` ")
     assert scaffold_cli("list", "--vllm-omni", tmp_path).success() == text
 
 
