@@ -27,12 +27,13 @@ def run(subject: Any) -> Measured:
     conventions = set()
     attempts = Attempts()
     moving = subject.moving(PROMPTS)
+    clean = _predicts_clean(subject)
     for kind in KINDS:
         for noise_level in (0.7, 1.0):
             settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
             sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
             for step in (0, 1, len(sigmas) - 2):
-                latents, timesteps = _near(subject, settings, kind, sigmas, step)
+                latents, timesteps = _near(subject, settings, kind, sigmas, step, clean)
                 found = attempts.of(
                     kind,
                     subject.log_prob,
@@ -46,7 +47,7 @@ def run(subject: Any) -> Measured:
                 step_of = (
                     kind,
                     latents[:, step],
-                    velocity_of(latents[:, step]),
+                    _velocity(latents[:, step], sigmas[step], clean),
                     (sigmas[step], sigmas[step + 1], sigmas[1]),
                     noise_level,
                 )
@@ -71,16 +72,41 @@ def run(subject: Any) -> Measured:
     if len(conventions) > 1:
         problems.append("the Gaussian's normaliser is in some log-probs and not in others")
     kept = "with" if conventions == {True} else "without"
-    line = f"{worst:.1e} from the formulas{where if worst > limit else ''}, {kept} the Gaussian's normaliser"
+    predicted = "; the module is taken to predict the clean sample" if clean else ""
+    line = f"{worst:.1e} from the formulas{where if worst > limit else ''}, {kept} the Gaussian's normaliser{predicted}"
     return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, limit, "relative", 1e-6)
 
 
-def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int) -> tuple[Any, Any]:
+def _predicts_clean(subject: Any) -> bool:
+    """Whether the adapter takes the module's output for the clean sample, and makes the velocity of it by itself."""
+    settings = subject.settings(sde_type="sde", noise_level=0.7, **without_guidance(subject))
+    sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
+    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+    try:
+        found = subject.log_prob(KnownVelocity(subject), PROMPTS, settings, step=1, trajectory=(latents, timesteps))[1]
+        velocity = _velocity(latents[:, 1], sigmas[1], clean=True)
+        mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
+        return relative(found, mean) <= LIMIT
+    except Exception:
+        return False  # what is wrong is found out, and told, with each kind
+
+
+def _velocity(sample: torch.Tensor, sigma: float, clean: bool) -> torch.Tensor:
+    """Velocity that follows from what the stand-in predicts of a sample."""
+    found = velocity_of(sample)
+    return (sample.double() - found.double()) / sigma if clean else found
+
+
+def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int, clean: bool) -> tuple[Any, Any]:
     """A trajectory whose sample after ``step`` is a likely one, as the rollout's is."""
     latents, timesteps = subject.trajectory(len(PROMPTS), settings)
     sample = latents[:, step]
     mean, scale = transition(
-        kind, sample, velocity_of(sample), (sigmas[step], sigmas[step + 1], sigmas[1]), settings.algo.noise_level
+        kind,
+        sample,
+        _velocity(sample, sigmas[step], clean),
+        (sigmas[step], sigmas[step + 1], sigmas[1]),
+        settings.algo.noise_level,
     )
     noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(9))
     latents[:, step + 1] = (mean + max(scale, 1e-3) * noise).float()
