@@ -9,6 +9,7 @@ import torch
 from scaffold.verify.formulas import log_prob, relative, transition
 from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.guidance import without_guidance
+from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -27,7 +28,7 @@ def run(subject: Any) -> Measured:
     conventions = set()
     attempts = Attempts()
     moving = subject.moving(PROMPTS)
-    clean = _predicts_clean(subject)
+    clean = predicts_clean(subject)
     for kind in KINDS:
         for noise_level in (0.7, 1.0):
             settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
@@ -47,7 +48,7 @@ def run(subject: Any) -> Measured:
                 step_of = (
                     kind,
                     latents[:, step],
-                    _velocity(latents[:, step], sigmas[step], clean),
+                    as_velocity(velocity_of(latents[:, step]), latents[:, step], sigmas[step], clean),
                     (sigmas[step], sigmas[step + 1], sigmas[1]),
                     noise_level,
                 )
@@ -77,26 +78,6 @@ def run(subject: Any) -> Measured:
     return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, limit, "relative", 1e-6)
 
 
-def _predicts_clean(subject: Any) -> bool:
-    """Whether the adapter takes the module's output for the clean sample, and makes the velocity of it by itself."""
-    settings = subject.settings(sde_type="sde", noise_level=0.7, **without_guidance(subject))
-    sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
-    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
-    try:
-        found = subject.log_prob(KnownVelocity(subject), PROMPTS, settings, step=1, trajectory=(latents, timesteps))[1]
-        velocity = _velocity(latents[:, 1], sigmas[1], clean=True)
-        mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
-        return relative(found, mean) <= LIMIT
-    except Exception:
-        return False  # what is wrong is found out, and told, with each kind
-
-
-def _velocity(sample: torch.Tensor, sigma: float, clean: bool) -> torch.Tensor:
-    """Velocity that follows from what the stand-in predicts of a sample."""
-    found = velocity_of(sample)
-    return (sample.double() - found.double()) / sigma if clean else found
-
-
 def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int, clean: bool) -> tuple[Any, Any]:
     """A trajectory whose sample after ``step`` is a likely one, as the rollout's is."""
     latents, timesteps = subject.trajectory(len(PROMPTS), settings)
@@ -104,7 +85,7 @@ def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int
     mean, scale = transition(
         kind,
         sample,
-        _velocity(sample, sigmas[step], clean),
+        as_velocity(velocity_of(sample), sample, sigmas[step], clean),
         (sigmas[step], sigmas[step + 1], sigmas[1]),
         settings.algo.noise_level,
     )

@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 
 from scaffold.verify.measured import Measured
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
 
 ID = "window-per-step"
@@ -29,7 +30,7 @@ Begins = dict[int, list[int]]
 
 def run(subject: Any) -> Measured:
     """Roll out the same steps in two processes, one of them backwards, as two ranks each, and see where windows lie."""
-    driver = RolloutDriver(subject)
+    driver = drive(subject)
     low, high = 1, len(driver.roll_out(steps=STEPS).sigmas) - 1
     other = _in_another_process(lambda: _begins(driver, low, high, tuple(reversed(TRAINING_STEPS))))
     here = _begins(driver, low, high, TRAINING_STEPS)
@@ -71,7 +72,7 @@ def _begin(driver: RolloutDriver, low: int, high: int, training_step: int, seed:
     if rolled.timesteps is None:
         raise ValueError("a rollout with noise returns no timesteps")
     first = float(rolled.timesteps.flatten()[0])
-    distances = [abs(sigma - first) for sigma in rolled.sigmas]
+    distances = [abs(time - first) for time in rolled.times]
     return distances.index(min(distances))
 
 

@@ -375,16 +375,21 @@ class Subject:
             timesteps = torch.stack([row.roll(-i) for row, i in zip(timesteps, numbers, strict=True)])
         return latents * scales.view(-1, *[1] * (latents.ndim - 1)), timesteps
 
-    def passed_on(self) -> dict[str, Any]:
+    def passed_on(self, scale: str) -> dict[str, Any]:
         """``extra_args`` as upstream sees them of a request that gives none.
+
+        Of an adapter with a loop of its own it is the scale alone that it guides with, under the name ``scale``.
 
         Raises:
             NotDrivableError: the rollout adapter cannot be driven.
         """
-        from scaffold.verify.subject.rollout import RolloutDriver
+        from scaffold.verify.subject.driving import drive
+        from scaffold.verify.subject.own_loop import OwnLoop
 
-        seen: dict[str, Any] = RolloutDriver(self).roll_out().extra_args
-        return seen
+        driver = drive(self)
+        if isinstance(driver, OwnLoop):
+            return {scale: driver.guidance_scale()}
+        return dict(driver.roll_out().extra_args)
 
     @staticmethod
     def velocity(module: Any, inputs: dict[str, Any]) -> Tensor:
