@@ -117,6 +117,20 @@ def test_an_adapter_that_makes_text_of_all_ids_has_a_tokenizer(
     }
 
 
+def test_a_choice_that_trains_no_layer_is_none(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(
+        package / "__init__.py",
+        "module.float().requires_grad_(True)",
+        "module.float().requires_grad_(False).leave.requires_grad_(True)",
+    )
+    found = results(package, "trainable-parameters")["trainable-parameters"]
+    assert found.status == "fail"
+    assert "nothing of the 2 layers trains, such as rows.0; what does: leave.bias" in found.reason
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:
