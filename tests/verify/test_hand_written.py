@@ -131,6 +131,30 @@ def test_a_choice_that_trains_no_layer_is_none(
     assert "nothing of the 2 layers trains, such as rows.0; what does: leave.bias" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        ("found", None),
+        ("found[:1]", "two files and an index, all but the first is lost"),
+        ("found[-1:]", "two files and an index, all but the last is lost"),
+        ("[f for f in found if len(found) == 1]", None),
+    ],
+)
+def test_a_loader_of_several_files_reads_all_of_them(
+    taken: str, told: str | None, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    read = 'held = load_file(os.path.join(model_path, "parts", "slab.safetensors"))'
+    several = (
+        'found = sorted(__import__("glob").glob(os.path.join(model_path, "parts", "*.safetensors")))\n'
+        f"        held = {{k: v for f in {taken} for k, v in load_file(f).items()}}"
+    )
+    edit(package / "__init__.py", read, several)
+    found = results(package, "loading")["loading"]
+    assert found.status == ("pass" if told is None else "fail"), found.reason
+    assert (told or "") in found.reason
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:
