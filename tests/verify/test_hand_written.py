@@ -155,6 +155,22 @@ def test_a_loader_of_several_files_reads_all_of_them(
     assert (told or "") in found.reason
 
 
+@pytest.mark.parametrize("more", ["", "\n        model_config.local_path / 'scheduler'"])
+def test_the_adapter_builds_its_scheduler_itself(
+    more: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """Levels that ``set_timesteps`` alone would not set; where a checkpoint is needed, there is none to build it of."""
+    package = hand_written("one_file")
+    built = '        cls.set_timesteps(scheduler, model_config, "cpu")\n        return scheduler\n'
+    edit(package / "__init__.py", built, f"        cls.fill(scheduler, model_config){more}\n        return scheduler\n")
+    set_by = "    def set_timesteps(cls, scheduler, model_config, device):\n"
+    body = "cls.fill(scheduler, model_config)" if more else "raise NotImplementedError"
+    fill = "    @classmethod\n    def fill(cls, scheduler, model_config, device=None):\n"
+    edit(package / "__init__.py", set_by, f"{set_by}        {body}\n\n{fill}")
+    found = results(package, "rollout-log-probs")["rollout-log-probs"]
+    assert found.status == "pass", found.reason
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -281,7 +282,12 @@ class Subject:
     # Inputs
 
     def scheduler(self, settings: Settings) -> Any:
-        """The training side's scheduler on the CPU."""
+        """The training side's scheduler on the CPU, as the adapter builds it for the engine.
+
+        One that is built of a checkpoint's files, which there are none of, is given its timesteps by the adapter.
+        """
+        with suppress(Exception):
+            return self.training.build_scheduler(settings)
         scheduler = sys.modules["verl_omni.pipelines.schedulers"].FlowMatchSDEDiscreteScheduler()
         self.training.set_timesteps(scheduler, settings, "cpu")
         return scheduler
