@@ -171,6 +171,26 @@ def test_the_adapter_builds_its_scheduler_itself(
     assert found.status == "pass", found.reason
 
 
+def test_two_dtypes_in_a_sharded_unit_are_named(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("nested_sizes")
+    edit(
+        package / "fabric.py",
+        "class Ply(nn.Module):\n",
+        "class Ply(nn.Module):\n"
+        "    def _apply(self, fn, recurse=True):\n"
+        "        super()._apply(fn, recurse)\n"
+        "        next(self.parameters()).data = next(self.parameters()).data.float()\n"
+        "        return self\n\n",
+    )
+    found = results(package, "fsdp1-bf16")["fsdp1-bf16"]
+    assert found.status == "fail"
+    assert re.search(
+        r"\.0\.[\w.]+ is float32 and [\w.]+\.0\.[\w.]+ is bfloat16, and a sharded unit has one", found.reason
+    )
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:
