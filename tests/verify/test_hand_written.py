@@ -191,6 +191,18 @@ def test_two_dtypes_in_a_sharded_unit_are_named(
     )
 
 
+@pytest.mark.parametrize("source", ['os.environ["LOCAL_RANK"]', "p.seed"])
+def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
+    source: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", 'int(os.environ["LOCAL_RANK"])', f"int({source})")
+    found = results(package, "window-per-step")["window-per-step"]
+    assert found.status == "fail"
+    assert "they follow the request, its seed say, or the rank and not the training step" in found.reason
+    assert "never trained" not in found.reason
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:
