@@ -12,7 +12,7 @@ import pytest
 
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
-from scaffold.verify.package import declared_lists, open_package
+from scaffold.verify.package import declared_lists, model_names, open_package
 
 pytestmark = pytest.mark.upstream
 
@@ -201,6 +201,32 @@ def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
     assert found.status == "fail"
     assert "they follow the request, its seed say, or the rank and not the training step" in found.reason
     assert "never trained" not in found.reason
+
+
+def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_names(
+    hand_written: Callable[[str], Path],
+) -> None:
+    folder = hand_written("one_file")
+    package = open_package(folder)
+    assert model_names(package) == ["slab"]
+    script = folder.parents[2] / "examples" / "flowgrpo_trainer" / "slabs" / "run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("ARCHITECTURE=OmniSlabForConditionalGeneration\n")
+    script.parent.with_name("other").mkdir()
+    (script.parent.with_name("other") / "run.sh").write_text("ARCHITECTURE=OmniSlabForConditionalGenerationTwo\n")
+    assert model_names(package) == ["slab", "slabs"]
+
+
+def test_a_function_of_the_preprocessor_that_takes_other_arguments_is_a_skip(
+    results: Any, copied: Path, edit: Callable[..., None]
+) -> None:
+    script = copied.parents[2] / "examples" / "flowgrpo_trainer" / "data_process" / "bagel_ocr.py"
+    with script.open("a") as file:
+        file.write("\n_whole = tokenize_bagel_prompt\n\ndef tokenize_bagel_prompt(tokenizer, text):\n")
+        file.write("    return _whole(tokenizer, text, 512)\n")
+    found = results(copied, "prompt-preprocessor")["prompt-preprocessor"]
+    assert found.status == "skip"
+    assert "cannot be given (tokenizer, text, max_length)" in found.reason
 
 
 def test_a_parameter_that_is_joined_of_several_tensors(
