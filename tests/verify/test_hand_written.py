@@ -229,6 +229,29 @@ def test_a_function_of_the_preprocessor_that_takes_other_arguments_is_a_skip(
     assert "cannot be given (tokenizer, text, max_length)" in found.reason
 
 
+@pytest.mark.parametrize("ids", ["[151644, 198]", "(151644, 198)"])
+def test_ids_that_the_package_states_beyond_a_tiny_vocabulary_are_no_fault_of_it(
+    ids: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    file = package / "__init__.py"
+    edit(file, "PIXELS = 16\n", f"PIXELS = 16\nEMPTY = {ids}\n")
+    column = 'prompts = [torch.as_tensor(list(getattr(p, "data", p))) for p in column]'
+    edit(file, column, column.replace('list(getattr(p, "data", p))', '[*EMPTY, *getattr(p, "data", p)]'))
+    found = results(package, "forward", "determinism")
+    assert {check.status for check in found.values()} == {"skip"}
+    assert "__init__.py states ids up to 151644, the tiny model's vocabulary has" in found["forward"].reason
+    assert "--checkpoint DIR" in found["forward"].reason
+
+
+def test_an_index_beyond_a_table_is_a_fault_where_the_source_states_no_such_id(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", "self.words(ids)", "self.words(ids + 10**6)")
+    assert results(package, "forward")["forward"].status == "fail"
+
+
 def test_a_parameter_that_is_joined_of_several_tensors(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:

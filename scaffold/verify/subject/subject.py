@@ -20,6 +20,7 @@ from scaffold.verify.subject import discovery
 from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
+from scaffold.verify.subject.stated_ids import ids_beyond
 
 STEPS = 6
 # Ragged on purpose: the longest first, last and in the middle find different mistakes.
@@ -270,6 +271,8 @@ class Subject:
             except NotDrivableError:
                 raise
             except Exception as error:
+                if isinstance(error, IndexError) and (told := ids_beyond(module, self.folder)):
+                    raise NotDrivableError(told) from error
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
         reason = first or refused or "no latent shape to try"
