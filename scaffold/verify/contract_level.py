@@ -24,7 +24,7 @@ from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
 from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
-from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
@@ -60,6 +60,7 @@ def run_contract_level(
         "profile": package.spec.get("target", {}).get("profile") or _profile(package),
         "spec": _plain(package.spec),
         "declared": declared_lists(package),
+        "models": model_names(package),
         "upstream": upstream_loop(package),
         "checkpoint": None if request.checkpoint is None else str(request.checkpoint),
         "sizes_seconds": SIZES_SECONDS,

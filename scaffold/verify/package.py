@@ -147,6 +147,21 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
 
 
+def model_names(package: Package) -> list[str]:
+    """What files beside the package may call its model, likeliest first.
+
+    The spec's name, or the folder's; then folders of examples whose launch scripts name a registered architecture.
+    """
+    named = str(package.spec.get("names", {}).get("model") or package.name.removesuffix("_flow_grpo"))
+    found = {named: None}
+    if not package.spec:
+        architectures = "|".join(map(re.escape, sorted(registered(package.folder))))
+        for script in sorted(package.root.glob("examples/*/*/*.sh")) if architectures else ():
+            if re.search(rf"\b(?:{architectures})\b", scanned(script, package.root)):
+                found.setdefault(script.parent.name)
+    return list(found)
+
+
 def _literal(text: str) -> list[Any] | None:
     try:
         value = ast.literal_eval(text)

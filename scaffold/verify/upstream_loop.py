@@ -46,6 +46,9 @@ _FROM_FACTS = {
     "inline": "answers.scheduler.inline",
     "trajectory": "answers.trajectory.fields",
     "scales": "answers.cfg.scales",
+    "kind": "detail.schedule.kind",
+    "parts": "detail.schedule.parts",
+    "start_level": "detail.schedule.start_level",
 }
 _NEEDED = ("scheduler_attribute", "arguments", "sample_rank", "steps", "shift")
 
@@ -54,8 +57,8 @@ def upstream_loop(package: Package) -> dict[str, Any]:
     """Describe the denoising loop that the rollout adapter is called from.
 
     Returns:
-        The names of ``_FROM_SPEC``, with ``version`` of vllm-omni; or ``unknown`` with the reason why the loop cannot
-        be stood in for.
+        The names of ``_FROM_SPEC`` as far as they are known, with ``version`` of vllm-omni, and with ``unknown``, the
+        reason, where the loop cannot be stood in for.
     """
     if package.spec:
         facts = {name: package.spec.get(section, {}).get(key) for name, (section, key) in _FROM_SPEC.items()}
@@ -77,7 +80,8 @@ def upstream_loop(package: Package) -> dict[str, Any]:
             return {"unknown": f"the upstream pipeline could not be read: {error.line}"}
     lacking = [name for name in _NEEDED if facts.get(name) is None]
     if lacking:
-        return {"unknown": f"not known of the upstream pipeline: {', '.join(lacking)}"}
+        # An adapter that has a loop of its own needs none of them, see ``subject.own_loop``.
+        facts["unknown"] = f"not known of the upstream pipeline: {', '.join(lacking)}"
     return facts
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
-from scaffold.verify.package import declared_lists, open_package
+from scaffold.verify.package import declared_lists, model_names, open_package
 
 pytestmark = pytest.mark.upstream
 
@@ -115,6 +115,141 @@ def test_an_adapter_that_makes_text_of_all_ids_has_a_tokenizer(
         "rollout-log-probs": "pass",
         "rollout-noise": "pass",
     }
+
+
+def test_a_choice_that_trains_no_layer_is_none(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(
+        package / "__init__.py",
+        "module.float().requires_grad_(True)",
+        "module.float().requires_grad_(False).leave.requires_grad_(True)",
+    )
+    found = results(package, "trainable-parameters")["trainable-parameters"]
+    assert found.status == "fail"
+    assert "nothing of the 2 layers trains, such as rows.0; what does: leave.bias" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        ("found", None),
+        ("found[:1]", "two files and an index, all but the first is lost"),
+        ("found[-1:]", "two files and an index, all but the last is lost"),
+        ("[f for f in found if len(found) == 1]", None),
+    ],
+)
+def test_a_loader_of_several_files_reads_all_of_them(
+    taken: str, told: str | None, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    read = 'held = load_file(os.path.join(model_path, "parts", "slab.safetensors"))'
+    several = (
+        'found = sorted(__import__("glob").glob(os.path.join(model_path, "parts", "*.safetensors")))\n'
+        f"        held = {{k: v for f in {taken} for k, v in load_file(f).items()}}"
+    )
+    edit(package / "__init__.py", read, several)
+    found = results(package, "loading")["loading"]
+    assert found.status == ("pass" if told is None else "fail"), found.reason
+    assert (told or "") in found.reason
+
+
+@pytest.mark.parametrize("more", ["", "\n        model_config.local_path / 'scheduler'"])
+def test_the_adapter_builds_its_scheduler_itself(
+    more: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """Levels that ``set_timesteps`` alone would not set; where a checkpoint is needed, there is none to build it of."""
+    package = hand_written("one_file")
+    built = '        cls.set_timesteps(scheduler, model_config, "cpu")\n        return scheduler\n'
+    edit(package / "__init__.py", built, f"        cls.fill(scheduler, model_config){more}\n        return scheduler\n")
+    set_by = "    def set_timesteps(cls, scheduler, model_config, device):\n"
+    body = "cls.fill(scheduler, model_config)" if more else "raise NotImplementedError"
+    fill = "    @classmethod\n    def fill(cls, scheduler, model_config, device=None):\n"
+    edit(package / "__init__.py", set_by, f"{set_by}        {body}\n\n{fill}")
+    found = results(package, "rollout-log-probs")["rollout-log-probs"]
+    assert found.status == "pass", found.reason
+
+
+def test_two_dtypes_in_a_sharded_unit_are_named(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("nested_sizes")
+    edit(
+        package / "fabric.py",
+        "class Ply(nn.Module):\n",
+        "class Ply(nn.Module):\n"
+        "    def _apply(self, fn, recurse=True):\n"
+        "        super()._apply(fn, recurse)\n"
+        "        next(self.parameters()).data = next(self.parameters()).data.float()\n"
+        "        return self\n\n",
+    )
+    found = results(package, "fsdp1-bf16")["fsdp1-bf16"]
+    assert found.status == "fail"
+    assert re.search(
+        r"\.0\.[\w.]+ is float32 and [\w.]+\.0\.[\w.]+ is bfloat16, and a sharded unit has one", found.reason
+    )
+
+
+@pytest.mark.parametrize("source", ['os.environ["LOCAL_RANK"]', "p.seed"])
+def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
+    source: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", 'int(os.environ["LOCAL_RANK"])', f"int({source})")
+    found = results(package, "window-per-step")["window-per-step"]
+    assert found.status == "fail"
+    assert "they follow the request, its seed say, or the rank and not the training step" in found.reason
+    assert "never trained" not in found.reason
+
+
+def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_names(
+    hand_written: Callable[[str], Path],
+) -> None:
+    folder = hand_written("one_file")
+    package = open_package(folder)
+    assert model_names(package) == ["slab"]
+    script = folder.parents[2] / "examples" / "flowgrpo_trainer" / "slabs" / "run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("ARCHITECTURE=OmniSlabForConditionalGeneration\n")
+    script.parent.with_name("other").mkdir()
+    (script.parent.with_name("other") / "run.sh").write_text("ARCHITECTURE=OmniSlabForConditionalGenerationTwo\n")
+    assert model_names(package) == ["slab", "slabs"]
+
+
+def test_a_function_of_the_preprocessor_that_takes_other_arguments_is_a_skip(
+    results: Any, copied: Path, edit: Callable[..., None]
+) -> None:
+    script = copied.parents[2] / "examples" / "flowgrpo_trainer" / "data_process" / "bagel_ocr.py"
+    with script.open("a") as file:
+        file.write("\n_whole = tokenize_bagel_prompt\n\ndef tokenize_bagel_prompt(tokenizer, text):\n")
+        file.write("    return _whole(tokenizer, text, 512)\n")
+    found = results(copied, "prompt-preprocessor")["prompt-preprocessor"]
+    assert found.status == "skip"
+    assert "cannot be given (tokenizer, text, max_length)" in found.reason
+
+
+@pytest.mark.parametrize("ids", ["[151644, 198]", "(151644, 198)"])
+def test_ids_that_the_package_states_beyond_a_tiny_vocabulary_are_no_fault_of_it(
+    ids: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    file = package / "__init__.py"
+    edit(file, "PIXELS = 16\n", f"PIXELS = 16\nEMPTY = {ids}\n")
+    column = 'prompts = [torch.as_tensor(list(getattr(p, "data", p))) for p in column]'
+    edit(file, column, column.replace('list(getattr(p, "data", p))', '[*EMPTY, *getattr(p, "data", p)]'))
+    found = results(package, "forward", "determinism")
+    assert {check.status for check in found.values()} == {"skip"}
+    assert "__init__.py states ids up to 151644, the tiny model's vocabulary has" in found["forward"].reason
+    assert "--checkpoint DIR" in found["forward"].reason
+
+
+def test_an_index_beyond_a_table_is_a_fault_where_the_source_states_no_such_id(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", "self.words(ids)", "self.words(ids + 10**6)")
+    assert results(package, "forward")["forward"].status == "fail"
 
 
 def test_a_parameter_that_is_joined_of_several_tensors(

@@ -8,6 +8,7 @@ from typing import Any
 from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.guidance import Guidance, guidance, step
+from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 
 ID = "cfg-formula"
 TITLE = "guidance, its interval and each renorm follow the formula, per sample"
@@ -19,7 +20,9 @@ RENORMS = ("global", "channel", "text_channel")
 
 def run(subject: Any) -> Measured:
     """Every renorm under several scales, clamps, intervals and steps; the mean of the step shows the velocity."""
-    found = guidance(subject)
+    found, clean = guidance(subject), predicts_clean(subject)
+    if clean and "renorm_type" in found.names:
+        raise NotDrivableError("what is renormed, a prediction or the velocity that follows from it, is not known")
     worst, where, tried, refused = 0.0, "", set(), set()
     attempts = Attempts()
     for changes, index in _cases(found, [float(value) for value in subject.scheduler(subject.settings()).sigmas]):
@@ -31,8 +34,8 @@ def run(subject: Any) -> Measured:
         if not stepped:
             refused.add(str(values["renorm_type"]))
             continue
-        module, latents, timesteps, result = stepped
-        difference = _difference(subject, settings, module, latents, timesteps, result, values, index)
+        module, latents, _, result = stepped
+        difference = _difference(subject, settings, module, latents, result, values, index, clean)
         tried.add(str(values["renorm_type"]))
         if difference > worst or difference != difference:
             worst, where = difference, f" with {changes} at step {index}"
@@ -84,7 +87,7 @@ def _cases(found: Guidance, sigmas: list[float]) -> list[tuple[dict[str, Any], i
 
 
 def _difference(
-    subject: Any, settings: Any, module: Any, latents: Any, timesteps: Any, result: Any, values: Any, index: int
+    subject: Any, settings: Any, module: Any, latents: Any, result: Any, values: Any, index: int, clean: bool
 ) -> float:
     sigma, following = (float(subject.scheduler(settings).sigmas[index + i]) for i in (0, 1))
     second = float(subject.scheduler(settings).sigmas[1])
@@ -92,5 +95,6 @@ def _difference(
     # An adapter may leave the second branch out, but only where guidance is off and the branch does not matter.
     without = module.unconditional[-1] if module.unconditional else conditional + 1
     velocity = guided(conditional, without, sigma, values, 1e-8, *module.image_free[-1:])
+    velocity = as_velocity(velocity, latents[:, index], sigma, clean)
     mean, _ = transition("sde", latents[:, index], velocity, (sigma, following, second), settings.algo.noise_level)
     return worst_relative(result[1], mean)

@@ -6,8 +6,10 @@ from typing import Any
 
 from scaffold.verify.formulas import guided, transition, worst_relative
 from scaffold.verify.measured import Measured
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.guidance import guidance, step
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.own_loop import OwnLoop
+from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 
 ID = "cfg-settings"
 TITLE = "rollout and training guide with the same values, given or not, in any container"
@@ -24,6 +26,7 @@ def run(subject: Any) -> Measured:
     sigmas = [float(value) for value in subject.scheduler(settings).sigmas[:3]]
     without = module.unconditional[-1] if module.unconditional else module.conditional[-1] + 1
     velocity = guided(module.conditional[-1], without, sigmas[1], found.values(), 1e-8)
+    velocity = as_velocity(velocity, latents[:, 1], sigmas[1], predicts_clean(subject))
     mean, _ = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = worst_relative(result[1], mean)
     problems = []
@@ -32,16 +35,21 @@ def run(subject: Any) -> Measured:
         problems.append(f"a request that gives none brings no {left} to upstream, whose default is not the recipe's")
     name = found.names["text_scale"]
     given: dict[str, Any] = {name: GIVEN}
-    seen = RolloutDriver(subject).roll_out(**given).extra_args.get(name)
-    if seen != GIVEN:
+    driver = drive(subject)
+    if isinstance(driver, OwnLoop):
+        scale = driver.guidance_scale(**given)
+        if not abs(scale - GIVEN) <= LIMIT * GIVEN:
+            problems.append(f"with {name}={GIVEN} the rollout guides with {scale:.4g}")
+    elif (seen := driver.roll_out(**given).extra_args.get(name)) != GIVEN:
         problems.append(f"{name}={GIVEN} of a request reaches upstream as {seen!r}")
     if "interval" in found.names:
-        name, driver = found.names["interval"], RolloutDriver(subject)
+        name, driver = found.names["interval"], drive(subject)
         settings_of: dict[str, Any] = {"list": {name: [0.0, 1.0]}, "tuple": {name: (0.0, 1.0)}}
         as_list, as_tuple = (driver.roll_out(**settings_of[kind]).extra_args[name] for kind in ("list", "tuple"))
         if as_list != as_tuple or type(as_list) is not type(as_tuple):
             problems.append(f"{name} given as a list reaches upstream as {as_list!r}, given as a tuple as {as_tuple!r}")
     shown = ", ".join(f"{found.names[role]}={value}" for role, value in found.defaults.items())
+    sees = "the rollout has" if isinstance(driver, OwnLoop) else "what upstream sees"
     return Measured(
-        f"{value:.1e} between training's defaults and what upstream sees ({shown})", problems, value, LIMIT, "relative"
+        f"{value:.1e} between training's defaults and what {sees} ({shown})", problems, value, LIMIT, "relative"
     )

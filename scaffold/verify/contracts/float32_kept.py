@@ -8,8 +8,9 @@ import torch
 
 from scaffold.verify.formulas import log_prob, relative, transition
 from scaffold.verify.measured import Measured
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.guidance import without_guidance
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -22,7 +23,7 @@ LIMIT = 1e-5
 
 def run(subject: Any) -> Measured:
     """Let the model answer in bf16 and look at what is recorded, and at what training makes of it."""
-    rolled = RolloutDriver(subject, dtype=torch.bfloat16).roll_out()
+    rolled = drive(subject, dtype=torch.bfloat16).roll_out()
     problems = []
     for name in ("latents", "timesteps", "log_probs"):
         value = getattr(rolled, name)
@@ -41,7 +42,8 @@ def run(subject: Any) -> Measured:
     if found[0].dtype != torch.float32:
         problems.append(f"training's log-prob is {str(found[0].dtype).removeprefix('torch.')}")
     sigmas = [float(value) for value in subject.scheduler(settings).sigmas[:3]]
-    velocity = velocity_of(latents[:, 1]).bfloat16()
+    predicted = velocity_of(latents[:, 1]).bfloat16()
+    velocity = as_velocity(predicted, latents[:, 1], sigmas[1], predicts_clean(subject))
     mean, scale = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = min(relative(found[0], log_prob("sde", latents[:, 2], mean, scale, norm)) for norm in (False, True))
     return Measured(f"all float32, log-prob {value:.1e} from the formula", problems, value, LIMIT, "relative", 1e-6)

@@ -10,6 +10,7 @@ import torch
 
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.checkpoint import checkpoint_writer, load
+from scaffold.verify.subject.shards import lost_shards
 
 ID = "loading"
 TITLE = "a checkpoint loads completely; a missing, surplus or mis-shaped tensor stops the load"
@@ -51,6 +52,7 @@ def run(subject: Any) -> Measured:
             for i, (fault, change) in enumerate(faults.items())
             if _accepts(subject, writer, folder, i, state, change)
         ]
+        problems += lost_shards(subject, writer, Path(folder, "shards"), state)
     problems += [f"{fault} is accepted without an error" for fault in accepted]
     return Measured(
         f"{len(state)} tensors of {writer.file} fill every parameter; {len(faults)} kinds of damage are refused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import runpy
 import sys
 from pathlib import Path
@@ -21,18 +22,27 @@ _UNUSED = ("datasets", "pandas", "transformers", "pyarrow")
 
 
 def run(subject: Any) -> Measured:
-    """Call the ``tokenize_<model>_prompt`` of every data script of the model."""
+    """Call the ``tokenize_<model>_prompt`` of every data script that has one."""
     tokenizer, begin, end, _ = tokenizer_of(subject)
-    model = subject.folder.name.removesuffix("_flow_grpo")
-    name = f"tokenize_{model}_prompt"
-    scripts = sorted(Path(subject.job["root"]).glob(f"examples/*/data_process/{model}*.py"))
-    scripts = [script for script in scripts if f"def {name}(" in read_text(script, errors="replace")]
+    scripts = {
+        script: name
+        for name in (f"tokenize_{model}_prompt" for model in subject.job["models"])
+        for script in sorted(Path(subject.job["root"]).glob("examples/*/data_process/*.py"))
+        if f"def {name}(" in read_text(script, errors="replace")
+    }
     if not scripts:
-        raise NotDrivableError(f"no data script in examples/*/data_process/ has a function {name}")
+        wanted = f"tokenize_{subject.job['models'][-1]}_prompt(tokenizer, text, max_length)"
+        raise NotDrivableError(f"no data script in examples/*/data_process/ has a function {wanted}, which is called")
     expected = [*begin, *tokenizer.encode(TEXT), *end]
     problems = []
-    for script in scripts:
+    for script, name in scripts.items():
         function = _load(script)[name]
+        try:
+            inspect.signature(function).bind(tokenizer, TEXT, len(expected))
+        except TypeError as error:
+            raise NotDrivableError(
+                f"{name} of {script.name} cannot be given (tokenizer, text, max_length): {error}"
+            ) from None
         found = list(function(tokenizer, TEXT, len(expected)))
         if found != expected:
             problems.append(f"{script.name}: {TEXT!r} becomes other ids than upstream's")

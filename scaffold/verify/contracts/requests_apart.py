@@ -9,7 +9,8 @@ import torch
 from scaffold.verify.contracts.rollout_log_probs import LIMIT, recomputed
 from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver
+from scaffold.verify.subject.driving import drive
+from scaffold.verify.subject.rollout import TRAJECTORY
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "requests-apart"
@@ -26,11 +27,11 @@ BEFORE: dict[str, dict[str, Any]] = {
 def run(subject: Any) -> Measured:
     """Send one request to a pipeline that has served others; it must be what a fresh one makes of it."""
     module = KnownVelocity(subject)
-    alone = RolloutDriver(subject).roll_out()
+    alone = drive(subject).roll_out()
     worst, tried = 0.0, []
     problems: list[str] = []
     for name, asked in BEFORE.items():
-        driver = RolloutDriver(subject)
+        driver = drive(subject)
         try:
             driver.roll_out(**asked)
         except (NotImplementedError, ValueError):

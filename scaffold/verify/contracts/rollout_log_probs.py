@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "rollout-log-probs"
@@ -20,7 +20,7 @@ KINDS = ("sde", "cps", "dance_sde")
 
 def run(subject: Any) -> Measured:
     """Roll out with a known velocity, score each recorded step with the same velocity."""
-    driver, module = RolloutDriver(subject), KnownVelocity(subject)
+    driver, module = drive(subject), KnownVelocity(subject)
     worst, where, problems = 0.0, "", []
     series: dict[str, list[float]] = {}
     attempts = Attempts()

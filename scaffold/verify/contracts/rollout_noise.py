@@ -11,8 +11,8 @@ import torch
 
 from scaffold.verify.formulas import transition
 from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
-from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 ID = "rollout-noise"
 TITLE = (
@@ -26,7 +26,7 @@ LIMIT = 0.9
 def run(subject: Any) -> Measured:
     """Recover the noise of the first step of several requests and compare it, with the initial latents too."""
     seeds: list[str] = []
-    driver = RolloutDriver(subject)
+    driver = drive(subject)
 
     def noted(name: str, module: Any, function: str) -> Any:
         original = getattr(module, function)
@@ -64,7 +64,7 @@ def run(subject: Any) -> Measured:
 def _noise(driver: RolloutDriver, rolled: Any) -> torch.Tensor:
     sample = rolled.latents[0][0]
     sigmas = (rolled.sigmas[0], rolled.sigmas[1], rolled.sigmas[1])
-    mean, scale = transition("dance_sde", sample, velocity_of(sample), sigmas, 0.7)
+    mean, scale = transition("dance_sde", sample, driver.velocity(sample, sigmas[0]), sigmas, 0.7)
     noise: torch.Tensor = ((rolled.latents[0][1].double() - mean) / scale).flatten()
     return noise
 

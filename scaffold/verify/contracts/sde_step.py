@@ -9,6 +9,7 @@ import torch
 from scaffold.verify.formulas import log_prob, relative, transition
 from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.guidance import without_guidance
+from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -27,12 +28,13 @@ def run(subject: Any) -> Measured:
     conventions = set()
     attempts = Attempts()
     moving = subject.moving(PROMPTS)
+    clean = predicts_clean(subject)
     for kind in KINDS:
         for noise_level in (0.7, 1.0):
             settings = subject.settings(sde_type=kind, noise_level=noise_level, **without_guidance(subject))
             sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
             for step in (0, 1, len(sigmas) - 2):
-                latents, timesteps = _near(subject, settings, kind, sigmas, step)
+                latents, timesteps = _near(subject, settings, kind, sigmas, step, clean)
                 found = attempts.of(
                     kind,
                     subject.log_prob,
@@ -46,7 +48,7 @@ def run(subject: Any) -> Measured:
                 step_of = (
                     kind,
                     latents[:, step],
-                    velocity_of(latents[:, step]),
+                    as_velocity(velocity_of(latents[:, step]), latents[:, step], sigmas[step], clean),
                     (sigmas[step], sigmas[step + 1], sigmas[1]),
                     noise_level,
                 )
@@ -71,16 +73,21 @@ def run(subject: Any) -> Measured:
     if len(conventions) > 1:
         problems.append("the Gaussian's normaliser is in some log-probs and not in others")
     kept = "with" if conventions == {True} else "without"
-    line = f"{worst:.1e} from the formulas{where if worst > limit else ''}, {kept} the Gaussian's normaliser"
+    predicted = "; the module is taken to predict the clean sample" if clean else ""
+    line = f"{worst:.1e} from the formulas{where if worst > limit else ''}, {kept} the Gaussian's normaliser{predicted}"
     return Measured(line, [*sorted(set(problems)), *attempts.problems], worst, limit, "relative", 1e-6)
 
 
-def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int) -> tuple[Any, Any]:
+def _near(subject: Any, settings: Any, kind: str, sigmas: list[float], step: int, clean: bool) -> tuple[Any, Any]:
     """A trajectory whose sample after ``step`` is a likely one, as the rollout's is."""
     latents, timesteps = subject.trajectory(len(PROMPTS), settings)
     sample = latents[:, step]
     mean, scale = transition(
-        kind, sample, velocity_of(sample), (sigmas[step], sigmas[step + 1], sigmas[1]), settings.algo.noise_level
+        kind,
+        sample,
+        as_velocity(velocity_of(sample), sample, sigmas[step], clean),
+        (sigmas[step], sigmas[step + 1], sigmas[1]),
+        settings.algo.noise_level,
     )
     noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(9))
     latents[:, step + 1] = (mean + max(scale, 1e-3) * noise).float()

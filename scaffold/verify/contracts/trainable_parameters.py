@@ -9,7 +9,7 @@ import torch
 from scaffold.verify.measured import Measured, NotDrivableError
 
 ID = "trainable-parameters"
-TITLE = "configure_trainable_params frees parameters in float32, each of which gets a gradient"
+TITLE = "configure_trainable_params frees parameters in float32, of layers too, each of which gets a gradient"
 PITFALLS = (19, 22)
 
 
@@ -24,6 +24,10 @@ def run(subject: Any) -> Measured:
     problems = []
     if not free:
         problems.append("nothing is trainable")
+    classes = getattr(module, "_no_split_modules", None) or ()
+    layers = [name for name, part in module.named_modules() if type(part).__name__ in classes]
+    if free and layers and not any(name.startswith(f"{layer}.") for name in free for layer in layers):
+        problems.append(f"nothing of the {len(layers)} layers trains, such as {layers[0]}; what does: {min(free)}, …")
     low = sorted(name for name, p in module.named_parameters() if name in free and p.dtype != torch.float32)
     if low:
         problems.append(f"{len(low)} trainable parameters are {_dtype(module, low[0])}, not float32: {low[0]}, …")

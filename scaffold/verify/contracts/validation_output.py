@@ -9,8 +9,8 @@ import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver
-from scaffold.verify.subject.stand_in_velocity import velocity_of
+from scaffold.verify.subject.driving import drive
+from scaffold.verify.subject.rollout import TRAJECTORY
 
 ID = "validation-output"
 TITLE = "a validation request, at noise level 0 and without a training step, gets the plain integration, no trajectory"
@@ -20,13 +20,13 @@ STEPS = 8
 
 def run(subject: Any) -> Measured:
     """Send what the agent loop sends for validation, with the settings of the window left in it."""
-    driver = RolloutDriver(subject)
+    driver = drive(subject)
     window: dict[str, Any] = {"sde_window_size": 2, "sde_window_range": [0, STEPS // 2]}
     rolled = driver.roll_out(steps=STEPS, noise_level=0.0, logprobs=False, global_steps=None, **window)
     levels = [*rolled.sigmas, 0.0]
     expected = rolled.walked[0].double()
     for now, following in pairwise(levels):
-        expected = expected + (following - now) * velocity_of(expected)
+        expected = expected + (following - now) * driver.velocity(expected, now)
     value = relative(rolled.walked[-1].double(), expected)
     kept = {name: getattr(rolled, name) for name in TRAJECTORY}
     size = sum(tensor.nbytes for tensor in kept.values() if isinstance(tensor, torch.Tensor))

@@ -9,7 +9,7 @@ import torch
 from scaffold.verify.contracts.rollout_log_probs import recomputed
 from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Attempts, Measured
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "window-alignment"
@@ -21,7 +21,7 @@ STEPS = 6
 
 def run(subject: Any) -> Measured:
     """Roll out every window of the schedule, compare with the walk itself and with training's log-probs."""
-    driver, module = RolloutDriver(subject), KnownVelocity(subject)
+    driver, module = drive(subject), KnownVelocity(subject)
     count = len(driver.roll_out(steps=STEPS).sigmas)
     worst, windows = 0.0, 0
     wrong: dict[str, list[str]] = {}
@@ -58,8 +58,8 @@ def _problems(rolled: Any, begin: int, end: int) -> list[str]:
     if rolled.timesteps is None or rolled.timesteps.shape != (1, size):
         found.append(f"has timesteps {None if rolled.timesteps is None else tuple(rolled.timesteps.shape)}")
     else:
-        expected = torch.tensor(rolled.sigmas[begin:end], dtype=torch.float64)
-        if not difference(rolled.timesteps[0], expected) <= 1e-5:
+        expected = torch.tensor(rolled.times[begin:end], dtype=torch.float64)
+        if not difference(rolled.timesteps[0], expected) <= 1e-5 * max(1.0, float(expected.max())):
             shown = [round(value, 4) for value in rolled.timesteps[0].tolist()]
             found.append(f"has the timesteps {shown} of other steps")
     if rolled.latents is None or rolled.latents.shape[:2] != (1, size + 1):

@@ -7,8 +7,8 @@ from typing import Any
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Attempts, Measured
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
-from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 ID = "window-noise"
 TITLE = "a step outside of the SDE window is the plain integration, one inside adds noise"
@@ -22,7 +22,7 @@ KINDS = ("sde", "cps", "dance_sde")
 
 def run(subject: Any) -> Measured:
     """Follow the loop through windows at its begin, in its middle and at its end, with each SDE type."""
-    driver = RolloutDriver(subject)
+    driver = drive(subject)
     count = len(driver.roll_out(steps=STEPS).sigmas)
     worst, outside = 0.0, 0
     wrong: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def _from_plain(driver: RolloutDriver, rolled: Any) -> list[float]:
     """How far each step ends from where the velocity alone leads."""
     levels = pairwise([*rolled.sigmas, 0.0])
     return [
-        relative(after.double(), before.double() + (following - now) * velocity_of(before).double())
+        relative(after.double(), before.double() + (following - now) * driver.velocity(before, now).double())
         for (before, after), (now, following) in zip(pairwise(rolled.walked), levels, strict=True)
     ]
 

@@ -15,13 +15,13 @@ from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_tail, read_text
 from scaffold.resources import kit_root
 from scaffold.upstream.locate import DEFAULT_VERSION
-from scaffold.verify.package import Package, open_package
+from scaffold.verify.package import Package, model_names, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Check, Measurement
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
-from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, model_name
+from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts
 from scaffold.verify.rollout.judge import judge, judge_all
 from scaffold.verify.rollout.process import Ending, run_process
 from scaffold.verify.rollout.scenario import all_checks, scenarios
@@ -184,7 +184,8 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:
-        builder = package.root / "tests" / "special_e2e" / f"build_{model_name(package)}_tiny_random.py"
+        builders = [f"tests/special_e2e/build_{model}_tiny_random.py" for model in model_names(package)]
+        builder = package.root / next((file for file in builders if (package.root / file).is_file()), builders[-1])
         if not builder.is_file():
             raise NotEstablishedError(
                 f"there is no tiny checkpoint to run: {builder.relative_to(package.root)} is missing; give --checkpoint"

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject.driving import has_own_loop
 from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
 
 _ROLES = {
-    "text_scale": ("text_scale", "text_cfg_scale", "guidance_scale"),
+    "text_scale": ("text_scale", "text_cfg_scale", "guidance_scale", "true_cfg_scale"),
     "image_scale": ("img_scale", "image_scale"),
     "interval": ("interval",),
     "renorm_type": ("renorm_type",),
@@ -52,20 +53,23 @@ def guidance(subject: Any) -> Guidance:
     asked.clear()
     step(subject, settings)
     read = sorted(name for name in asked if "cfg" in name or "guidance" in name)
-    names = {}
+    names: dict[str, str] = {}
     declared = {subject.spec.get("cfg", {}).get(role): role for role in _ROLES}
     for name in read:
         role = declared.get(name) or next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
         if role is None:
             raise NotDrivableError(f"what the guidance setting {name!r} means is not known")
+        if role in names:
+            raise NotDrivableError(f"which of {names[role]} and {name} the training adapter guides with is not known")
         names[role] = name
     if "text_scale" not in names:
         raise NotDrivableError("the training adapter reads no guidance scale from model_config.pipeline")
     rule = subject.spec.get("cfg", {}).get("interval_rule")
     conventions = {"interval_rule": rule, "time": subject.spec.get("upstream", {}).get("time")}
-    seen, own = subject.passed_on(), _recipe(subject)
+    seen, own = subject.passed_on(names["text_scale"]), _recipe(subject)
     dropped = tuple(name for name in names.values() if seen.get(name) is None and own.get(name) is not None)
-    known = {**(subject.job["upstream"].get("scales") or {}), **seen, **{name: own[name] for name in dropped}}
+    scales = {} if has_own_loop(subject) else subject.job["upstream"].get("scales") or {}
+    known = {**scales, **seen, **{name: own[name] for name in dropped}}
     missing = [name for name in names.values() if name not in known]
     if missing:
         raise NotDrivableError(

@@ -33,6 +33,7 @@ TRIES = 60
 _MARK = "omni_scaffold_file"
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
+_MOST_WORDS = 10_000_000  # larger numbers are no ids
 _CONFIG, _WEIGHTS = re.compile(r"[\w./-]+\.json"), re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 
@@ -312,6 +313,20 @@ def weight_files(package: Path) -> list[str]:
 def _folders(package: Path) -> list[str]:
     """Folders of a checkpoint that its code may look into."""
     return [f"{word}/" for word in literals(package, joined=True) if re.fullmatch(r"[\w-]+", word)]
+
+
+def stated_ids(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Each list or tuple of whole numbers in the package's code that may be token ids: its file and the largest."""
+    for file in sorted(folder.rglob("*.py")):
+        try:
+            tree = ast.parse(read_text(file))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+            found = [item.value for item in items if isinstance(item, ast.Constant) and type(item.value) is int]
+            if found and max(found) < _MOST_WORDS:
+                yield file, max(found)
 
 
 def literals(folder: Path, *, joined: bool = False) -> list[str]:

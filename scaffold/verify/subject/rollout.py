@@ -35,7 +35,8 @@ class Rolled:
         walked: every sample of the loop, first and last included.
         extra_args: the request's settings as upstream saw them.
         prompt: the request's prompt as upstream saw it.
-        sigmas: noise levels that upstream stepped from.
+        sigmas: noise levels that were stepped from.
+        times: what the scheduler was told they are, its timesteps.
     """
 
     latents: Tensor | None
@@ -45,6 +46,7 @@ class Rolled:
     extra_args: dict[str, Any]
     prompt: Any
     sigmas: list[float]
+    times: list[float]
 
 
 class RolloutDriver:
@@ -63,11 +65,7 @@ class RolloutDriver:
 
     def __init__(self, subject: Any, dtype: torch.dtype | None = None) -> None:
         self.facts = subject.job["upstream"]
-        if "unknown" in self.facts:
-            raise NotDrivableError(self.facts["unknown"])
-        upwards = self.facts.get("direction") not in (None, "descending")
-        if not self.facts.get("ported") and (upwards or self.facts.get("inline")):
-            raise NotDrivableError("the upstream loop updates its samples itself or runs upwards; see level rollout")
+        self._refuse()
         self.subject, self.dtype = subject, dtype
         self._shape = subject.geometry.shape
         upstream = [kind for kind in subject.rollout.__mro__ if kind.__module__.startswith(MODELS)]
@@ -76,15 +74,30 @@ class RolloutDriver:
         self._stand_in(upstream[0])
         os.environ["LOCAL_RANK"] = "0"
         try:
-            # Where the adapter reads the configuration it finds the one that training has here.
-            model = tempfile.mkdtemp() if self.facts.get("noise_rule") else ""
-            if model:
-                subject.config.save_pretrained(model)
-            self.pipeline = subject.rollout(od_config=SimpleNamespace(model=model, dtype=torch.float32, revision=None))
+            self.pipeline = subject.rollout(od_config=self._configuration())
         except Exception as error:
             raise NotDrivableError(
                 f"{subject.rollout.__name__}(od_config=…) raises {type(error).__name__}: {error}"
             ) from error
+
+    def _refuse(self) -> None:
+        """Raise where upstream's loop cannot be stood in for."""
+        if "unknown" in self.facts:
+            raise NotDrivableError(self.facts["unknown"])
+        upwards = self.facts.get("direction") not in (None, "descending")
+        if not self.facts.get("ported") and (upwards or self.facts.get("inline")):
+            raise NotDrivableError("the upstream loop updates its samples itself or runs upwards; see level rollout")
+
+    def _configuration(self) -> Any:
+        # Where the adapter reads the configuration it finds the one that training has here.
+        model = tempfile.mkdtemp() if self.facts.get("noise_rule") else ""
+        if model:
+            self.subject.config.save_pretrained(model)
+        return SimpleNamespace(model=model, dtype=torch.float32, revision=None)
+
+    def velocity(self, sample: Tensor, sigma: float) -> Tensor:
+        """Velocity of a sample at a noise level that the rollout steps with."""
+        return velocity_of(sample)
 
     def points(self, steps: int) -> int:
         """Points of upstream's schedule when ``steps`` are asked for."""
@@ -140,7 +153,7 @@ class RolloutDriver:
         # Upstream reads a scale that the sampling type declares from there, whatever the extra arguments say.
         declared = {name: getattr(params, name, None) for name in facts.get("declared") or ()}
         settings = {**copy.deepcopy(params.extra_args), **declared}
-        self._seen = (walked, settings, copy.deepcopy(request.prompts[0]), sigmas[:-1])
+        self._seen = (walked, settings, copy.deepcopy(request.prompts[0]), sigmas[:-1], sigmas[:-1])
         return self._output(walked, taken, log_probs, params.return_trajectory_latents)
 
     def levels(self, points: int) -> Tensor:
@@ -176,7 +189,7 @@ class RolloutDriver:
         return min(scale, float(config.noise_limit))
 
     own_seeds = 0
-    _seen: tuple[Any, ...] = ([], {}, None, [])
+    _seen: tuple[Any, ...] = ([], {}, None, [], [])
 
     def _arguments(self, levels: Tensor, i: int, sample: Tensor) -> tuple[list[Any], dict[str, Any]]:
         """What upstream gives its scheduler for a step, by position and by keyword."""
@@ -249,11 +262,13 @@ class RolloutDriver:
         prompt = prompt or {"prompt": "a sign", "prompt_token_ids": [1, 2, 3]}
         settings = {"noise_level": 0.7, "sde_type": "sde", "logprobs": True, "global_steps": 1, **extra_args}
         settings = {name: value for name, value in settings.items() if name != "global_steps" or value is not None}
-        output = self.pipeline(self.request(steps=steps, seed=seed, prompt=prompt, **settings))
+        output = self._run(self.request(steps=steps, seed=seed, prompt=prompt, **settings))
         custom = getattr(output, "custom_output", None) or {}
         latents, timesteps, log_probs = (
             custom.get(f"all_{name}") if (value := getattr(output, f"trajectory_{name}", None)) is None else value
             for name in TRAJECTORY
         )
-        walked, seen_args, seen_prompt, sigmas = self._seen
-        return Rolled(latents, timesteps, log_probs, walked, seen_args, seen_prompt, sigmas)
+        return Rolled(latents, timesteps, log_probs, *self._seen)
+
+    def _run(self, request: Any) -> Any:
+        return self.pipeline(request)

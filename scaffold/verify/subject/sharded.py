@@ -327,6 +327,22 @@ def _compare(
     return max(found, key=lambda one: (one["unsharded"], one["worst"]))
 
 
+def mixed_dtypes(module: Any, layers: list[Any]) -> str | None:
+    """The first two parameters of a unit with two dtypes, a layer or what is in none, with these; None without one.
+
+    Frozen ones alone: trainable ones, such as LoRA matrices, may have a unit of their own.
+    """
+    inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
+    names = {id(parameter): name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in inside]
+    for unit in (*(list(layer.parameters()) for layer in layers), rest):
+        found = {parameter.dtype: names[id(parameter)] for parameter in unit if id(parameter) in names}
+        if len(found) > 1:
+            told = [f"{name} is {str(dtype).removeprefix('torch.')}" for dtype, name in found.items()]
+            return " and ".join(told[:2])
+    return None
+
+
 def _compare_held(
     subject: Any,
     strategy: Strategy,
@@ -347,9 +363,15 @@ def _compare_held(
     if not layers:
         raise NotDrivableError(f"no module is one of _no_split_modules = {sorted(names)}")
     trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-    root = strategy.wrap(module, layers, mesh)
-    found = subject.velocity(root, whole.batches[rank])
-    found.square().mean().backward()
+    mixed = mixed_dtypes(module, layers)
+    try:
+        root = strategy.wrap(module, layers, mesh)
+        found = subject.velocity(root, whole.batches[rank])
+        found.square().mean().backward()
+    except Exception as error:
+        if mixed is None or "uniform" not in str(error):
+            raise
+        raise RuntimeError(f"{mixed}, and a sharded unit has one: {error}") from error
     worst, where = 0.0, ""
     unsharded = sum(
         any(not isinstance(p, DTensor) and not hasattr(p, "_local_shard") for p in layer.parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from scaffold.verify.subject import discovery
 from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
+from scaffold.verify.subject.stated_ids import ids_beyond
 
 STEPS = 6
 # Ragged on purpose: the longest first, last and in the middle find different mistakes.
@@ -269,6 +271,8 @@ class Subject:
             except NotDrivableError:
                 raise
             except Exception as error:
+                if isinstance(error, IndexError) and (told := ids_beyond(module, self.folder)):
+                    raise NotDrivableError(told) from error
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
         reason = first or refused or "no latent shape to try"
@@ -281,7 +285,12 @@ class Subject:
     # Inputs
 
     def scheduler(self, settings: Settings) -> Any:
-        """The training side's scheduler on the CPU."""
+        """The training side's scheduler on the CPU, as the adapter builds it for the engine.
+
+        One that is built of a checkpoint's files, which there are none of, is given its timesteps by the adapter.
+        """
+        with suppress(Exception):
+            return self.training.build_scheduler(settings)
         scheduler = sys.modules["verl_omni.pipelines.schedulers"].FlowMatchSDEDiscreteScheduler()
         self.training.set_timesteps(scheduler, settings, "cpu")
         return scheduler
@@ -375,16 +384,21 @@ class Subject:
             timesteps = torch.stack([row.roll(-i) for row, i in zip(timesteps, numbers, strict=True)])
         return latents * scales.view(-1, *[1] * (latents.ndim - 1)), timesteps
 
-    def passed_on(self) -> dict[str, Any]:
+    def passed_on(self, scale: str) -> dict[str, Any]:
         """``extra_args`` as upstream sees them of a request that gives none.
+
+        Of an adapter with a loop of its own it is the scale alone that it guides with, under the name ``scale``.
 
         Raises:
             NotDrivableError: the rollout adapter cannot be driven.
         """
-        from scaffold.verify.subject.rollout import RolloutDriver
+        from scaffold.verify.subject.driving import drive
+        from scaffold.verify.subject.own_loop import OwnLoop
 
-        seen: dict[str, Any] = RolloutDriver(self).roll_out().extra_args
-        return seen
+        driver = drive(self)
+        if isinstance(driver, OwnLoop):
+            return {scale: driver.guidance_scale()}
+        return dict(driver.roll_out().extra_args)
 
     @staticmethod
     def velocity(module: Any, inputs: dict[str, Any]) -> Tensor:

@@ -1,0 +1,29 @@
+"""Token ids that a package states in its source, beside the vocabulary of the tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from scaffold.verify.subject.own_loading import stated_ids
+
+BEYOND = "the tiny model's vocabulary has"
+
+
+def ids_beyond(module: Any, package: Path) -> str | None:
+    """Why an id may lie beyond the tiny model's vocabulary, and what to do; None where the source states none.
+
+    Args:
+        module: the tiny model.
+        package: folder of the package, whose code is read.
+    """
+    words = max((part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)), default=0)
+    for file, largest in stated_ids(package):
+        if 0 < words <= largest:
+            return (
+                f"{file.name} states ids up to {largest}, {BEYOND} {words}: give --checkpoint DIR with a small"
+                " configuration that brings ids of its own, or whose vocabulary is as large"
+            )
+    return None
