@@ -50,8 +50,9 @@ def verify(
     folder = None if checkpoint is None else expanded(checkpoint)
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
-    if folder is not None and not (folder / "config.json").is_file():
-        raise ScaffoldError(f"{checkpoint} holds no config.json", hint="--checkpoint takes a folder")
+    configs = ("config.json", "transformer/config.json")
+    if folder is not None and not any((folder / name).is_file() for name in configs):
+        raise ScaffoldError(f"{checkpoint} holds no {' or '.join(configs)}", hint="--checkpoint takes a folder")
     if folder is not None and "port" in opened.spec:
         hint = "leave out --checkpoint; [verify] in scaffold.toml has settings of the tiny model"
         raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from scaffold.verify.formulas import relative
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 
 ID = "prompt-containers"
 TITLE = "prompt ids give one velocity whatever container they come in"
@@ -21,6 +21,8 @@ RAGGED = ((5, 6, 7), (20, 19, 18, 17))
 
 def run(subject: Any) -> Measured:
     """Compare each container with the stack of lists that every other contract uses."""
+    if subject.needs_embeddings:
+        raise NotDrivableError("training takes the embeddings of the rollout and reads no ids")
     module = subject.new_module()
     column = subject.spec.get("prompt", {}).get("column") or "prompt_token_ids"
     worst, problems, tried = 0.0, [], []

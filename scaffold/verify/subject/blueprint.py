@@ -10,6 +10,7 @@ from typing import Any
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.own_loading import GUESS, OwnLoading
 from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, proposals, refuse_large
+from scaffold.verify.subject.shares import share_of
 
 _CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")
 CHECKPOINT = "--checkpoint DIR with a small configuration sets it"
@@ -48,6 +49,13 @@ class ConfigClass:
                 # Each item by its own name: ids of a fixed text must lie in the vocabulary.
                 self.values |= {f"{field.name}[{i}]": item for i, item in enumerate(value)}
             (self.values if type(value) is int else self.fixed)[field.name] = value
+        small = {
+            name: value
+            for name, value in self.fixed.items()
+            if isinstance(value, tuple) and value and all(type(i) is int and 1 < i < VOCABULARY for i in value)
+        }
+        shares = {name: share_of(value, self.values) for name, value in small.items() if len(value) > 1}
+        self.shares = {name: share for name, share in shares.items() if share is not None}
 
     def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The configuration as the only argument."""
@@ -56,6 +64,7 @@ class ConfigClass:
             for name, value in self.fixed.items()
             if isinstance(value, tuple) and f"{name}[0]" in values
         }
+        tuples |= {name: share.among(values) for name, share in self.shares.items()}
         plain = {name: value for name, value in values.items() if not name.endswith("]")}
         return (self.kind(**{**self.fixed, **tuples, **plain}),), {}
 
@@ -81,14 +90,8 @@ def chosen(subject: Any) -> dict[str, int]:
     """Small sizes with which the module is built and runs.
 
     Raises:
-        NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is. Or the
-            module runs on embeddings alone.
+        NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is.
     """
-    if subject.needs_embeddings:
-        raise NotDrivableError(
-            "prepare_model_inputs hands prompt_embeds to the module; only the pipeline's text encoder makes them, "
-            "and prompts are ids here"
-        )
     blueprint = subject.blueprint
 
     def build(values: dict[str, int]) -> Any:

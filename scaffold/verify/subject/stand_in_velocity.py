@@ -83,6 +83,12 @@ class TwoBranches(KnownVelocity):
 
 
 def _same(one: Any, other: Any) -> bool:
+    """Whether one argument is the other, or some of its rows in an adapter that takes samples apart and trims them."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and bool(torch.equal(one, other))
+        if one.ndim != other.ndim or any(part > whole for part, whole in zip(one.shape, other.shape, strict=True)):
+            return False
+        if one.ndim == 0 or one.shape == other.shape:
+            return bool(torch.equal(one, other))
+        trimmed = other[(slice(None), *(slice(0, size) for size in one.shape[1:]))]
+        return any(torch.equal(one, rows) for rows in trimmed.unfold(0, len(one), 1).movedim(-1, 1))
     return one is other

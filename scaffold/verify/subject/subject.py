@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,6 +19,8 @@ from torch import Tensor
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
 from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
+from scaffold.verify.subject.diffusers_files import write_files
+from scaffold.verify.subject.embeddings import embeddings
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.stated_ids import ids_beyond
@@ -111,17 +114,28 @@ class Subject:
         handed_on = {name for name, value in (made or {}).items() if value is stand_in}
         return bool(handed_on) and (bare is None or any(bare.get(name) is None for name in handed_on))
 
-    def _prepared(self, embeddings: Any) -> dict[str, Any] | None:
+    def _prepared(self, stand_in: Any) -> dict[str, Any] | None:
         """Arguments of ``forward`` for embeddings, without a module; None where they cannot be had so."""
         steps = torch.linspace(0.9, 0.1, STEPS)[None]
         try:
             inputs, _ = self.training.prepare_model_inputs(
-                *(None, self.settings_without_image(), torch.zeros(1, STEPS + 1, 4, 4), steps),
-                *(embeddings, embeddings, embeddings, embeddings, self.micro_batch(PROMPTS[:1]), 0),
+                *(None, self.settings_without_image(local_path=self.files), torch.zeros(1, STEPS + 1, 4, 4), steps),
+                *(stand_in, stand_in, stand_in, stand_in, self._ids(PROMPTS[:1]), 0),
             )
             return dict(inputs)
         except Exception:
             return None
+
+    @cached_property
+    def _files(self) -> tempfile.TemporaryDirectory[str]:
+        folder = tempfile.TemporaryDirectory(prefix="omni-scaffold-files-")
+        write_files(Path(folder.name))
+        return folder
+
+    @property
+    def files(self) -> str:
+        """Folder of what training reads of a checkpoint beside the denoiser's own: the given one, else made files."""
+        return str(self.job["checkpoint"] or self._files.name)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -232,7 +246,7 @@ class Subject:
             "architecture": self.key[0],
             "algorithm": self.key[1],
             "external_lib": None,
-            "local_path": None,
+            "local_path": self.files if not self.spec and "local_path" not in top and self.needs_embeddings else None,
             "path": "",
             "lora_rank": 0,
             "lora_alpha": 64,
@@ -280,7 +294,7 @@ class Subject:
 
     def images(self, module: Any) -> Iterable[Geometry]:
         """Images to try, likeliest first."""
-        return candidates(self.config, module, self.spec)
+        return candidates(self.config, module, self.spec, self.needs_embeddings)
 
     # Inputs
 
@@ -308,6 +322,18 @@ class Subject:
 
         With ``latents``, the trajectories of the samples, requests brought images where the package's do.
         """
+        rows = [list(ids) for ids in prompts]
+        content = self._ids(rows)
+        for name, value in ({} if latents is None else self.references(latents)).items():
+            content[name] = value
+        if self.needs_embeddings:
+            image = self._image if self._image is not None else self.geometry
+            for name, value in embeddings(rows, image.text).items():
+                content[name] = value
+        return content
+
+    def _ids(self, prompts: Any) -> Any:
+        """The part of the engine's batch that every package gets."""
         from tensordict import TensorDict
         from tensordict.tensorclass import NonTensorData, NonTensorStack
 
@@ -318,7 +344,6 @@ class Subject:
         content: dict[str, Any] = {"prompts": padded, "attention_mask": mask}
         for column in {"prompt_token_ids", self.spec.get("prompt", {}).get("column") or "prompt_token_ids"}:
             content[column] = NonTensorStack(*(NonTensorData(row) for row in rows))
-        content |= {} if latents is None else self.references(latents)
         return TensorDict(content, batch_size=[len(rows)])
 
     def references(self, latents: Tensor) -> dict[str, Tensor]:
@@ -359,8 +384,10 @@ class Subject:
     def prepared(
         self, module: Any, settings: Settings, trajectory: tuple[Tensor, Tensor], batch: Any, step: int = 0
     ) -> Any:
-        """What ``prepare_model_inputs`` returns for a micro-batch; the four embeddings are the engine's own."""
-        return self.training.prepare_model_inputs(module, settings, *trajectory, None, None, None, None, batch, step)
+        """What ``prepare_model_inputs`` returns for a micro-batch; the engine takes four columns out of it."""
+        names = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
+        columns = [batch.get(name, None) for name in names]
+        return self.training.prepare_model_inputs(module, settings, *trajectory, *columns, batch, step)
 
     def trajectory(self, batch: int, settings: Settings, seed: int = 1) -> tuple[Tensor, Tensor]:
         """Random latents ``(B, T + 1, …)`` and the schedule's timesteps ``(B, T)``."""
