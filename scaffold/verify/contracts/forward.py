@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.discovery import require_own_module
 
 ID = "forward"
 TITLE = "forward returns a 1-tuple of finite velocities, shaped like the latents, for both branches"
@@ -18,6 +19,7 @@ def run(subject: Any) -> Measured:
 
     One that needs what is not here is no fault of the package.
     """
+    require_own_module(subject.training)
     try:
         module = subject.new_module()
         shape = subject.geometry.shape
