@@ -90,6 +90,8 @@ def _same(one: Any, other: Any) -> bool:
         if one.ndim == 0 or one.shape == other.shape:
             return bool(torch.equal(one, other))
         begins = range(len(other) - len(one) + 1)
-        sides = tuple(slice(0, size) for size in one.shape[1:])
-        return any(torch.equal(one, other[begin : begin + len(one)][(slice(None), *sides)]) for begin in begins)
+        trimmed = other
+        for axis, size in enumerate(one.shape[1:], start=1):
+            trimmed = trimmed.narrow(axis, 0, size)
+        return any(torch.equal(one, trimmed[begin : begin + len(one)]) for begin in begins)
     return one is other
