@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.package import declared_lists, model_names, open_package
+from scaffold.verify.run import verify
 
 pytestmark = pytest.mark.upstream
 
@@ -33,6 +35,8 @@ PACKAGES: dict[str, tuple[set[str], set[str]]] = {
     # Sizes are defaults of dataclasses in a dataclass, into which the file's sections are spread; weights are torch's.
     "nested_sizes": ({"prompt-containers"}, {"config-round-trip"}),
 }
+# What needs a rollout, or the list of a script, which the package of embeddings has not.
+EMBEDDINGS_LEFT = {"layer-prefixes", "lora-targets", "prompt-containers", "rollout-log-probs", "window-alignment"}
 EVERYWHERE = {"fsdp2-nccl", "prompt-preprocessor"}
 
 
@@ -58,19 +62,89 @@ def test_it_is_driven_through_every_contract(style: str, results: Any, hand_writ
     assert found.keys() == {entry.id for entry in catalogue()}
 
 
-@pytest.mark.parametrize(
-    ("ids", "status"), [("prompt_embeds", "skip"), ("ids if prompt_embeds is None else prompt_embeds", "pass")]
-)
-def test_a_module_that_runs_on_embeddings_alone_is_no_fault(
-    ids: str, status: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+def test_a_module_that_runs_on_ids_where_there_are_no_embeddings(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:
     package = hand_written("one_file")
     file = package / "__init__.py"
     edit(file, 'getattr(module, "module", module).g["cells"]', "8")
-    edit(file, 'return {**shared, "ids": ids,', f'return {{**shared, "ids": {ids},')
+    edit(
+        file,
+        'return {**shared, "ids": ids,',
+        'return {**shared, "ids": ids if prompt_embeds is None else prompt_embeds,',
+    )
     found = results(package, "forward")["forward"]
-    assert found.status == status, found.reason
-    assert status == "pass" or "text encoder" in found.reason
+    assert found.status == "pass", found.reason
+
+
+def test_a_package_that_takes_embeddings_is_driven(results: Any, hand_written: Callable[[str], Path]) -> None:
+    """Image-shaped latents, time from noise to image, axes that share out a head, samples taken one by one."""
+    found = results(hand_written("embeddings"))
+    told = {name: f"{check.status}: {check.reason}" for name, check in found.items() if check.status != "pass"}
+    assert {name for name, check in found.items() if check.status == "fail"} == {"registration"}, told  # half a package
+    assert told.keys() >= EMBEDDINGS_LEFT
+    passed = {name for name, check in found.items() if check.status == "pass"}
+    assert passed >= {
+        *("forward", "padding-invariance", "inputs-matter", "sde-step", "step-per-sample", "batch-equals-singles"),
+        *("loading", "weights-round-trip", "config-round-trip", "gradient-checkpointing", "fsdp2-gloo", "cfg-branches"),
+    }, told
+    assert "embeddings" in found["prompt-containers"].reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "contract"),
+    [
+        ("stitches[..., 0] = text_mask.sum(1)[:, None]", "stitches[..., 0] = text.shape[1]", "padding-invariance"),
+        ("mask = F.pad(text_mask.bool()", "mask = F.pad(torch.ones_like(text_mask).bool()", "padding-invariance"),
+        ('"text_mask": negative_prompt_embeds_mask}', '"text_mask": prompt_embeds_mask}', "forward"),
+        ("t = torch.linspace(0, 1, m", "t = 0.5 * torch.linspace(0, 1, m", None),
+        ('"when": timesteps[:, step]}', '"when": 0 * timesteps[:, step]}', "inputs-matter"),
+        ("timestep=t[:, step], prev", "timestep=t[:1, step], prev", "step-per-sample"),
+    ],
+)
+def test_a_mistake_in_it_is_found(
+    before: str,
+    after: str,
+    contract: str | None,
+    results: Any,
+    hand_written: Callable[[str], Path],
+    edit: Callable[..., None],
+) -> None:
+    package = hand_written("embeddings")
+    edit(package / "quilt.py", before, after)
+    found = results(package, "forward", "padding-invariance", "inputs-matter", "step-per-sample", "sde-step")
+    failed = {name: check.reason for name, check in found.items() if check.status == "fail"}
+    assert (contract in failed) if contract else not failed, failed
+
+
+def test_a_checkpoint_in_the_layout_of_diffusers(
+    results: Any, hand_written: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Sizes come from ``transformer/config.json``, the schedule from the folder beside it."""
+    given = tmp_path / "checkpoint"
+    sizes = {"width": 192, "heads": 4, "depth": 3, "in_channels": 8, "caption_dim": 64, "spans": [16, 16, 16]}
+    for name, content in (("transformer/config.json", sizes), ("scheduler/scheduler_config.json", {"shift": 2.0})):
+        (given / name).parent.mkdir(parents=True)
+        (given / name).write_text(json.dumps(content), encoding="utf-8")
+    report = verify(hand_written("embeddings"), checkpoint=given, select=("forward", "sde-step"))
+    assert {check.id: check.status for check in report.checks} == {"forward": "pass", "sde-step": "pass"}
+    assert "(B, 8, 4, 6)" in report.checks[0].reason
+
+
+def test_a_denoiser_of_a_library_is_no_fault(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """The engine loads it by itself, and nothing of it is the package's."""
+    package = hand_written("embeddings")
+    edit(package / "__init__.py", "from .quilt import Quilt, QuiltTrainer", "from .quilt import QuiltTrainer")
+    edit(package / "__init__.py", '__all__ = ["Quilt", "QuiltTrainer"]', '__all__ = ["QuiltTrainer"]')
+    edit(package / "quilt.py", "(NonDiffusersModelBase)", "(nn.Module)")
+    own = "from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase\n"
+    edit(package / "quilt.py", own, "")
+    edit(package / "quilt.py", "def build_module(", "def made(")
+    found = results(package, "forward", "signatures")
+    assert found["forward"].status == "skip", found["forward"].reason
+    assert "builds no module of its own" in found["forward"].reason
 
 
 def test_a_second_mistake_is_seen_behind_the_first(

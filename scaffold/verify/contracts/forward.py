@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.discovery import require_own_module
 from scaffold.verify.subject.stated_ids import BEYOND
 
 ID = "forward"
@@ -19,6 +20,7 @@ def run(subject: Any) -> Measured:
 
     One that needs what is not here is no fault of the package.
     """
+    require_own_module(subject.training)
     try:
         module = subject.new_module()
         shape = subject.geometry.shape

@@ -39,7 +39,10 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
         return ported_facts(package)
     known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
     if not known["downsample"] or not known["patch"]:
-        raise NotEstablishedError("how many pixels a latent token stands for could not be established")
+        raise NotEstablishedError(
+            "how many pixels a latent token stands for could not be established: neither scaffold.toml nor the upstream"
+            " pipeline gives downsample and patch; `omni-scaffold inspect PIPELINE` says what it misses"
+        )
     return {
         "pixels_per_token": int(known["downsample"]) * int(known["patch"]),
         "noise_level": float(known["noise_level"] or 0.7),

@@ -36,6 +36,21 @@ def flow_grpo_adapters(package: str) -> tuple[tuple[str, str], Any, Any]:
     raise NotDrivableError("no training adapter is registered; see registration")
 
 
+def require_own_module(training: type) -> None:
+    """Raise where the denoiser is a library's, which the engine loads by itself.
+
+    Raises:
+        NotDrivableError: no ``build_module`` is the package's, and nothing asks for the base class of modules.
+    """
+    base = sys.modules["verl_omni.pipelines.model_base"].DiffusionModelBase
+    builds = any("build_module" in vars(kind) for kind in training.__mro__ if kind not in base.__mro__)
+    if not builds and "verl_omni.pipelines.non_diffusers_model_base" not in sys.modules:
+        raise NotDrivableError(
+            f"{training.__name__} builds no module of its own: the engine loads one of diffusers, and only modules of a"
+            " package are driven here; run its --level rollout, or give it a build_module"
+        )
+
+
 def module_class(package: str, training: type) -> type:
     """The training module's class.
 

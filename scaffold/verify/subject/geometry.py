@@ -35,8 +35,8 @@ def candidates(config: Any, module: Any, spec: dict[str, Any], embedded: bool = 
     if not embedded:
         return
     patches = [value for name, value in numbers(config).items() if "patch" in name and "size" in name]
-    channels = [value for name, value in numbers(config).items() if "channel" in name]
-    for width, patch, channel in itertools.product(widths, patches or [2, 1], dict.fromkeys(channels)):
+    found = {value for name, value in numbers(config).items() if "channel" in name}
+    for width, patch, channel in itertools.product(widths, patches or [2, 1], sorted(found)):
         # Eight pixels to a latent one, as the made files of the checkpoint say.
         rows, columns = ROWS * patch, COLUMNS * patch
         yield Geometry(8 * rows, 8 * columns, (channel, rows, columns), width)

@@ -89,6 +89,9 @@ def _same(one: Any, other: Any) -> bool:
             return False
         if one.ndim == 0 or one.shape == other.shape:
             return bool(torch.equal(one, other))
-        trimmed = other[(slice(None), *(slice(0, size) for size in one.shape[1:]))]
-        return any(torch.equal(one, rows) for rows in trimmed.unfold(0, len(one), 1).movedim(-1, 1))
+        begins = range(len(other) - len(one) + 1)
+        trimmed = other
+        for axis, size in enumerate(one.shape[1:], start=1):
+            trimmed = trimmed.narrow(axis, 0, size)
+        return any(torch.equal(one, trimmed[begin : begin + len(one)]) for begin in begins)
     return one is other

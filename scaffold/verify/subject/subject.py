@@ -94,6 +94,7 @@ class Subject:
     @cached_property
     def module_class(self) -> Any:
         """Class of the training module."""
+        discovery.require_own_module(self.training)
         return discovery.module_class(self.name, self.training)
 
     @cached_property
