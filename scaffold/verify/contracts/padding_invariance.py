@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.formulas import worst_relative
-from scaffold.verify.measured import Attempts, Measured
+from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.alone import measure_alone
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -23,6 +23,10 @@ def run(subject: Any) -> Measured:
     Two more things are looked at apart, because a velocity that follows the length of the padding, as most wrong ones
     do, would hide them: what stands in the padding, and what the longer prompts beside say.
     """
+    if subject.needs_embeddings and not subject.reads_masks:
+        raise NotDrivableError(
+            "training reads no mask of the embeddings: right where the rollout gives every prompt the same length"
+        )
     found = measure_alone(subject, (PROMPTS, PROMPTS[::-1], PROMPTS[1:] + PROMPTS[:1]), (0,))
     attempts, limit = Attempts(), found.limit or 0.0
     aside = {

@@ -14,11 +14,15 @@ PITFALLS = (19, 22)
 
 
 def run(subject: Any) -> Measured:
-    """Configure a bf16 module as the engine does, then train one step in float32."""
+    """Configure a bf16 module as the engine does, then train one step in float32.
+
+    Where the package leaves the choice to the engine, everything trains, in the float32 that the engine builds.
+    """
     configure = getattr(subject.training, "configure_trainable_params", None)
     if configure is None:
         raise NotDrivableError("this release of verl-omni has no configure_trainable_params")
-    module = subject.new_module().to(torch.bfloat16)
+    chosen = configure.__module__ != "verl_omni.pipelines.model_base"
+    module = subject.new_module().to(torch.bfloat16 if chosen else torch.float32)
     configure(module, subject.settings())
     free = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     problems = []

@@ -50,7 +50,8 @@ def _text_widths(config: Any, module: Any) -> list[int]:
     found = [value for name, value in numbers(config).items() if any(word in name for word in words)]
     children = [child for child in module.children() if not isinstance(child, torch.nn.ModuleList)]
     inner = [part for child in children for part in child.modules()]
-    found += [part.in_features for part in inner if isinstance(part, torch.nn.Linear)]
+    stacks = [one * other for one, other in itertools.combinations(found, 2)]  # the states of several layers as one
+    found += [part.in_features for part in inner if isinstance(part, torch.nn.Linear)] + stacks
     return list(dict.fromkeys(value for value in found if value > 1))
 
 

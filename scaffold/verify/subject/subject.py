@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -15,6 +16,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
@@ -32,6 +34,8 @@ PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 1
 REFERENCE_SIZES = (6, 5)
 # Of the latents of ``unlike`` samples.
 SCALES = (1.0, 20.0, 0.05)
+# Width of made embeddings with which adapters are tried that a stand-in does not get through; many numbers divide it.
+EMBEDDED = 96
 
 
 class _Embeddings:
@@ -111,17 +115,33 @@ class Subject:
     def needs_embeddings(self) -> bool:
         """Whether the module runs on what the rollout's text encoder made of a prompt, and on nothing else."""
         stand_in = _Embeddings()
-        made, bare = self._prepared(stand_in), self._prepared(None)
+        made, bare = self._prepared(*[stand_in] * 4), self._prepared(*[None] * 4)
+        if made is None and bare is None:  # the adapter reshapes them, or puts something beside them
+            return self._prepared(*embeddings(PROMPTS[:1], EMBEDDED).values()) is not None
         handed_on = {name for name, value in (made or {}).items() if value is stand_in}
         return bool(handed_on) and (bare is None or any(bare.get(name) is None for name in handed_on))
 
-    def _prepared(self, stand_in: Any) -> dict[str, Any] | None:
+    @cached_property
+    def reads_masks(self) -> bool:
+        """Whether the masks of ragged embeddings have a part in what the adapter makes of them."""
+        settings, module = self.settings(), self.new_module()
+        trajectory = self.trajectory(len(PROMPTS), settings)
+        made = []
+        for whole in (False, True):
+            batch = self.micro_batch(PROMPTS, trajectory[0])
+            for name in ("prompt_embeds_mask", "negative_prompt_embeds_mask"):
+                batch[name] = torch.ones_like(batch[name]) if whole else batch[name]
+            inputs, _ = self.prepared(module, settings, trajectory, batch)
+            made.append(inputs)
+        return made[0].keys() != made[1].keys() or not all(_same(made[0][name], made[1][name]) for name in made[0])
+
+    def _prepared(self, *encoded: Any) -> dict[str, Any] | None:
         """Arguments of ``forward`` for embeddings, without a module; None where they cannot be had so."""
         steps = torch.linspace(0.9, 0.1, STEPS)[None]
         try:
             inputs, _ = self.training.prepare_model_inputs(
                 *(None, self.settings_without_image(local_path=self.files), torch.zeros(1, STEPS + 1, 4, 4), steps),
-                *(stand_in, stand_in, stand_in, stand_in, self._ids(PROMPTS[:1]), 0),
+                *(*encoded, self._ids(PROMPTS[:1]), 0),
             )
             return dict(inputs)
         except Exception:
@@ -288,7 +308,7 @@ class Subject:
             except Exception as error:
                 if isinstance(error, IndexError) and (told := ids_beyond(module, self.folder)):
                     raise NotDrivableError(told) from error
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                reason = _told(error, self.folder)
                 first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
         reason = first or refused or "no latent shape to try"
         raise NotDrivableError(f"the module could not be run (see forward): {reason}")
@@ -460,3 +480,19 @@ class Subject:
             module, self.scheduler(settings), settings, *inputs, recorded, step
         )
         return result
+
+
+def _told(error: Exception, package: Path) -> str:
+    """An error in one line, with the last line of the package that led to it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
+    place = f" at {Path(inside[-1].filename).name}:{inside[-1].lineno}" if inside else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
+
+
+def _same(one: Any, other: Any) -> bool:
+    one, other = tree_leaves(one), tree_leaves(other)
+    return len(one) == len(other) and all(
+        torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or a == b
+        for a, b in zip(one, other, strict=True)
+    )
