@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.guidance import step
+from scaffold.verify.subject.guidance import names_read, step
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -19,19 +20,24 @@ TITLE = "the unconditional branch sees no prompt, differs from the conditional o
 def run(subject: Any) -> Measured:
     """The unconditional velocity must not follow the prompt, its length or its padding."""
     module = subject.new_module()
+    settings = subject.settings()
     inputs, negative = subject.inputs(module)
+    if negative is None:  # guidance is off where nothing is given
+        with suppress(NotDrivableError):
+            settings = subject.settings(**{names_read(subject)["text_scale"]: 3.0})
+            inputs, negative = subject.inputs(module, settings=settings)
     if negative is None:
         raise NotDrivableError("prepare_model_inputs builds no unconditional branch")
     other = [(*(token + 20 for token in prompt), 3, 4) for prompt in PROMPTS]
     with torch.no_grad():
         conditional = subject.velocity(module, inputs)
         unconditional = subject.velocity(module, negative)
-        elsewhere = subject.velocity(module, subject.inputs(module, other)[1])
+        elsewhere = subject.velocity(module, subject.inputs(module, other, settings=settings)[1])
     value = relative(elsewhere, unconditional)
     problems = []
     if not relative(conditional, unconditional) > 1e-5:
         problems.append("both branches predict the same velocity: guidance does nothing")
-    problems += _idle(subject)
+    problems += _idle(subject, settings)
     floor = noise_floor(subject, module)
     return Measured(
         f"another prompt moves the unconditional velocity by {value:.1e} relative",
@@ -43,9 +49,9 @@ def run(subject: Any) -> Measured:
     )
 
 
-def _idle(subject: Any) -> list[str]:
+def _idle(subject: Any, settings: Any) -> list[str]:
     """A branch that the log-prob has no gradient for, though its velocity is part of the guided one."""
-    module, _, _, result = step(subject, subject.settings())
+    module, _, _, result = step(subject, settings)
     if not module.unconditional or not result[0].requires_grad:
         return []  # guidance is off, or nothing has a gradient, which lora-learns reports
     result[0].sum().backward()

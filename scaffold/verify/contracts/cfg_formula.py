@@ -7,7 +7,7 @@ from typing import Any
 
 from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
-from scaffold.verify.subject.guidance import Guidance, guidance, step
+from scaffold.verify.subject.guidance import Guidance, guidance, names_read, step
 from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 
 ID = "cfg-formula"
@@ -15,12 +15,16 @@ TITLE = "guidance, its interval and each renorm follow the formula, per sample"
 PITFALLS = (29, 41)
 # Float32 against float64: 2e-7 measured; a wrong scale, clamp or norm gives 1e-3 and more.
 LIMIT = 1e-5
+RIGHT = ("u + s (c - u)", "c + s (c - u)")
 RENORMS = ("global", "channel", "text_channel")
 
 
 def run(subject: Any) -> Measured:
     """Every renorm under several scales, clamps, intervals and steps; the mean of the step shows the velocity."""
-    found, clean = guidance(subject), predicts_clean(subject)
+    try:
+        found, clean = guidance(subject), predicts_clean(subject)
+    except NotDrivableError as reason:
+        return _either_form(subject, reason)
     if clean and "renorm_type" in found.names:
         raise NotDrivableError("what is renormed, a prediction or the velocity that follows from it, is not known")
     worst, where, tried, refused = 0.0, "", set(), set()
@@ -50,6 +54,46 @@ def run(subject: Any) -> Measured:
         "relative",
         2e-7,
     )
+
+
+def _either_form(subject: Any, reason: NotDrivableError) -> Measured:
+    """Where the pipeline's values are not known: one of the forms ``u + s (c - u)`` and ``c + s (c - u)``.
+
+    Raises:
+        NotDrivableError: the guided velocity is neither, nor one that is certainly wrong; pipelines renorm it too.
+    """
+    names = names_read(subject)
+    if set(names) != {"text_scale"} or "unknown" not in subject.job["upstream"]:
+        raise reason
+    fitting: dict[str, float] = {}
+    for scale in (1.7, 3.0):
+        settings = subject.settings(**{names["text_scale"]: scale})
+        module, latents, _, result = step(subject, settings, 1)
+        if not module.unconditional:
+            raise NotDrivableError(f"{names['text_scale']}={scale} switches no guidance on")
+        c, u = module.conditional[-1].double(), module.unconditional[-1].double()
+        first, second = (float(value) for value in subject.scheduler(settings).sigmas[1:3])
+        for form, velocity in _forms(c, u, scale).items():
+            means = [
+                transition("sde", latents[:, 1], sign * velocity, (first, second, first), 0.7)[0] for sign in (1, -1)
+            ]
+            fitting[form] = max(fitting.get(form, 0.0), min(worst_relative(result[1], mean) for mean in means))
+    form = min(fitting, key=lambda name: fitting[name])
+    if not fitting[form] <= LIMIT:
+        raise NotDrivableError(f"{reason}; the guided velocity is neither {' nor '.join(RIGHT)}")
+    problems = [] if form in RIGHT else [f"the velocity is {form}"]
+    return Measured(f"{fitting[form]:.1e} from {form}", problems, fitting[form], LIMIT, "relative", 2e-7)
+
+
+def _forms(c: Any, u: Any, scale: float) -> dict[str, Any]:
+    return {
+        RIGHT[0]: u + scale * (c - u),
+        RIGHT[1]: c + scale * (c - u),
+        "c + s (u - c), the branches exchanged": c + scale * (u - c),
+        "u + s (u - c), the branches exchanged": u + scale * (u - c),
+        "the conditional one, whatever the scale": c,
+        "the unconditional one, whatever the scale": u,
+    }
 
 
 def _stepped(subject: Any, settings: Any, index: int, found: Guidance) -> tuple[Any, ...]:

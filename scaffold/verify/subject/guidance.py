@@ -48,22 +48,7 @@ def guidance(subject: Any) -> Guidance:
         NotDrivableError: the adapter reads none, one whose meaning its name does not say, or the defaults are not
             known.
     """
-    asked: set[str] = set()
-    settings = subject.settings(asked=asked)
-    asked.clear()
-    step(subject, settings)
-    read = sorted(name for name in asked if "cfg" in name or "guidance" in name)
-    names: dict[str, str] = {}
-    declared = {subject.spec.get("cfg", {}).get(role): role for role in _ROLES}
-    for name in read:
-        role = declared.get(name) or next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
-        if role is None:
-            raise NotDrivableError(f"what the guidance setting {name!r} means is not known")
-        if role in names:
-            raise NotDrivableError(f"which of {names[role]} and {name} the training adapter guides with is not known")
-        names[role] = name
-    if "text_scale" not in names:
-        raise NotDrivableError("the training adapter reads no guidance scale from model_config.pipeline")
+    names = names_read(subject)
     rule = subject.spec.get("cfg", {}).get("interval_rule")
     conventions = {"interval_rule": rule, "time": subject.spec.get("upstream", {}).get("time")}
     seen, own = subject.passed_on(names["text_scale"]), _recipe(subject)
@@ -77,6 +62,30 @@ def guidance(subject: Any) -> Guidance:
         )
     defaults = {role: known[name] for role, name in names.items()}
     return Guidance(names, defaults, {key: value for key, value in conventions.items() if value}, dropped)
+
+
+def names_read(subject: Any) -> dict[str, str]:
+    """Names of the settings that the training adapter reads, by what they mean; ``text_scale`` is among them.
+
+    Raises:
+        NotDrivableError: the adapter reads no scale, or a setting whose meaning its name does not say.
+    """
+    asked: set[str] = set()
+    settings = subject.settings(asked=asked)
+    asked.clear()
+    step(subject, settings)
+    names: dict[str, str] = {}
+    declared = {subject.spec.get("cfg", {}).get(role): role for role in _ROLES}
+    for name in sorted(name for name in asked if "cfg" in name or "guidance" in name):
+        role = declared.get(name) or next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
+        if role is None:
+            raise NotDrivableError(f"what the guidance setting {name!r} means is not known")
+        if role in names:
+            raise NotDrivableError(f"which of {names[role]} and {name} the training adapter guides with is not known")
+        names[role] = name
+    if "text_scale" not in names:
+        raise NotDrivableError("the training adapter reads no guidance scale from model_config.pipeline")
+    return names
 
 
 def guidance_of(subject: Any) -> Guidance | None:

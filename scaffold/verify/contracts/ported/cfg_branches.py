@@ -40,7 +40,7 @@ def run(subject: Any) -> Measured:
     problems = []
     if not all(relative(conditional, one) > 1e-5 for _, one in pairs):
         problems.append("both branches predict the same velocity: guidance does nothing")
-    problems += _idle(subject)
+    problems += _idle(subject, subject.settings())
     floor = noise_floor(subject, module)
     line = f"another prompt moves the unconditional velocity by {value:.1e} relative"
     return Measured(line, problems, value, limit_for(floor), "relative", floor)
