@@ -201,7 +201,7 @@ def _attribute(side: Side, around: FunctionModel, node: ast.Attribute) -> Iterat
 
 
 def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast.Attribute) -> list[Place]:
-    """Return what a constructor is given by the name of an attribute, where the object it made is all that is read.
+    """Return what a constructor, or a function in its place, is given by the name of the attribute that is read.
 
     ``Rollout(seed=a, step=b)`` is made of both, its ``step`` of ``b`` alone. Nothing where that is not plain.
     """
@@ -216,7 +216,7 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
         further: list[Place] = []
         if isinstance(value, ast.Constant) and value.value is None:
             continue
-        if isinstance(value, ast.Call) and (function is None or side.called(function, value) is None):
+        if isinstance(value, ast.Call):
             further = [(function, where, item.value) for item in value.keywords if item.arg == node.attr]
             found += further
         elif isinstance(value, ast.Name):
