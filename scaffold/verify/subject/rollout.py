@@ -163,9 +163,9 @@ class RolloutDriver:
         if not self.facts.get("prompt") or not isinstance(prompt, dict):
             return
         tokenizer, begin, end, key = tokenizer_of(self.subject)
-        before, behind = self.facts["prompt"].get("around_request") or (None, None)
-        if before is not None:  # the text between the ends has its own texts around it already
-            begin, end = tokenizer.encode(before), tokenizer.encode(behind)
+        around = self.facts["prompt"].get("around_request")
+        if around is not None:  # the text between the ends has its own texts around it already
+            begin, end = map(tokenizer.encode, around)
         if isinstance(prompt.get(key), str):
             pipeline.embed_tokens(torch.tensor([*begin, *tokenizer.encode(prompt[key]), *end]))
 
