@@ -27,25 +27,30 @@ VARIABLES: Mapping[str, str] = {
 # Of the user's variables, these say where things are; others could change what is measured.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
 
+LOOPBACK = "127.0.0.1"
 PROMPTS = 4
 IMAGES = 8  # of each prompt
 LEARNING_RATE = 3e-3
 SIDE = 64  # pixels
 
 
-def overrides(dtype: str, processes: int, seed: int) -> dict[str, str]:
+def overrides(dtype: str, processes: int, seed: int, *, engines: int = 0, cpus: int = 0) -> dict[str, str]:
     """Hydra overrides that every run needs; what a variant changes comes after them.
 
     Args:
         dtype: of rollout and training.
         processes: of the trainer; Ray is told of as many "GPU".
         seed: of the rollouts; a step adds its number.
+        engines: ranks of the engine apart from the trainer's processes, each of which has a "GPU" too.
+        cpus: of Ray that are needed beyond what the processes, the agent loop and the reward take.
     """
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
-        "+ray_kwargs.ray_init.num_gpus": str(processes),
-        "ray_kwargs.ray_init.num_cpus": str(8 + 2 * processes),
+        "+ray_kwargs.ray_init.num_gpus": str(processes + engines),
+        # Whatever Ray cannot place waits for ever, so these are as many as are asked for, and not what the machine has.
+        "ray_kwargs.ray_init.num_cpus": str(8 + 2 * (processes + engines) + cpus),
         "+ray_kwargs.ray_init.include_dashboard": "False",
+        "+ray_kwargs.ray_init._node_ip_address": LOOPBACK,  # Ray's and verl's servers listen there and nowhere else
         "+ray_kwargs.ray_init.object_store_memory": "500000000",
         "trainer.device": "cpu",
         "trainer.logger": "[console,file]",
