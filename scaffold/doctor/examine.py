@@ -181,7 +181,7 @@ def _verl_omni(checkout: Checkout | None) -> Finding:
     if checkout is None:
         return Finding(name, needed, None, "no checkout is named, nor above this folder, nor in $VERL_OMNI_SRC", CLONE)
     pin, asks = checkout.vllm_omni_pin, f"asks for vllm-omni {checkout.asked}" if checkout.asked else "without a pin"
-    return Finding(name, needed, f"{checkout.profile.title}, {f'pins vllm-omni {pin}' if pin else asks}")
+    return Finding(name, needed, f"{checkout.title}, {f'pins vllm-omni {pin}' if pin else asks}")
 
 
 def _verl(checkout: Checkout | None) -> Finding:
