@@ -70,7 +70,7 @@ def test_processes_of_both_levels_load_it(tmp_path: Path, version: str, flags: s
         tmp_path / "model",
         tmp_path,
         VARIANTS[0],
-        Trainer(SYNC, True, SYNC),
+        Trainer(SYNC, "verl_omni.trainer.main_diffusion_v1"),
         1,
         (),
         "foo",

@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from scaffold.documents import MalformedError, parse_yaml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.target import Checkout
-from scaffold.target.pin import text_of
 
 V0, SYNC, ASYNC = "v0", "sync", "separate_async"
-ENTRY = "verl_omni.trainer.main_diffusion"
-ENTRY_V1 = f"{ENTRY}_v1"
-CONFIG = "verl_omni/trainer/config/diffusion_trainer.yaml"
 # Rows of a run of this size fit one unit; two show that rows come back from several. Each takes one of Ray's CPUs.
 STORAGE_UNITS = 2
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 ENGINE = "scaffold.verify.train.inside.file_transfer"  # registers `files`
-_STARTED = re.compile(rf"(?<=-m ){re.escape(ENTRY)}(?:_v1)?(?=\s)")
+_STARTED = re.compile(r"(?<=-m )verl_omni\.trainer\.main_diffusion(?:_v1)?(?=\s)")
 
 
 @dataclass(frozen=True)
@@ -30,13 +24,15 @@ class Trainer:
 
     Attributes:
         name: ``v0``, ``sync`` or ``separate_async``.
-        has_v1: whether the checkout has v1.
-        by_default: which one the checkout's own configuration takes.
+        entry: the module that starts it.
+        has_v1: whether the checkout has v1, whose module starts v0 as well.
+        v1_is_default: whether the checkout's own configuration takes v1.
     """
 
     name: str
-    has_v1: bool
-    by_default: str
+    entry: str
+    has_v1: bool = True
+    v1_is_default: bool = False
 
     @property
     def is_v1(self) -> bool:
@@ -52,8 +48,7 @@ class Trainer:
     def title(self) -> str:
         """For a report."""
         name = f"v1, {self.name}" if self.is_v1 else self.name
-        own = f"v1, {self.by_default}" if self.by_default != V0 else V0
-        return f"{name}, the checkout's default" if self.name == self.by_default else f"{name}; its default is {own}"
+        return name if self.is_v1 == self.v1_is_default else f"{name}, which is not the checkout's default"
 
     def overrides(self, processes: int) -> dict[str, str]:
         """Overrides that choose it, and what it needs on a CPU.
@@ -79,42 +74,29 @@ class Trainer:
 
 
 def find_trainer(checkout: Checkout, name: str | None = None) -> Trainer:
-    """The trainer of this name, by default the one of the checkout's own recipes, or v1 where that is switched off.
+    """The trainer of this name, by default v1's synchronous one, also where the checkout has v1 switched off.
 
     Raises:
         ScaffoldError: the checkout has no such trainer.
     """
-    has_v1 = (checkout.root / f"{ENTRY_V1.replace('.', '/')}.py").is_file()
-    if not has_v1:
-        if name not in (None, V0):
-            raise ScaffoldError(f"{checkout.root} has no v1 trainer", hint="leave --variant async out")
-        return Trainer(V0, False, V0)
-    settings = _settings(checkout)
-    mode = settings.get("v1", {}).get("trainer_mode", SYNC) if settings.get("use_v1") is True else V0
-    return Trainer(name or (SYNC if mode == V0 else str(mode)), True, str(mode))
-
-
-def _settings(checkout: Checkout) -> dict[str, Any]:
-    """``trainer`` of the checkout's own configuration; empty where it cannot be read."""
-    text = text_of(checkout.root, CONFIG)
-    try:
-        found = parse_yaml(text or "")
-    except MalformedError:
-        return {}
-    trainer = found.get("trainer") if isinstance(found, dict) else None
-    return trainer if isinstance(trainer, dict) else {}
+    profile = checkout.profile
+    if profile.v1_entry_point is not None:
+        return Trainer(name or SYNC, profile.v1_entry_point, True, profile.use_v1)
+    if name not in (None, V0):
+        raise ScaffoldError(f"{checkout.root} has no v1 trainer", hint="leave --variant async out")
+    return Trainer(V0, profile.entry_point, False)
 
 
 def start_with(script: Path, trainer: Trainer) -> None:
-    """Have a copy of a smoke script start the module that knows every trainer of the checkout.
+    """Have a copy of a smoke script start the trainer's module.
 
     Raises:
         ScaffoldError: it starts none that is known.
     """
-    text = read_text(script)
-    changed, count = _STARTED.subn(ENTRY_V1 if trainer.has_v1 else ENTRY, text)
+    changed, count = _STARTED.subn(trainer.entry, read_text(script))
     if not count:
         raise ScaffoldError(
-            f"tests/special_e2e/{script.name} starts no trainer of verl-omni", hint=f"write python3 -m {ENTRY} in it"
+            f"tests/special_e2e/{script.name} starts no trainer of verl-omni",
+            hint=f"write python3 -m {trainer.entry} in it",
         )
     script.write_text(changed, encoding="utf-8")

@@ -138,7 +138,7 @@ def plan(tmp_path: Path, script: str, **values: Any) -> RunPlan:
         "model": tmp_path / "model",
         "folder": tmp_path / "runs",
         "variant": VARIANTS[0],
-        "trainer": Trainer(SYNC, True, SYNC),
+        "trainer": Trainer(SYNC, "verl_omni.trainer.main_diffusion_v1"),
         "steps": 1,
         "sources": ("vllm_omni.diffusion.models.foo",),
         "package": "verl_omni.pipelines.foo_flow_grpo",
