@@ -18,6 +18,7 @@ VARIABLES: Mapping[str, str] = {
     "TOKENIZERS_PARALLELISM": "false",
     "TORCHDYNAMO_DISABLE": "1",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: no cluster, so that servers listen on 127.0.0.1 alone
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -27,7 +28,6 @@ VARIABLES: Mapping[str, str] = {
 # Of the user's variables, these say where things are; others could change what is measured.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
 
-LOOPBACK = "127.0.0.1"
 PROMPTS = 4
 IMAGES = 8  # of each prompt
 LEARNING_RATE = 3e-3
@@ -50,7 +50,6 @@ def overrides(dtype: str, processes: int, seed: int, *, engines: int = 0, cpus: 
         # Whatever Ray cannot place waits for ever, so these are as many as are asked for, and not what the machine has.
         "ray_kwargs.ray_init.num_cpus": str(8 + 2 * (processes + engines) + cpus),
         "+ray_kwargs.ray_init.include_dashboard": "False",
-        "+ray_kwargs.ray_init._node_ip_address": LOOPBACK,  # Ray's and verl's servers listen there and nowhere else
         "+ray_kwargs.ray_init.object_store_memory": "500000000",
         "trainer.device": "cpu",
         "trainer.logger": "[console,file]",
