@@ -13,6 +13,7 @@ OUTPUT_TYPE = "image"  # what verl-omni's configuration says unless it is told o
 class Recipe:
     """Size in pixels, steps, noise, window, guidance that differs from the package's own, and the training step.
 
+    With ``whole`` a request has all that VeRL-Omni's pipeline configuration has, as its agent loop sends it.
     ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too;
     what verl-omni sends anyway stands in it. ``brought`` are values that a request brings beside its prompt.
     """
@@ -28,6 +29,7 @@ class Recipe:
     num_frames: int | None = None
     global_steps: int = 1
     brought: dict[str, Any] = field(default_factory=dict)
+    whole: bool = False
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
         """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
@@ -68,7 +70,8 @@ class Recipe:
         Training requests have the trainer's step. Validation, at noise level 0, has none in verl-omni's first loop
         and asks for no log-probs.
         """
-        several = {"guidance": self.guidance, "brought": self.brought}
+        several = {"guidance", "brought", "whole"}
+        configured = vars(self.model_config("", "", "").pipeline) if self.whole else {}
         plain = {
             entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name not in several
         }
@@ -80,6 +83,7 @@ class Recipe:
         if not training:
             del plain["global_steps"]
         return {
+            **{name: value for name, value in configured.items() if not name.startswith("_")},
             **plain,
             **self.brought,
             **self.guidance,

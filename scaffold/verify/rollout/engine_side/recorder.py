@@ -18,10 +18,14 @@ SAME_SIGMA = 1e-5
 
 @dataclass(frozen=True)
 class StepTaken:
-    """One step: from the noise level ``sigma`` to ``following``; tensors are float32 copies ``(B, …)``."""
+    """One step: from the noise level ``sigma``, told as the timestep ``time``, to ``following``.
+
+    Tensors are float32 copies ``(B, …)``.
+    """
 
     sigma: float
     following: float
+    time: float
     sample: torch.Tensor
     velocity: torch.Tensor
     result: torch.Tensor
@@ -45,7 +49,7 @@ def steps() -> Iterator[list[StepTaken]]:
         else:
             first = torch.as_tensor(timestep).reshape(-1)[0]
             index = int((self.timesteps.to(first.device) - first).abs().argmin())
-        levels = (float(self.sigmas[index]), float(self.sigmas[index + 1]))
+        levels = (float(self.sigmas[index]), float(self.sigmas[index + 1]), float(self.timesteps[index]))
         given = (sample.detach().float().clone(), model_output.detach().float().clone())
         found = original(self, sample, model_output, timestep, *args, **kwargs)
         taken.append(StepTaken(*levels, *given, found[0].detach().float().clone()))
@@ -55,9 +59,13 @@ def steps() -> Iterator[list[StepTaken]]:
         yield taken
 
 
-def velocity_at(taken: list[StepTaken], sigma: float) -> torch.Tensor | None:
-    """Return the velocity recorded at a noise level, or None."""
-    return next((step.velocity for step in taken if abs(step.sigma - sigma) <= SAME_SIGMA), None)
+def step_at(taken: list[StepTaken], timestep: float) -> StepTaken | None:
+    """Return the step of a recorded timestep, which says what the scheduler does or the noise level itself, or None."""
+    for told in ("time", "sigma"):
+        near = (step for step in taken if abs(getattr(step, told) - timestep) <= SAME_SIGMA * max(1.0, abs(timestep)))
+        if found := next(near, None):
+            return found
+    return None
 
 
 def from_plain(taken: list[StepTaken]) -> float | None:
