@@ -18,7 +18,7 @@ from scaffold.verify.subject.checkpoint import write_documents, write_tensors
 from scaffold.verify.subject.diffusers_files import FILES
 from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, on_meta, proposals, refuse_large
 from scaffold.verify.subject.shares import share_of
-from scaffold.verify.subject.weight_files import weight_files
+from scaffold.verify.subject.source_words import weight_files
 
 GUESS = 32  # stands for a size without a default, until its role is known
 _CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")

@@ -19,7 +19,7 @@ from torch import Tensor
 from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
-from scaffold.verify.subject.weight_files import SAFETENSORS, WEIGHTS, literals, weight_files
+from scaffold.verify.subject.source_words import SAFETENSORS, WEIGHTS, literals, weight_files
 
 _PREFIX = re.compile(r"[a-z_]\w*(?:\.\w+)*\.")
 

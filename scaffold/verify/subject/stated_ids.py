@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from scaffold.reading import read_text
+from scaffold.verify.subject.source_words import stated_ids
 
-_MOST_WORDS = 10_000_000  # larger numbers are no ids
 BEYOND = "the tiny model's vocabulary has"
 
 
@@ -30,17 +27,3 @@ def ids_beyond(module: Any, package: Path) -> str | None:
                 " configuration that brings ids of its own, or whose vocabulary is as large"
             )
     return None
-
-
-def stated_ids(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Each list or tuple of whole numbers in the package's code that may be token ids: its file and the largest."""
-    for file in sorted(folder.rglob("*.py")):
-        try:
-            tree = ast.parse(read_text(file))
-        except (OSError, SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
-            items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-            found = [item.value for item in items if isinstance(item, ast.Constant) and type(item.value) is int]
-            if found and max(found) < _MOST_WORDS:
-                yield file, max(found)

@@ -1,9 +1,10 @@
-"""Names of a checkpoint's weight files, as the package's code spells them."""
+"""Words and numbers of a package's code: names of weight files, token ids."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from scaffold.reading import read_text
 
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
+_MOST_WORDS = 10_000_000  # larger numbers are no ids
 _WEIGHTS = re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 
@@ -42,3 +44,17 @@ def literals(folder: Path, *, joined: bool = False) -> list[str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
                 found.setdefault(node.value)
     return list(found)
+
+
+def stated_ids(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Each list or tuple of whole numbers in the package's code that may be token ids: its file and the largest."""
+    for file in sorted(folder.rglob("*.py")):
+        try:
+            tree = ast.parse(read_text(file))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+            found = [item.value for item in items if isinstance(item, ast.Constant) and type(item.value) is int]
+            if found and max(found) < _MOST_WORDS:
+                yield file, max(found)
