@@ -60,6 +60,12 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             continue  # the schedule's own end is not known
         elif not torch.allclose(sample.timesteps, schedule[begin : begin + SIZE], rtol=1e-6, atol=1e-6):
             wrong.append(f"{name}: noise levels {[round(float(t), 4) for t in sample.timesteps]}")
+    for size in range(1, SIZE + 2):  # anywhere in the schedule, as a launch script asks
+        recipe = replace(bench.recipe, sde_window_size=size, sde_window_range=(0, len(positions) + SIZE - 1))
+        sample = bench.roll_out(recipe, bench.texts[:1])[0]
+        if not sample.aligned or sample.steps != size:
+            told = f"{sample.steps} steps with {sample.recorded} log-probs and {int(sample.latents.shape[0])} latents"
+            wrong.append(f"a window of {size} anywhere: {told}")
     told = "; ".join(wrong) or f"{len(positions)} positions of a window of {SIZE}"
     yield Measurement(ALIGNED.id, float(len(wrong)), told, floor=0.0)
     yield _plain([samples[0] for samples, _ in runs])
