@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,16 @@ class Bench:
         recipe = self.guided(self.neutral)
         return replace(recipe, guidance=dict.fromkeys(recipe.guidance, self.neutral))
 
+    @cached_property
+    def cause(self) -> str | None:
+        """Why a comparison of the package's own settings fails, looked for once; None where it is not found."""
+        from scaffold.verify.rollout.engine_side.cause import cause
+
+        try:
+            return cause(self, self.recipe)
+        except Exception as error:
+            return f"the cause was not found ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+
     def equal(self, checks: tuple[Check, Check], found: Comparison) -> tuple[Measurement, Measurement]:
         """The two measurements of a comparison in float32."""
         log_prob, velocity = checks
@@ -194,8 +205,8 @@ class Bench:
             told = found.problem
         else:
             told = f"largest difference of {len(found.steps)} log-probs, at {found.where}"
-            if found.misfit and not found.log_prob <= LOG_PROB:
-                told = f"{found.misfit}; {told}"
+            if not found.log_prob <= LOG_PROB:
+                told = f"{found.misfit or self.cause or 'no single cause was found'}; {told}"
         if found.velocity is None:
             second = Measurement(velocity.id, None, "no velocity of a side was seen at its SDE step", skipped=True)
         else:

@@ -36,16 +36,7 @@ class Recipe:
         from verl_omni.workers.config import diffusion
 
         found: Any = diffusion
-        pipeline = _declared(
-            found.DiffusionPipelineConfig,
-            height=self.height,
-            width=self.width,
-            num_inference_steps=self.num_inference_steps,
-            **self.guidance,
-        )
-        for name, value in self.guidance.items():
-            if getattr(pipeline, name, None) != value:
-                setattr(pipeline, name, value)
+        pipeline = self.pipeline_config()
         algo = _declared(
             found.DiffusionRolloutAlgoConfig,
             noise_level=self.noise_level,
@@ -64,6 +55,23 @@ class Recipe:
             algo=algo,
         )
 
+    def pipeline_config(self) -> Any:
+        """verl-omni's ``DiffusionPipelineConfig``, what it leaves at its default included."""
+        from verl_omni.workers.config import diffusion
+
+        found: Any = diffusion
+        pipeline = _declared(
+            found.DiffusionPipelineConfig,
+            height=self.height,
+            width=self.width,
+            num_inference_steps=self.num_inference_steps,
+            **self.guidance,
+        )
+        for name, value in self.guidance.items():
+            if getattr(pipeline, name, None) != value:
+                setattr(pipeline, name, value)
+        return pipeline
+
     def sampling(self, seed: int) -> dict[str, Any]:
         """The flat settings of one request, as the agent loop makes them of the same configuration.
 
@@ -71,7 +79,7 @@ class Recipe:
         and asks for no log-probs.
         """
         several = {"guidance", "brought", "whole"}
-        configured = vars(self.model_config("", "", "").pipeline) if self.whole else {}
+        configured = vars(self.pipeline_config()) if self.whole else {}
         plain = {
             entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name not in several
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -20,7 +21,7 @@ SAME_SIGMA = 1e-5
 class StepTaken:
     """One step: from the noise level ``sigma``, told as the timestep ``time``, to ``following``.
 
-    Tensors are float32 copies ``(B, …)``.
+    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score, if any.
     """
 
     sigma: float
@@ -29,6 +30,8 @@ class StepTaken:
     sample: torch.Tensor
     velocity: torch.Tensor
     result: torch.Tensor
+    asked: dict[str, Any] = field(default_factory=dict)
+    given: torch.Tensor | None = None
 
 
 @contextlib.contextmanager
@@ -42,6 +45,7 @@ def steps() -> Iterator[list[StepTaken]]:
 
     taken: list[StepTaken] = []
     original: Any = Scheduler.sample_previous_step
+    signature = inspect.signature(original)
 
     def recording(self: Any, sample: Any, model_output: Any, timestep: Any = None, *args: Any, **kwargs: Any) -> Any:
         if timestep is None:
@@ -51,8 +55,13 @@ def steps() -> Iterator[list[StepTaken]]:
             index = int((self.timesteps.to(first.device) - first).abs().argmin())
         levels = (float(self.sigmas[index]), float(self.sigmas[index + 1]), float(self.timesteps[index]))
         given = (sample.detach().float().clone(), model_output.detach().float().clone())
+        bound = signature.bind(self, sample, model_output, timestep, *args, **kwargs)
+        bound.apply_defaults()
+        asked = {name: value for name, value in bound.arguments.items() if not isinstance(value, torch.Tensor)}
+        after = bound.arguments.get("prev_sample")
+        after = after.detach().float().clone() if isinstance(after, torch.Tensor) else None
         found = original(self, sample, model_output, timestep, *args, **kwargs)
-        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone()))
+        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone(), asked, after))
         return found
 
     with mock.patch.object(Scheduler, "sample_previous_step", recording):
