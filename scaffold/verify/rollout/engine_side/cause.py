@@ -95,9 +95,8 @@ def _of_guidance(rollout: Sequence[_Call], theirs: Tensor, ours: Tensor) -> str:
     if len(rows) != 2 or rows[0].numel() != theirs.numel():
         return f"{told}: look at guidance, and at the sign"
     first, second = rows
-    scale = [
-        float(((v.reshape(-1) - second) @ (first - second)) / (first - second).square().sum()) for v in (theirs, ours)
-    ]
+    apart = first - second
+    scale = [float(((v.reshape(-1) - second) @ apart) / apart.square().sum()) for v in (theirs, ours)]
     if abs(scale[0] + scale[1] - 1) <= SAME * max(1.0, abs(scale[0])):
         return f"{told}: in guidance the predictions with and without the prompt are exchanged"
     return f"{told}: the rollout guides with {scale[0]:.4g}, training with {scale[1]:.4g}"

@@ -76,7 +76,7 @@ class Comparison:
 
 def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison:
     """Pair what the rollout recorded with what training computed from the same latents."""
-    problem = next((_problem(sample) for sample in samples if not sample.aligned), None)
+    problem = next((sample.problem for sample in samples if not sample.aligned), None)
     steps = []
     for row, sample in enumerate(samples):
         for step in range(sample.steps):
@@ -111,13 +111,6 @@ def distance(rollout: torch.Tensor, training: torch.Tensor) -> float:
     if ours.shape != theirs.shape:
         return math.inf
     return float((theirs - ours).norm() / theirs.norm().clamp_min(1e-12))
-
-
-def _problem(sample: Trajectory) -> str:
-    return (
-        f"{sample.recorded} log-probs and {int(sample.latents.shape[0])} latents for {sample.steps} recorded steps,"
-        f" which need {sample.steps} and {sample.steps + 1}"
-    )
 
 
 def _largest(values: Iterable[float]) -> float:

@@ -21,7 +21,7 @@ SAME_SIGMA = 1e-5
 class StepTaken:
     """One step: from the noise level ``sigma``, told as the timestep ``time``, to ``following``.
 
-    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score, if any.
+    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score.
     """
 
     sigma: float

@@ -33,8 +33,8 @@ class Recomputed:
     misfit: str | None = None
 
 
-class ScheduleError(Exception):
-    """Training's schedule is not the rollout's; the text has both."""
+class UnusableError(Exception):
+    """Training cannot score what the rollout recorded: the text says what does not fit."""
 
 
 class Training:
@@ -105,6 +105,7 @@ class Training:
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
         misfit = _misfit(samples, scheduler)
+        stop = next((sample.problem for sample in samples if not sample.aligned), misfit)
         for step in range(samples[0].steps):
             inputs, negative = self.adapter.prepare_model_inputs(
                 module=self.module,
@@ -127,9 +128,9 @@ class Training:
                         step=step,
                     )
                 except Exception as error:
-                    if misfit is None:
+                    if stop is None:
                         raise
-                    raise ScheduleError(misfit) from error
+                    raise UnusableError(stop) from error
             rows.append(log_prob.float())
             means.append(mean.float())
             velocities.append(taken[-1].velocity if taken else None)

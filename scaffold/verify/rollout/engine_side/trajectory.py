@@ -47,6 +47,14 @@ class Trajectory:
         """Whether every step has one log-prob and the latents before and after it."""
         return self.recorded == self.steps and int(self.latents.shape[0]) == self.steps + 1
 
+    @property
+    def problem(self) -> str:
+        """What came, and what is needed."""
+        return (
+            f"{self.recorded} log-probs and {int(self.latents.shape[0])} latents for {self.steps} recorded steps,"
+            f" which need {self.steps} and {self.steps + 1}"
+        )
+
 
 def read_trajectory(output: Any, token_ids: list[int]) -> Trajectory:
     """Take the trajectory out of a ``DiffusionOutput`` and drop the batch axis of one.
