@@ -95,21 +95,26 @@ class Training:
             batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a mistake in the prompts, made on purpose
         return TensorDict(batch, batch_size=[len(samples)])
 
-    @torch.no_grad()
     def recompute(
         self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
     ) -> Recomputed:
         """Recompute every recorded step from the latents that the rollout recorded."""
+        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
+        return self.recompute_batch(batch, recipe)
+
+    @torch.no_grad()
+    def recompute_batch(self, batch: Any, recipe: Recipe) -> Recomputed:
+        """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads."""
         config = self.config(recipe)
         scheduler = self.adapter.build_scheduler(config)
         self.module.train()
         self.adapter.configure_train_mode(self.module)
-        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
-        misfit = _misfit(samples, scheduler)
-        stop = next((sample.problem for sample in samples if not sample.aligned), misfit)
-        for step in range(samples[0].steps):
+        kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
+        misfit = _misfit(batch["all_timesteps"], scheduler)
+        short = None if kept == count + 1 else f"{kept} latents for {count} recorded steps, which need {count + 1}"
+        for step in range(count):
             inputs, negative = self.adapter.prepare_model_inputs(
                 module=self.module,
                 model_config=config,
@@ -131,9 +136,9 @@ class Training:
                         step=step,
                     )
                 except Exception as error:
-                    if stop is None:
+                    if (short or misfit) is None:
                         raise
-                    raise UnusableError(stop) from error
+                    raise UnusableError(short or misfit) from error
             rows.append(log_prob.float())
             means.append(mean.float())
             velocities.append(taken[-1].velocity if taken else None)
@@ -175,10 +180,11 @@ def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def _misfit(samples: Sequence[Trajectory], scheduler: Any) -> str | None:
+def _misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
+    """How a schedule lacks one of the timesteps ``(B, T)`` that a rollout recorded; None where it has them all."""
     known = torch.as_tensor(scheduler.timesteps).detach().float().cpu().reshape(-1)
-    for sample in samples:
-        for step, timestep in enumerate(sample.timesteps.float().cpu()):
+    for row in timesteps.float().cpu():
+        for step, timestep in enumerate(row):
             if not len(known) or float((known - timestep).abs().min()) > 1e-4 * max(1.0, float(timestep.abs())):
                 shown = ", ".join(f"{float(value):.4g}" for value in known[:4])
                 return (
