@@ -106,7 +106,7 @@ def test_what_is_missing_is_said_at_once(
     train = ["verify", str(reference), "--level", "train"]
     there = ["--verl-omni", str(checkout)]
     assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
-    assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
+    assert "omni-scaffold env train --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
     assert (
         "there is no variant 'lara'; there are lora, v0, async, fsdp1"
         in scaffold_cli(*train, *there, "--variant", "lara").refusal()
