@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
+from scaffold.progress import announce, step
 from scaffold.reading import expanded, read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
@@ -163,7 +163,8 @@ def install(folder: Path, pins: Pins, run: Runner | None = None) -> None:
     pip = [python, "-m", "pip", "install", "-vv", "--disable-pip-version-check"]
     for number, part in enumerate(pins.steps, 1):
         how = ["--constraint", str(constraints)] if part.dependencies else ["--no-deps"]
-        with step(f"environment of vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}"):
+        announce(f"vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}")
+        with step(f"environment of vllm-omni {pins.version}: installing"):
             run([*pip, *how, *part.requirements])
     with step(f"environment of vllm-omni {pins.version}: importing {', '.join(pins.probe)}"):
         run([python, str(BOOT), "--probe", *pins.probe])

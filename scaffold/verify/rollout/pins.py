@@ -66,6 +66,26 @@ def known_versions() -> list[str]:
     return sorted({*_versions(FOLDER), *_versions(recorded_folder())}, key=_order)
 
 
+def is_packaged(version: str) -> bool:
+    """Whether the requirement set of a version comes with the tool."""
+    return version in packaged_versions()
+
+
+def is_readable(version: str) -> bool:
+    """Whether a version has a requirement set; a damaged one of this machine's is as good as none, and found anew.
+
+    Raises:
+        ScaffoldError: the packaged set is damaged.
+    """
+    try:
+        read_pins(version)
+    except ScaffoldError:
+        if is_packaged(version):
+            raise
+        return False
+    return True
+
+
 def read_pins(version: str, folder: Path | None = None) -> Pins:
     """Read one requirement set, by default the packaged one, else the one that was found on this machine.
 
