@@ -34,7 +34,9 @@ def env(
     vllm_omni: Annotated[
         str | None,
         typer.Option(
-            "--vllm-omni", metavar="VERSION", help="Which one; by default the checkout's pin, else all known."
+            "--vllm-omni",
+            metavar="VERSION|WHEEL|DIR",
+            help="Which one, a build of your own too; by default the checkout's pin, else all known.",
         ),
     ] = None,
     verl_omni: Annotated[
@@ -64,7 +66,7 @@ def env(
     from scaffold.verify.rollout.resolving import checked_version
 
     if vllm_omni is not None:
-        versions = [_newest() if vllm_omni == "newest" else checked_version(vllm_omni)]
+        versions = [_newest() if vllm_omni == "newest" else _of_path(vllm_omni) or checked_version(vllm_omni)]
     else:
         versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
     if record is not None and not record.is_dir():
@@ -95,6 +97,7 @@ def build(
     """
     import time
 
+    from scaffold.upstream.builds import is_own
     from scaffold.verify.rollout import environment as room
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
     from scaffold.verify.rollout.pins import is_packaged, is_readable, read_pins
@@ -109,17 +112,27 @@ def build(
         pins = None
         if (beside or folder is not None) and is_packaged(version):
             raise ScaffoldError(f"the pins of vllm-omni {version} come with omni-scaffold", hint=LEAVE_OUT)
-        if beside or not is_readable(version):
+        if not is_own(version) and (beside or not is_readable(version)):
             pins = record(resolve(version, beside))
         if folder is not None:
             pins = record(read_pins(version), folder)
         if not was_there:
-            announce(f"building the environment of vllm-omni {version}: about 3 minutes and 3 GB")
+            what = ", on that of the nearest release" if is_own(version) else ""
+            announce(f"building the environment of vllm-omni {version}{what}: about 3 minutes and 3 GB")
         built = build_environment(version, force=force)
         seconds = None if was_there else round(time.monotonic() - started, 1)
         entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
         found.append({**entry, "pins": None if pins is None else str(pins)})
     return found
+
+
+def _of_path(selector: str) -> str | None:
+    """The version of a folder or a wheel, of its own where it is no release; None where no path is named."""
+    from scaffold.reading import expanded
+    from scaffold.upstream import locate
+    from scaffold.upstream.identity import identified
+
+    return identified(locate(selector)).version if expanded(selector).exists() else None
 
 
 def _newest() -> str:

