@@ -132,7 +132,8 @@ def _of_path(selector: str) -> str | None:
     from scaffold.upstream import locate
     from scaffold.upstream.identity import identified
 
-    return identified(locate(selector)).version if expanded(selector).exists() else None
+    named = bool(selector.strip()) and expanded(selector).exists()
+    return identified(locate(selector)).version if named else None
 
 
 def _newest() -> str:
