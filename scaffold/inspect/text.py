@@ -12,6 +12,7 @@ from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
 from scaffold.inspect.shown_details import shown_details
 from scaffold.printable import printable
+from scaffold.progress import VOICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -215,7 +216,8 @@ def _summary(report: Report, options: Sequence[str], asked: str | None) -> Rende
     likely = sum(f.confidence == "likely" for f in answers)
     text = Text(f"{len(answers)} answers: {len(answers) - unknown - likely} certain, {likely} likely, ")
     text.append(f"{unknown} unknown", style="bold yellow" if unknown else "")
-    text.append(f"\nnext: {_next(report, options, asked)}")
+    if not VOICE.quiet:
+        text.append(f"\nnext: {_next(report, options, asked)}")
     return text
 
 

@@ -12,7 +12,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
-from scaffold.progress import announce
+from scaffold.progress import VOICE, announce
 
 ORDER = 70
 SCHEMA = 1
@@ -80,6 +80,8 @@ def env(
         typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
         if one["pins"] is not None:
             typer.echo(f"  its pins were found and recorded: {one['pins']}")
+    if VOICE.quiet:
+        return
     level = f"--level {purpose.value}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
     typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
 
