@@ -21,6 +21,20 @@ def templates_root() -> Path:
     raise FileNotFoundError(f"no templates beside {PACKAGE_ROOT}; reinstall omni-scaffold")
 
 
+def runtime_root() -> Path:
+    """Return the folder of the runtime that rendered packages share.
+
+    A wheel carries it as ``scaffold/_runtime``; a checkout has it beside the package.
+
+    Raises:
+        FileNotFoundError: the installation is damaged and holds neither.
+    """
+    for candidate in (PACKAGE_ROOT / "_runtime", PACKAGE_ROOT.parent / "runtime"):
+        if (candidate / "calls.py").is_file():
+            return candidate
+    raise FileNotFoundError(f"no runtime beside {PACKAGE_ROOT}; reinstall omni-scaffold")
+
+
 def presets_root() -> Path:
     """Return the folder that holds presets and their checkpoint manifests."""
     return PACKAGE_ROOT / "presets"

@@ -13,6 +13,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.patience import Patience
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
+from scaffold.render.runtime import with_runtime
 from scaffold.resources import templates_root
 from scaffold.team import PACKAGED, Team, TeamFile
 
@@ -83,7 +84,7 @@ def render(
         files[path] = file
     if used is not None:
         used.update(sources.used)
-    return dict(sorted(finish(files, [] if notes is None else notes).items()))
+    return dict(sorted(with_runtime(finish(files, [] if notes is None else notes)).items()))
 
 
 def template_paths(

@@ -1,17 +1,14 @@
-"""denoiser_calls.py of a partial package: caches that a call fills are none of its arguments."""
+"""Calls of the denoiser: caches that a call fills are none of its arguments."""
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from tests.grade.rendered_calls import GUIDANCE, guide, replayed
-
-pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("denoiser calls")]  # one worker renders it
+from tests.runtime.planned_calls import GUIDANCE, Planned, guide, replayed
 
 
 class Caching(torch.nn.Module):
@@ -37,7 +34,7 @@ class Caching(torch.nn.Module):
 CACHES = {"dictionary": dict, "nested": lambda: {"layers": {}}, "buffer": lambda: torch.zeros(1, 5)}
 
 
-def walk_cached(calls: types.ModuleType, given: Callable[[int], tuple[Any, Any]]) -> tuple[bytes, list[Any], Any]:
+def walk_cached(calls: Planned, given: Callable[[int], tuple[Any, Any]]) -> tuple[torch.Tensor, list[Any], Any]:
     """Three steps of a pipeline that gives its denoiser a cache for each branch."""
     recorder, denoiser, latents = calls.CallRecorder(), Caching(), torch.randn(1, 4, 6)
     texts = torch.randn(1, 5), torch.randn(1, 5)
@@ -55,7 +52,7 @@ def walk_cached(calls: types.ModuleType, given: Callable[[int], tuple[Any, Any]]
 
 
 @pytest.mark.parametrize("kind", CACHES)
-def test_a_cache_that_a_call_fills_is_computed_anew(calls: types.ModuleType, kind: str) -> None:
+def test_a_cache_that_a_call_fills_is_computed_anew(calls: Planned, kind: str) -> None:
     held = CACHES[kind](), CACHES[kind]()
     content, seen, denoiser = walk_cached(calls, lambda step: held)
     for step, (latents, velocity) in enumerate(seen):
@@ -72,7 +69,7 @@ def test_a_cache_that_a_call_fills_is_computed_anew(calls: types.ModuleType, kin
         assert (conditional.evaluate(denoiser, torch.float32) - first).abs().max() > 1e-3
 
 
-def test_one_cache_for_both_branches_is_reset_for_both(calls: types.ModuleType) -> None:
+def test_one_cache_for_both_branches_is_reset_for_both(calls: Planned) -> None:
     class Both(Caching):
         def forward(self, hidden_states: torch.Tensor, *, text: torch.Tensor, cache: dict) -> torch.Tensor:
             key = float(text.sum())
@@ -97,7 +94,7 @@ def test_one_cache_for_both_branches_is_reset_for_both(calls: types.ModuleType) 
         assert (replayed(calls, content, latents, step, denoiser) - velocity).abs().max() > 1e-3
 
 
-def test_a_cache_that_every_step_adds_to_is_refused(calls: types.ModuleType) -> None:
+def test_a_cache_that_every_step_adds_to_is_refused(calls: Planned) -> None:
     class Adding(Caching):
         def forward(self, hidden_states: torch.Tensor, *, text: torch.Tensor, cache: list) -> torch.Tensor:
             cache.append(self.keys * hidden_states)
@@ -123,7 +120,7 @@ def test_a_cache_that_every_step_adds_to_is_refused(calls: types.ModuleType) -> 
     ids=["copied", "cut", "view of a buffer"],
 )
 def test_what_a_call_left_in_a_cache_is_no_argument_in_another(
-    calls: types.ModuleType, cache: Any, again: Callable[[Any], Any]
+    calls: Planned, cache: Any, again: Callable[[Any], Any]
 ) -> None:
     cache = cache.clone() if isinstance(cache, torch.Tensor) else dict(cache)
     recorder, denoiser, latents = calls.CallRecorder(), Caching(), torch.randn(1, 4, 6)
@@ -136,7 +133,7 @@ def test_what_a_call_left_in_a_cache_is_no_argument_in_another(
             denoiser(latents, text=torch.randn(1, 5), cache=again(cache))
 
 
-def test_an_argument_that_comes_back_or_lies_in_a_cache_stays_an_argument(calls: types.ModuleType) -> None:
+def test_an_argument_that_comes_back_or_lies_in_a_cache_stays_an_argument(calls: Planned) -> None:
     class Keeping(Caching):
         def forward(self, hidden_states: torch.Tensor, *, text: torch.Tensor, cache: dict) -> tuple[torch.Tensor, ...]:
             cache["text"] = text
@@ -154,7 +151,7 @@ def test_an_argument_that_comes_back_or_lies_in_a_cache_stays_an_argument(calls:
     assert torch.equal(again, velocity)
 
 
-def test_what_a_call_returned_is_no_argument_of_the_next(calls: types.ModuleType) -> None:
+def test_what_a_call_returned_is_no_argument_of_the_next(calls: Planned) -> None:
     class Returning(Caching):
         def forward(self, hidden_states: torch.Tensor, *, cache: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
             made = self.keys * hidden_states if cache is None else cache

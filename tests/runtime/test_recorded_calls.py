@@ -1,17 +1,14 @@
-"""denoiser_calls.py of a partial package: what is recorded comes back as it was, and what cannot is refused."""
+"""Calls of the denoiser: what is recorded comes back as it was, and what cannot is refused."""
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from tests.grade.rendered_calls import GUIDANCE, guide, replayed
-
-pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("denoiser calls")]  # one worker renders it
+from tests.runtime.planned_calls import GUIDANCE, Planned, guide, replayed
 
 
 class Denoiser(torch.nn.Module):
@@ -25,7 +22,7 @@ class Denoiser(torch.nn.Module):
         return (self.weight * hidden * time.reshape(-1, *[1] * (hidden.ndim - 1)) + shift,)
 
 
-def walk(calls: types.ModuleType, call: Callable[..., torch.Tensor], steps: int = 3) -> tuple[bytes, list[Any], Any]:
+def walk(calls: Planned, call: Callable[..., torch.Tensor], steps: int = 3) -> tuple[torch.Tensor, list[Any], Any]:
     """Walk some steps; ``call`` calls the denoiser as a pipeline would and returns what it takes its step with."""
     recorder, denoiser, latents = calls.CallRecorder(), Denoiser(), torch.randn(1, 4, 6)
     recorder.watch(denoiser)
@@ -45,7 +42,7 @@ def text(length: int, seed: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_two_calls_come_back_whichever_is_first(calls: types.ModuleType, order: tuple[int, int]) -> None:
+def test_two_calls_come_back_whichever_is_first(calls: Planned, order: tuple[int, int]) -> None:
     given = [text(400, 1), text(3, 2)]
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
@@ -60,7 +57,7 @@ def test_two_calls_come_back_whichever_is_first(calls: types.ModuleType, order: 
     assert len(content) < 1.5 * 400 * 64 * 4  # the prompt is kept once, not once a step
 
 
-def test_branches_evaluated_as_a_batch_come_back(calls: types.ModuleType) -> None:
+def test_branches_evaluated_as_a_batch_come_back(calls: Planned) -> None:
     prompt = text(5, 1)
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
@@ -74,7 +71,7 @@ def test_branches_evaluated_as_a_batch_come_back(calls: types.ModuleType) -> Non
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_latents_behind_a_given_frame_are_those_of_training(calls: types.ModuleType, rows: int) -> None:
+def test_latents_behind_a_given_frame_are_those_of_training(calls: Planned, rows: int) -> None:
     """An image's first frame goes to the denoiser with the latents, and the scheduler gets what lies behind it."""
     frame = torch.randn(1, 4, 2)
 
@@ -100,7 +97,7 @@ def test_latents_behind_a_given_frame_are_those_of_training(calls: types.ModuleT
         assert torch.allclose(moved - velocity, torch.full_like(velocity, 2 * (0.9 - 0.1 * step)), atol=1e-5)
 
 
-def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: types.ModuleType) -> None:
+def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: Planned) -> None:
     prompt = text(5, 1)
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
@@ -114,7 +111,7 @@ def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: typ
         assert torch.equal(*both.evaluate(denoiser, torch.float32).split(1))
 
 
-def test_a_step_without_the_unconditional_branch_has_none(calls: types.ModuleType) -> None:
+def test_a_step_without_the_unconditional_branch_has_none(calls: Planned) -> None:
     given = [text(4, 1), text(4, 2)]
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
@@ -130,7 +127,7 @@ def test_a_step_without_the_unconditional_branch_has_none(calls: types.ModuleTyp
     assert counts == [1, 1, 0]
 
 
-def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: types.ModuleType) -> None:
+def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> None:
     content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.123456789]), text=text(2, 1), extra=7)[0])
     given: list[dict[str, Any]] = []
 
@@ -143,7 +140,7 @@ def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: types.ModuleTy
     assert given[0]["extra"] == 7
 
 
-def test_a_call_under_autocast_is_made_under_it_again(calls: types.ModuleType) -> None:
+def test_a_call_under_autocast_is_made_under_it_again(calls: Planned) -> None:
     class Linear(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +162,7 @@ def test_a_call_under_autocast_is_made_under_it_again(calls: types.ModuleType) -
     assert not torch.equal(denoiser(latents, torch.tensor([0.5])), velocity.float())  # it makes a difference
 
 
-def test_what_cannot_be_carried_is_named(calls: types.ModuleType) -> None:
+def test_what_cannot_be_carried_is_named(calls: Planned) -> None:
     class Cache:
         pass
 
@@ -173,14 +170,14 @@ def test_what_cannot_be_carried_is_named(calls: types.ModuleType) -> None:
         walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1), extra=Cache())[0])
 
 
-def test_another_velocity_than_training_computes_is_refused(calls: types.ModuleType) -> None:
+def test_another_velocity_than_training_computes_is_refused(calls: Planned) -> None:
     with pytest.raises(RuntimeError, match=r"guide\(\) does not make of them"):
         walk(calls, lambda d, x, _: 1.01 * d(x, torch.tensor([0.5]), text=text(2, 1))[0])
     with pytest.raises(RuntimeError, match="without calling its denoiser"):
         walk(calls, lambda d, x, _: x)
 
 
-def test_calls_of_other_trajectories_are_refused(calls: types.ModuleType) -> None:
+def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
     content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
     latents = seen[0][0]
     with pytest.raises(ValueError, match="2 samples for 1 trajectories"):
@@ -191,7 +188,7 @@ def test_calls_of_other_trajectories_are_refused(calls: types.ModuleType) -> Non
         calls.DenoiserCalls(calls.read_calls([content]), latents, 0, {"guidance_scale": 2.0})
 
 
-def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: types.ModuleType) -> None:
+def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: Planned) -> None:
     class Filling(torch.nn.Module):
         def forward(self, x: torch.Tensor, cache: dict[str, Any], options: dict[str, float]) -> torch.Tensor:
             cache.setdefault("text", torch.ones(3))

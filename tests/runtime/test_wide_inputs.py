@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from installed import in_one_worker
 
 torch = pytest.importorskip("torch")
+
+from runtime.layers import WideInputs  # noqa: E402
+
 pytestmark = in_one_worker
 nn = torch.nn
-
-BLOCK = Path(__file__).resolve().parents[2] / "templates" / "blocks" / "wide_inputs.py.jinja"
 
 
 class Model(nn.Module):
@@ -30,9 +30,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def wide() -> Any:
-    space: dict[str, Any] = {"torch": torch, "Any": Any, "__name__": "block"}
-    exec(BLOCK.read_text(encoding="utf-8"), space)
-    return space["WideInputs"]
+    return WideInputs
 
 
 def test_float32_goes_through_rounded_weights_unrounded(wide: Any) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
 
-BLOCK = Path(__file__).resolve().parents[2] / "templates" / "blocks" / "wide_parameters.py.jinja"
+from runtime.layers import WideParameters  # noqa: E402
+
+nn = torch.nn
 
 
 class Layer(nn.Module):
@@ -46,9 +46,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def block() -> Any:
-    space: dict[str, Any] = {"torch": torch, "Any": Any, "copy": copy, "__name__": "block"}
-    exec(BLOCK.read_text(encoding="utf-8"), space)
-    return space["WideParameters"]
+    return WideParameters
 
 
 def held_in_one_dtype(model: Any) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
 
-BLOCK = Path(__file__).resolve().parents[2] / "templates" / "blocks" / "exact_arguments.py.jinja"
+from runtime.layers import ExactArguments  # noqa: E402
+
+nn = torch.nn
 
 
 @pytest.fixture
@@ -61,12 +60,10 @@ def test_tables_and_modulation_keep_float32_under_fsdp2(exact: bool, one_rank: A
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     torch.manual_seed(0)
-    space: dict[str, Any] = {"torch": torch, "Any": Any, "Callable": Callable, "partial": partial}
-    exec(Environment(trim_blocks=True).from_string(BLOCK.read_text(encoding="utf-8")).render(port={}), space)
     model = Model()
     names = [name for name, _ in model.named_parameters()]
     if exact:
-        space["ExactArguments"].of(model, ["Layer"])
+        ExactArguments.of(model, ["Layer"])
     assert type(model.layer).__name__ == "Layer"
     assert isinstance(model.layer, Layer)
     assert [name for name, _ in model.named_parameters()] == names

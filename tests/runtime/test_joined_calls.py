@@ -1,16 +1,14 @@
-"""denoiser_calls.py of a partial package: samples that share a call, and those that do not."""
+"""Calls of the denoiser: samples that share a call, and those that do not."""
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import pytest
 import torch
 
-from tests.grade.rendered_calls import GUIDANCE, guide, load_calls
-
-pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("denoiser calls")]  # one worker renders it
+from runtime.model import CallPlan
+from tests.runtime.planned_calls import GUIDANCE, Planned, guide
 
 
 class Counting(torch.nn.Module):
@@ -32,8 +30,8 @@ TABLE = torch.arange(50.0).view(10, 5)
 
 
 def sampled(
-    calls: types.ModuleType, seed: int, length: int, *, doubled: bool = False, table: torch.Tensor = TABLE
-) -> tuple[bytes, torch.Tensor, list[torch.Tensor]]:
+    calls: Planned, seed: int, length: int, *, doubled: bool = False, table: torch.Tensor = TABLE
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """One step of a pipeline with guidance: the recorded calls, the latents and both predictions."""
     generator = torch.Generator().manual_seed(seed)
     recorder, denoiser = calls.CallRecorder(), Counting()
@@ -55,7 +53,7 @@ def sampled(
 
 
 def stacked(
-    calls: types.ModuleType, samples: list[Any], conditional: bool = True
+    calls: Planned, samples: list[Any], conditional: bool = True
 ) -> tuple[torch.Tensor, list[tuple[int, ...]], torch.Tensor]:
     """What training computes of a batch, the calls that it makes and what the rollout saw."""
     recorded, latents = calls.read_calls([sample[0] for sample in samples]), torch.cat([s[1] for s in samples])
@@ -69,40 +67,40 @@ def stacked(
 @pytest.mark.parametrize("conditional", [True, False])
 @pytest.mark.parametrize("doubled", [False, True])
 def test_samples_of_one_shape_share_a_call_and_a_doubled_call_is_split(
-    calls: types.ModuleType, doubled: bool, conditional: bool
+    calls: Planned, doubled: bool, conditional: bool
 ) -> None:
     made, seen, expected = stacked(calls, [sampled(calls, i, 7, doubled=doubled) for i in range(1, 4)], conditional)
     assert torch.allclose(made, expected, atol=1e-6)
     assert seen == [(3, 3, 7, 5)]
 
 
-def test_a_doubled_call_is_split_where_samples_do_not_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = load_calls(monkeypatch, "STACKED = True", "STACKED = False")
+def test_a_doubled_call_is_split_where_samples_do_not_share_one() -> None:
+    alone = Planned(CallPlan())
     made, seen, expected = stacked(alone, [sampled(alone, i, 7, doubled=True) for i in range(1, 4)])
     assert torch.allclose(made, expected, atol=1e-6)
     assert seen == [(1, 1, 7, 5)] * 3
 
 
 def test_texts_of_other_lengths_are_padded_only_where_the_denoiser_takes_it(
-    calls: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+    calls: Planned,
 ) -> None:
     samples = [sampled(calls, i, length) for i, length in ((1, 7), (2, 4), (3, 7), (4, 9))]
     made, seen, expected = stacked(calls, samples)
     assert torch.allclose(made, expected, atol=1e-6)
     assert sorted(seen) == [(1, 1, 4, 5), (1, 1, 9, 5), (2, 2, 7, 5)]
-    padding = load_calls(monkeypatch, "PADDED = False", "PADDED = True")
+    padding = Planned(CallPlan(stacked=True, padded=True))
     made, seen, expected = stacked(padding, samples)
     assert torch.allclose(made, expected, atol=1e-6)
     assert seen == [(4, 4, 9, 5)]
 
 
-def test_another_table_is_another_call(calls: types.ModuleType) -> None:
+def test_another_table_is_another_call(calls: Planned) -> None:
     made, seen, expected = stacked(calls, [sampled(calls, 1, 7), sampled(calls, 2, 7, table=TABLE + 1)])
     assert torch.allclose(made, expected, atol=1e-6)
     assert seen == [(1, 1, 7, 5)] * 2
 
 
-def test_a_table_that_training_computes_itself_is_not_carried(calls: types.ModuleType) -> None:
+def test_a_table_that_training_computes_itself_is_not_carried(calls: Planned) -> None:
     """What stands in the place of a table of the denoiser's is its name; another value travels as it is."""
     large = torch.arange(50_000.0).view(-1, 5)
     for given, carried in ((large, False), (large + 1, True)):
@@ -123,16 +121,16 @@ def test_a_table_that_training_computes_itself_is_not_carried(calls: types.Modul
         assert denoiser.seen[-1] == (2, 2, 7, 5)
 
 
-def test_a_denoiser_that_does_not_predict_for_each_sample_is_told(calls: types.ModuleType) -> None:
+def test_a_denoiser_that_does_not_predict_for_each_sample_is_told(calls: Planned) -> None:
     samples = [sampled(calls, i, 7) for i in (1, 2)]
     found = calls.DenoiserCalls(
         calls.read_calls([s[0] for s in samples]), torch.cat([s[1] for s in samples]), 0, GUIDANCE
     )
-    with pytest.raises(RuntimeError, match="1 predictions for 2 samples: set STACKED to False"):
+    with pytest.raises(RuntimeError, match="1 predictions for 2 samples: set stacked=False in CALLS"):
         found.evaluate(lambda x, **_: x[:1], torch.float32)
 
 
-def test_ranks_with_other_texts_make_equally_many_calls(calls: types.ModuleType, tmp_path: Any) -> None:
+def test_ranks_with_other_texts_make_equally_many_calls(calls: Planned, tmp_path: Any) -> None:
     """Layers of sharded ranks wait for each other: one rank's texts are of one length, the other's of three."""
     import os
 
