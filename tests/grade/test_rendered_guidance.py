@@ -59,7 +59,7 @@ def _computed(
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
-    sources = Sources(templates_root(), {})
+    sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
         text = render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
