@@ -6,9 +6,6 @@ from typing import Any
 
 import torch
 
-# Under which names a request carries ids, by the name of the text that they stand for.
-IDS = {"prompt": ("prompt_ids", "prompt_token_ids"), "negative_prompt": ("negative_prompt_ids",)}
-
 
 def ensure_prompt_text(pipeline: Any, req: Any, *, tokenizer: str, text_only: bool | tuple[str, ...]) -> None:
     """Give the pipeline the text it wants in place of the token ids that the agent loop sends.
@@ -30,10 +27,11 @@ def ensure_prompt_text(pipeline: Any, req: Any, *, tokenizer: str, text_only: bo
         stay = ("prompt", "negative_prompt", *text_only) if isinstance(text_only, tuple) else ()
         for name in [name for name in prompt if (name not in stay if stay else name == "multi_modal_data")]:
             del prompt[name]
-    for name, keys in IDS.items():
-        ids = next((prompt[key] for key in keys if prompt.get(key) is not None), None)
-        if not prompt.get(name) and ids is not None:
-            prompt[name] = text_of(tokenizer_of(pipeline, tokenizer), ids)
+    ids = prompt.get("prompt_token_ids") if prompt.get("prompt_ids") is None else prompt["prompt_ids"]
+    if not prompt.get("prompt") and ids is not None:
+        prompt["prompt"] = text_of(tokenizer_of(pipeline, tokenizer), ids)
+    if not prompt.get("negative_prompt") and prompt.get("negative_prompt_ids") is not None:
+        prompt["negative_prompt"] = text_of(tokenizer_of(pipeline, tokenizer), prompt["negative_prompt_ids"])
 
 
 def tokenizer_of(pipeline: Any, path: str = "") -> Any:

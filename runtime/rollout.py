@@ -200,9 +200,11 @@ class RecordedRollout:
             media=media,
             media_key=key,
             metadata=metadata,
-            latents=latents,
-            timesteps=timesteps,
-            log_probs=log_probs,
+            trajectory={
+                "trajectory_latents": latents,
+                "trajectory_timesteps": timesteps,
+                "trajectory_log_probs": log_probs,
+            },
             carried={} if calls is None else {COLUMN: as_column(calls)},
         )
 
@@ -352,20 +354,11 @@ class RecordedRollout:
         return placeholder_adapter(pipeline, peft_config, packed=self.rollout_plan.packed_lora)
 
 
-def enveloped(
-    output: Any, *, carried: Mapping[str, Any], latents: Any, timesteps: Any, log_probs: Any, **media: Any
-) -> Any:
+def enveloped(output: Any, *, carried: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
     """The result of a rollout in the envelope of verl-omni."""
     from verl_omni.pipelines.diffusion_rollout_output import rollout_output
 
-    return rollout_output(
-        trajectory_latents=latents,
-        trajectory_timesteps=timesteps,
-        trajectory_log_probs=log_probs,
-        rl=carried,
-        to_cpu=False,
-        **media,
-    )
+    return rollout_output(rl=carried, to_cpu=False, **trajectory, **media)
 
 
 def in_custom_output(
@@ -374,14 +367,12 @@ def in_custom_output(
     media: Any,
     media_key: str,
     metadata: Mapping[str, Any] | None,
-    latents: Any,
-    timesteps: Any,
-    log_probs: Any,
+    trajectory: Mapping[str, Any],
     carried: Mapping[str, Any],
 ) -> Any:
     """The result of a rollout as releases of verl-omni take it that have no envelope."""
-    trajectory = {"all_latents": latents, "all_timesteps": timesteps, "all_log_probs": log_probs, **carried}
-    custom = {**(output.custom_output or {}), **(metadata or {}), **trajectory}
+    recorded = {name.replace("trajectory_", "all_"): value for name, value in trajectory.items()}
+    custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **carried}
     return replace(output, output=media, custom_output=custom)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parent
+RUNTIME = "flow_grpo_runtime"
+"""The folder below ``verl_omni/pipelines`` in which packages find the runtime that they share; it is none of them."""
 
 
 def templates_root() -> Path:

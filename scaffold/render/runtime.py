@@ -8,9 +8,9 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.render.rendered import RenderedFile
+from scaffold.resources import RUNTIME as NAME
 from scaffold.resources import runtime_root, templates_root
 
-NAME = "flow_grpo_runtime"
 FOLDER = f"verl_omni/pipelines/{NAME}"
 _VERSION = re.compile(r"^VERSION = (\d{1,9})$", re.MULTILINE)
 

@@ -55,3 +55,7 @@ def test_what_a_person_changed_in_it_stays(tree: Path, scaffold_cli: Callable[..
     file.write_text(file.read_text() + "\nMINE = 1\n")
     scaffold_cli("update", tree, "--spec").success()
     assert "MINE = 1" in file.read_text()
+
+
+def test_a_check_of_the_tree_is_one_of_its_packages(tree: Path, scaffold_cli: Callable[..., Any]) -> None:
+    assert "1 package" in scaffold_cli("check", tree).success()
