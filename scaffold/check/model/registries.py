@@ -32,7 +32,11 @@ def _looked_up(file: PythonFile, value: ast.expr, hops: int) -> list[ClassModel]
         return _classes(file, value.value)
     if not isinstance(value, ast.Call) or hops > _DEEPEST:
         return []
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "get" and (found := _classes(file, value.func.value)):
+    if (
+        isinstance(value.func, ast.Attribute)
+        and value.func.attr == "get"
+        and (found := _classes(file, value.func.value))
+    ):
         return found
     method = _method(file, value.func)
     results = [_looked_up(method.file, follow(method.file, v), hops + 1) for v in returned(method)] if method else []

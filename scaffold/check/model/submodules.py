@@ -102,7 +102,7 @@ def module_tree(cls: ClassModel) -> list[Submodule]:
 
 
 def _added(method: FunctionModel, cls: ClassModel) -> Iterator[tuple[str, ast.AST, Built]]:
-    """Yield what a method puts into containers that the class has: ``self.blocks.append(…)``, ``self.blocks[k] = …``."""
+    """Yield what a method puts into containers of the class: ``self.blocks.append(…)``, ``self.blocks[k] = …``."""
     reader = _Reader(method.file, cls)
     for holder, node, items in _puts(method.file, method.node):
         if isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == method.bound:

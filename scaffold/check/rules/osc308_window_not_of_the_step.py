@@ -40,14 +40,19 @@ def check(package: Package) -> Hits:
     for function in side.functions:
         for call in function.calls:
             last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if last in _DRAWS and _for_window(function, call) and (why := _from(side, function, call)) is not None:
+            if (
+                last in _DRAWS
+                and _for_window(side, function, call)
+                and (why := _from(side, function, call)) is not None
+            ):
                 yield Hit(function.file, call, f"the SDE window is drawn {why}")
 
 
-def _for_window(function: FunctionModel, call: ast.Call) -> bool:
-    """Whether a draw stands in a function of the window, or in a statement that names it."""
+def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a draw stands in a function of the window, in a statement that names it, or between its ends."""
     statement = next(outer for outer in function.file.index.ancestors(call) if isinstance(outer, ast.stmt))
-    return of_window({function.name, ast.unparse(statement)})
+    written = of_window({function.name, ast.unparse(statement)})
+    return written or any(of_window(origin(side, function, end).words) for end in call.args)
 
 
 def _from(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
