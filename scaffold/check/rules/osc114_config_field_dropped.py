@@ -15,6 +15,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_tables
 from scaffold.check.rule import Applies, Hit, Hits
@@ -38,9 +39,7 @@ def check(package: Package) -> Hits:
         return
     calls = [call for call in read.calls if isinstance(call.func, ast.Name) and call.func.id in ("cls", config.name)]
     for call in calls:
-        # Without a configuration beside the weights, the defaults are the released sizes.
-        around = list(read.file.index.ancestors(call))
-        if not call.args and not call.keywords and any(isinstance(n, (ast.If, ast.ExceptHandler)) for n in around):
+        if not call.args and not call.keywords and _without_a_file(read, call):
             continue
         if call.args or any(item.arg is None for item in call.keywords):
             continue
@@ -61,6 +60,14 @@ def check(package: Package) -> Hits:
                 call.func,
                 f"{', '.join(used)} {verb}, and the model uses {'them' if len(used) > 1 else 'it'}",
             )
+
+
+def _without_a_file(read: FunctionModel, call: ast.Call) -> bool:
+    """Whether a call stands where no configuration lies beside the weights: the defaults are the released sizes."""
+    around = list(read.file.index.ancestors(call))
+    asked = [ast.unparse(node.test) for node in around if isinstance(node, ast.If)]
+    missing = any(word in text for text in asked for word in ("isfile", "is_file", "exists"))
+    return missing or any(isinstance(node, ast.ExceptHandler) for node in around)
 
 
 def _counted(package: Package, config: ClassModel) -> Hits:
