@@ -68,7 +68,7 @@ def parameters_on_meta(path: Path, module: str, config: str, values: Mapping[str
     except child_process.TookTooLong:
         raise ScaffoldError(f"{path.name}: building {module} took over {TIMEOUT_SECONDS} s") from None
     if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        reason = (done.stderr.strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][:300]
         raise ScaffoldError(
             f"{path.name}: {module} cannot be built on the meta device: {reason}", hint="leave --meta out to read it"
         )
