@@ -65,15 +65,15 @@ def _classes(file: PythonFile, table: ast.expr) -> list[ClassModel]:
     written = list(value.values) if isinstance(value, ast.Dict) else []
     found = [where.project.class_of(where, item) for item in written]
     writers = [function for function in where.all_functions if _stores(function, name)]
-    for path in where.project.files(where.folder, ".py"):
-        other = where.project.python(path)
-        for cls in other.classes if other is not None and writers else ():
+    names = {writer.name for writer in writers}
+    others = [where.project.python(path) for path in where.project.files(where.folder, ".py")] if writers else []
+    for other in (file for file in others if file is not None):
+        for cls in other.classes:
             made = [node.func if isinstance(node, ast.Call) else node for node in cls.node.decorator_list]
-            if any((cls.file.qualified(node) or "").rpartition(".")[2] in {w.name for w in writers} for node in made):
-                found.append(cls)
-        for call in other.index.nodes(ast.Call) if other is not None and writers else ():
-            if (other.qualified(call.func) or "").rpartition(".")[2] in {w.name for w in writers}:  # type: ignore[union-attr]
-                found += [cls for item in call.args if (cls := where.project.class_of(other, item))]  # type: ignore[arg-type]
+            found += [cls for node in made if (other.qualified(node) or "").rpartition(".")[2] in names]
+        for call in other.index.nodes(ast.Call):
+            if (other.qualified(call.func) or "").rpartition(".")[2] in names:
+                found += [named for item in call.args if (named := where.project.class_of(other, item))]
     for part in where.index.nodes(ast.Subscript):
         statement = where.index.parent(part)
         stored = isinstance(part.ctx, ast.Store) and isinstance(part.value, ast.Name) and part.value.id == name
