@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -253,6 +254,8 @@ def _hub() -> Finding:
 
     address = os.environ.get("HF_ENDPOINT") or HUB
     name, needed = "hub", "--checkpoint OWNER/NAME"
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return Finding(name, needed, None, "huggingface_hub is not installed", "pip install 'omni-scaffold[hub]'")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding(name, needed, None, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE")
     if not address.startswith(("https://", "http://")):
