@@ -205,7 +205,9 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
 
     ``Rollout(seed=a, step=b)`` is made of both, its ``step`` of ``b`` alone. Nothing where that is not plain.
     """
-    if not isinstance(node.value, ast.Name) or (around is not None and node.value.id == around.bound):
+    bound, held = around.bound if around is not None else None, node.value
+    kept = isinstance(held, ast.Attribute) and isinstance(held.value, ast.Name) and held.value.id == bound
+    if not kept and not (isinstance(held, ast.Name) and held.id != bound):
         return []
     found: list[Place] = []
     pending: list[Place] = [(around, file, node.value)]

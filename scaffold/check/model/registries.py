@@ -70,9 +70,9 @@ def _classes(file: PythonFile, table: ast.expr) -> list[ClassModel]:
     for other in (file for file in others if file is not None):
         for cls in other.classes:
             made = [node.func if isinstance(node, ast.Call) else node for node in cls.node.decorator_list]
-            found += [cls for node in made if (other.qualified(node) or "").rpartition(".")[2] in names]
+            found += [cls for node in made if _is_of(where, other.qualified(node), names)]
         for call in other.index.nodes(ast.Call):
-            if (other.qualified(call.func) or "").rpartition(".")[2] in names:
+            if _is_of(where, other.qualified(call.func), names):
                 found += [named for item in call.args if (named := where.project.class_of(other, item))]
     for part in where.index.nodes(ast.Subscript):
         statement = where.index.parent(part)
@@ -80,6 +80,12 @@ def _classes(file: PythonFile, table: ast.expr) -> list[ClassModel]:
         if stored and isinstance(statement, ast.Assign) and where.function_around(part) is None:
             found.append(where.project.class_of(where, statement.value))
     return [] if None in found else list(dict.fromkeys(cls for cls in found if cls is not None))
+
+
+def _is_of(where: PythonFile, qualified: str | None, names: set[str]) -> bool:
+    """Whether a dotted name is one of the functions of a file that fill the table."""
+    found = qualified or ""
+    return found.startswith(f"{where.module}.") and found.rpartition(".")[2] in names
 
 
 def _table(file: PythonFile, table: ast.expr) -> tuple[str, PythonFile | None, ast.expr | None]:

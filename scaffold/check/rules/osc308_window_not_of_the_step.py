@@ -110,6 +110,19 @@ FAILING = (
 )
 PASSING = (
     Example(
+        "the step, through an object of the adapter and a text",
+        rollout=[
+            (
+                "class _StepOutput(",
+                "class _Asked(NamedTuple):\n    generator: object\n    step: int\n\n\ndef _asked(extra):\n"
+                '    return _Asked(extra["generator"], int(extra["global_steps"]))\n\n\nclass _StepOutput(',
+            ),
+            ('step = extra_args.get("global_steps")', "self._ask = _asked(extra_args)"),
+            ('_range"), step)', '_range"), self._ask.step)'),
+        ],
+        common=("random.Random(int(training_step))", 'random.Random(f"toy-{training_step}")'),
+    ),
+    Example(
         "the step, kept beside what each request has",
         rollout=[
             ("class _StepOutput(", "class _Asked(NamedTuple):\n    seed: int\n    step: int\n\n\nclass _StepOutput("),

@@ -49,7 +49,7 @@ def check(package: Package) -> Hits:
     adapted = [
         s for s in adapted if truth(value.value if (value := s.override(f"{MODEL}lora.merge")) else None) is not True
     ]
-    if not adapted or recorded(package, "lora", "sync") == "adapter":
+    if not adapted or recorded(package, "lora", "sync") in ("adapter", "merge"):
         return
     for adapter in package.rollout_adapters:
         loader = adapter.method("load_weights")
@@ -171,7 +171,28 @@ FAILING = (
         rollout=[(" load_weights", " «load_weights»"), ("map_lora_update_to_engine", "map_lora_to_engine")],
     ),
 )
+_HOOK = (
+    "\n    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+    '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+    "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n"
+)
+_RANK = "    actor_rollout_ref.model.lora_rank="
+_MERGED = f"    actor_rollout_ref.model.lora.merge=True%s\n{_RANK}"
 PASSING = (
+    Example(
+        "merged by the trainer",
+        rollout=(_HOOK, ""),
+        launch=(_RANK, _MERGED % ""),
+        e2e=(_RANK, _MERGED % " \\"),
+    ),
+    Example(
+        "the trainer's prefix alone",
+        rollout=[
+            (_HOOK, ""),
+            ('to_checkpoint_key(name.removeprefix("transformer."))', 'name.removeprefix("transformer.")'),
+        ],
+        also="OSC409",
+    ),
     Example(
         "names of other modules alone",
         model=[

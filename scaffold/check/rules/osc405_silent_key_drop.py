@@ -135,6 +135,14 @@ FAILING = (
 )
 PASSING = (
     Example(
+        "fields of a configuration",
+        model=(
+            "        return cls(**{field.name: raw[field.name] for field in fields(cls)})\n",
+            "        return cls.of(raw)\n\n    @classmethod\n    def of(cls, raw):\n        own = {field.name for field in fields(cls)}\n"
+            "        given = {key: value for key, value in raw.items() if key in own}\n        return cls(**given)\n",
+        ),
+    ),
+    Example(
         "settings that are spread into the constructor",
         model=(
             "return cls(**{field.name: raw[field.name] for field in fields(cls)})",
