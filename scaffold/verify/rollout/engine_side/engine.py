@@ -62,6 +62,7 @@ class Engine:
             **({"additional_config": own_settings} if own_settings else {}),
         )
         self.media: tuple[str, ...] = ()
+        self.picture = 1  # how many times higher than asked for an image of a request is
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
         self.stage_inputs: StageInputs | None = None
         self.prepare: Any = None
@@ -115,6 +116,10 @@ class Engine:
         """Inside of it requests bring words alone."""
         return mock.patch.object(self, "media", ())
 
+    def picture_of(self, times: int) -> contextlib.AbstractContextManager[Any]:
+        """Inside of it the image of a request is so many times as high as the one that it asks for."""
+        return mock.patch.object(self, "picture", times)
+
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
     ) -> Trajectory:
@@ -146,7 +151,9 @@ class Engine:
             known["lora_request"] = self.transport.lora_request()
         prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
         if self.media:
-            prompt["multi_modal_data"] = media(self.media, self._folder, sampling["height"], sampling["width"])
+            prompt["multi_modal_data"] = media(
+                self.media, self._folder, self.picture * sampling["height"], sampling["width"]
+            )
         # One prompt a request, or the older form that holds several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(

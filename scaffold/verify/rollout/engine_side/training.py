@@ -89,19 +89,23 @@ class Training:
             batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a mistake in the prompts, made on purpose
         return TensorDict(batch, batch_size=[len(samples)])
 
-    @torch.no_grad()
     def recompute(
         self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
     ) -> Recomputed:
         """Recompute every recorded step from the latents that the rollout recorded."""
+        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
+        return self.recompute_batch(batch, recipe)
+
+    @torch.no_grad()
+    def recompute_batch(self, batch: Any, recipe: Recipe) -> Recomputed:
+        """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads."""
         config = self.config(recipe)
         scheduler = self.adapter.build_scheduler(config)
         self.module.train()
         self.adapter.configure_train_mode(self.module)
-        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
-        for step in range(samples[0].steps):
+        for step in range(batch["all_timesteps"].shape[1]):
             inputs, negative = self.adapter.prepare_model_inputs(
                 module=self.module,
                 model_config=config,
