@@ -8,6 +8,7 @@ from typing import Any
 import diffusers
 import torch
 
+from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.own_loop import OwnLoop
@@ -66,10 +67,10 @@ def measure_schedule(subject: Any, release: str) -> Measured:
                 count = "none" if found is None else str(len(found))
                 problems.append(f"{steps} steps: {name} are {count}, upstream walks {len(wanted)}")
                 continue
-            difference = (found.double() - wanted).abs().max().item()
-            if difference > worst:
-                worst, where = difference, f" ({name} at {steps} steps)"
-            far = max(far, difference)
+            apart = difference(found, wanted)
+            if apart > worst:
+                worst, where = apart, f" ({name} at {steps} steps)"
+            far = max(far, apart)
         differences.append(far)
         if rolled.timesteps is not None:
             problems += _looked_up(scheduler, rolled.timesteps[0], steps)
@@ -95,9 +96,9 @@ def _measure_own(subject: Any, driver: OwnLoop) -> Measured:
                 problems.append(f"{steps} steps: training has {len(found)} {name}, the rollout walks {len(wanted)}")
                 continue
             expected = torch.tensor(wanted, dtype=torch.float64)
-            difference = float((found.double() - expected).abs().max()) / max(1.0, float(expected.abs().max()))
-            if difference > worst or difference != difference:
-                worst, where = difference, f" ({name} at {steps} steps)"
+            apart = float((found.double() - expected).abs().max()) / max(1.0, float(expected.abs().max()))
+            if apart > worst or apart != apart:
+                worst, where = apart, f" ({name} at {steps} steps)"
         if rolled.timesteps is not None:
             problems += _looked_up(scheduler, rolled.timesteps[0], steps)
         upstream = driver.schedule_of_upstream(len(rolled.sigmas) + 1)
@@ -129,9 +130,9 @@ def _measure_recorded(subject: Any) -> Measured:
         if found.shape != walked.shape:
             problems.append(f"{steps} steps: training has {len(found)} noise levels, the pipeline walks {len(walked)}")
             continue
-        difference = float((found - walked).abs().max())
-        if difference > worst or difference != difference:
-            worst, where = difference, f" (at {steps} steps)"
+        apart = difference(found, walked)
+        if apart > worst:
+            worst, where = apart, f" (at {steps} steps)"
         problems += _looked_up(scheduler, walked.float(), steps)
     counts = ", ".join(map(str, subject.recording["schedules"]))
     line = f"the pipeline's schedules of {counts} steps: {worst:.1e} apart{where}"
