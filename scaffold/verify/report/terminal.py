@@ -48,7 +48,9 @@ def print_report(
         return Text(safe, style, overflow="fold")
 
     console.print(text(report.package, "bold").append(f"  run with {LIBRARIES[report.contract]}", "not bold"))
-    console.print(text("numbers are compared outside of the package's processes; what else it says there is its own word"))
+    console.print(
+        text("numbers are compared outside of the package's processes; what else it says there is its own word")
+    )
     skipped = skips(report)
     together = {check.id for checks in skipped.values() for check in checks if len(checks) > 1}
     for level in LEVELS:
