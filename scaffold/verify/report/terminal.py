@@ -21,6 +21,7 @@ from scaffold.verify.result import CheckResult, Level, VerifyReport
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 # Columns that the other columns take where units fold.
 BESIDE = 44
+TRUST = "tensors are compared where the package does not run; all else that is said in its processes is its own word"
 LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
