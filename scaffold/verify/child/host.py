@@ -43,6 +43,15 @@ def main() -> None:
     run_job(json.loads(sys.stdin.read()), int(sys.argv.pop()))
 
 
+def _stand_in(job: dict[str, Any], origins: dict[str, str]) -> None:
+    """Let the kit stand in for a pipeline that lies beside vllm-omni too."""
+    own = str(job["spec"].get("upstream", {}).get("module") or "vllm_omni").partition(".")[0]
+    if own != "vllm_omni" and origins["vllm_omni"] == "kit":
+        from omni_scaffold_kit.model_finder import install
+
+        install(own)
+
+
 def run_job(job: dict[str, Any], descriptor: int) -> None:
     """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
     os.set_inheritable(descriptor, False)
@@ -69,6 +78,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.leftovers import end_descendants
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+        _stand_in(job, origins)
         _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
 
