@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parent
+RUNTIME = "flow_grpo_runtime"
+"""The folder below ``verl_omni/pipelines`` in which packages find the runtime that they share; it is none of them."""
 
 
 def templates_root() -> Path:
@@ -21,6 +23,20 @@ def templates_root() -> Path:
     raise FileNotFoundError(f"no templates beside {PACKAGE_ROOT}; reinstall omni-scaffold")
 
 
+def runtime_root() -> Path:
+    """Return the folder of the runtime that rendered packages share.
+
+    A wheel carries it as ``scaffold/_runtime``; a checkout has it beside the package.
+
+    Raises:
+        FileNotFoundError: the installation is damaged and holds neither.
+    """
+    for candidate in (PACKAGE_ROOT / "_runtime", PACKAGE_ROOT.parent / "runtime"):
+        if (candidate / "calls.py").is_file():
+            return candidate
+    raise FileNotFoundError(f"no runtime beside {PACKAGE_ROOT}; reinstall omni-scaffold")
+
+
 def presets_root() -> Path:
     """Return the folder that holds presets and their checkpoint manifests."""
     return PACKAGE_ROOT / "presets"
@@ -29,3 +45,21 @@ def presets_root() -> Path:
 def kit_root() -> Path:
     """Return the folder to put on ``sys.path`` so that a rendered package finds the contract kit."""
     return PACKAGE_ROOT / "verify" / "kit"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what an extra of this distribution asks for.
+
+    It names the libraries: the distribution itself is on no package index, where anybody may take its name.
+    """
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    try:
+        listed = [Requirement(text) for text in metadata.requires("omni-scaffold") or ()]
+    except metadata.PackageNotFoundError:
+        listed = []
+    named = [one for one in listed if one.marker is not None and one.marker.evaluate({"extra": extra})]
+    wanted = [f"'{one.name}{one.specifier}'" for one in named if not one.marker or not one.marker.evaluate()]
+    return f"pip install {' '.join(wanted)}" if wanted else f"pip install '.[{extra}]' in the clone"

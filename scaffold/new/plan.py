@@ -18,6 +18,7 @@ from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
 from scaffold.new.weight_files import weight_file_notes
 from scaffold.reading import expanded
+from scaffold.render.runtime import refuse_newer
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -89,6 +90,8 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     from scaffold.target import Checkout, default_profile, profile_by_name
     from scaffold.team import team_for
     from scaffold.upstream import locate
+    from scaffold.upstream.identity import identified
+    from scaffold.upstream.own_pipeline import with_own_pipeline
 
     request = named_after_pipeline(request)
     names = derive_names(request.model)
@@ -114,6 +117,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
     root = expanded(checkout.root if checkout is not None else request.out or ".")
+    refuse_newer(root)
     team = team_for(root, request.preset, packaged=request.packaged)
     report, port = None, None
 
@@ -133,7 +137,12 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         pin = allowed_pin(spec.value("upstream.version"))
     else:
         wanted = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
-        source = locate(request.vllm_omni, checkout_pin=wanted)
+        source, pipeline = with_own_pipeline(
+            locate(request.vllm_omni, checkout_pin=wanted), request.pipeline or request.model
+        )
+        request = replace(request, pipeline=pipeline)
+        if request.vllm_omni is not None or len(source.packages) > 1:
+            source = identified(source)
         pin = allowed_pin(source.version)
         report, graded = _specify(request, names, profile, source, team, notes)
         spec, port = graded.spec, graded.port
