@@ -140,7 +140,6 @@ docs: $(VENV)/.test
 	$(BIN)/omni-scaffold verify reference_bagel --export-svg docs/verify.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
-	$(BIN)/python -m scaffold.grade.gallery > docs/gallery.html
 
 dist: $(BIN)/python
 	@echo "building wheel and sdist into dist/, and checking what an index would show"

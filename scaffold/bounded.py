@@ -244,3 +244,12 @@ def _at_most(number: int, most: int) -> int:
     if number > most:
         raise TooLargeError("a value of the source is too large to work with")
     return number
+
+
+def memory() -> str:
+    """Name the memory that this process may have: the user's own limit, where one is set."""
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    set_ones = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    return f"the memory limit of {min(set_ones) >> 20} MiB" if set_ones else "the memory there is"

@@ -26,6 +26,17 @@ Process = subprocess.Popen[bytes]
 Ended = subprocess.CompletedProcess
 TookTooLong = subprocess.TimeoutExpired
 
+# What a signal that ended a program most likely means to a person who never sent one.
+_CAUSES = {
+    "SIGILL": "illegal instruction: a library is built for another processor",
+    "SIGKILL": "perhaps out of memory",
+    "SIGSEGV": "invalid memory access",
+    "SIGBUS": "bus error, perhaps a full /dev/shm",
+    "SIGABRT": "it gave up by itself",
+    "SIGFPE": "arithmetic error",
+    "SIGXCPU": "its limit of processor time",
+    "SIGXFSZ": "its limit of a file's size",
+}
 _LOOKED_UP = {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
 
 
@@ -137,6 +148,20 @@ def start(
         pass_fds=inherited,
         start_new_session=own_session,
     )
+
+
+def told_ending(code: int) -> str:
+    """How a program ended, in words: its exit code, or the signal and what that most likely means.
+
+    Args:
+        code: as Python gives it, negative for a signal, or as a shell gives its child's, 128 more than the signal.
+    """
+    number = -code if code < 0 else code - 128
+    if number not in signal.valid_signals():
+        return f"over with exit code {code}"
+    name = signal.Signals(number).name
+    cause = f", {_CAUSES[name]}" if name in _CAUSES else ""
+    return f"killed by {name}{cause}" if code < 0 else f"over with exit code {code} ({name}{cause})"
 
 
 def _found(command: Sequence[str]) -> list[str]:

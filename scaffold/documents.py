@@ -65,8 +65,12 @@ def parse_yaml(text: str) -> Any:
 def _parsed(parse: Callable[[], Any]) -> Any:
     try:
         document = parse()
-    except (RecursionError, MemoryError):
+    except RecursionError:
         raise MalformedError("it is nested too deeply") from None
+    except MemoryError:
+        from scaffold.bounded import memory
+
+        raise MalformedError(f"it is nested too deeply, or too large for {memory()}") from None
     except ValueError as error:
         line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
         # Python refuses long numbers with words about itself.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import islice
 
 from scaffold.bounded import BITS
 
+MOST_PARTS = 100_000
+"""Words, signs and lines of one file: three times the largest of vllm-omni. A syntax tree takes up to 1 KB for each."""
+_PART = re.compile(r"\w+|[^\w\s]|\n")
 # Digits of other bases have no limit, and no decimal form beyond a few thousand.
 _LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{250}")
 
@@ -15,9 +19,11 @@ def parse(text: str, filename: str = "<source>") -> ast.Module:
     """Return the tree of a module.
 
     Raises:
-        SyntaxError: no Python, or a whole number in it is too large to work with; ValueError, RecursionError and
-            MemoryError as ``ast.parse`` does.
+        SyntaxError: no Python, more of it than fits into memory as a tree, or a whole number in it is too large to work
+            with; ValueError, RecursionError and MemoryError as ``ast.parse`` does.
     """
+    if len(text) > MOST_PARTS and sum(1 for _ in islice(_PART.finditer(text), MOST_PARTS + 1)) > MOST_PARTS:
+        raise SyntaxError(f"more than {MOST_PARTS:,} words and signs are too many for one file", (filename, 1, 1, None))
     tree = ast.parse(text, filename=filename)
     if _LONG.search(text):
         for node in ast.walk(tree):

@@ -1,13 +1,12 @@
-"""Presets and templates of a team: files in the checkout, or in the user's configuration, before the packaged ones.
+"""Presets of a team: files in the checkout, or in the user's configuration, before the packaged ones.
 
-Everything here is read as others' files are: regular, bounded, inside of the tree it belongs to, and all of it before
-anything is rendered, so that what was rendered is what the digests say.
+They are read as others' files are: regular, bounded, inside of the tree they belong to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +16,11 @@ from scaffold.errors import ScaffoldError
 from scaffold.reading import RefusedFileError, read_text, walk
 
 FOLDER = ".omni-scaffold"
-PRESETS, TEMPLATES = "presets", "templates"
+PRESETS = "presets"
 CHECKOUT, USER, FILE = "checkout", "user", "file"
 """Where a file stands: in the tree that is written to, in the user's configuration, or named with ``--preset``."""
 LARGEST = 1_000_000
-"""Bytes of one preset or template."""
+"""Bytes of one preset."""
 MOST = 500
 """Files below one folder; more is a mistake."""
 
@@ -32,7 +31,7 @@ class TeamFile:
 
     Attributes:
         where: `CHECKOUT`, `USER` or `FILE`.
-        name: its path below ``presets/`` or ``templates/``.
+        name: its path below ``presets/``.
         path: where it was read from.
         shown: what errors call it.
         text: its content.
@@ -54,7 +53,7 @@ class TeamFile:
 
 @dataclass(frozen=True)
 class Layer:
-    """A folder with ``presets/`` and ``templates/``.
+    """A folder with ``presets/``.
 
     Attributes:
         where: `CHECKOUT` or `USER`.
@@ -66,19 +65,20 @@ class Layer:
     folder: Path
     inside: Path | None = None
 
-    def files(self, kind: str, suffix: str) -> Iterator[TeamFile]:
-        """Give the files of a kind, sorted by path.
+    def presets(self) -> Iterator[TeamFile]:
+        """Give the presets, sorted by name.
 
         Raises:
             ScaffoldError: a file that is not to be read, or too many.
         """
-        root = self.folder / kind
+        root = self.folder / PRESETS
         if not root.is_dir():
             return
         found: list[Path] = []
         try:
-            for place, _, names in walk(root, inside=self.inside):
-                found += [Path(place, name) for name in names if name.endswith(suffix)]
+            for place, folders, names in walk(root, inside=self.inside):
+                folders.clear()
+                found += [Path(place, name) for name in names if name.endswith(".toml")]
                 if len(found) > MOST:
                     raise ScaffoldError(
                         f"{self._shown(root)} holds more than {MOST} files", hint="keep those that are used"
@@ -86,9 +86,8 @@ class Layer:
         except RefusedFileError as error:
             raise ScaffoldError(f"{self._shown(root)} {error.strerror}", hint="mend it, or take it away") from None
         for path in sorted(found):
-            name, shown = path.relative_to(root).as_posix(), self._shown(path)
-            if not name.isprintable():
-                # It would become a path of the package, of a patch, and a word of the lock.
+            name, shown = path.name, self._shown(path)
+            if not name.isprintable():  # it would become a word of the lock
                 raise ScaffoldError(f"{shown}: its name is not printable text", hint="give it another")
             yield TeamFile(self.where, name, path, shown, read_team_file(path, shown, self.inside), self.inside)
 
@@ -99,24 +98,20 @@ class Layer:
 
 @dataclass(frozen=True)
 class Team:
-    """What goes before the packaged presets and templates; the first layer that has a file counts.
+    """What goes before the packaged presets; the first layer that has a file counts.
 
     Attributes:
         layers: folders, the nearest first.
         preset: the file named with ``--preset``.
-        given: templates that are known already, in place of those of the layers.
     """
 
     layers: tuple[Layer, ...] = ()
     preset: Path | None = None
-    given: tuple[TeamFile, ...] | None = None
 
     @cached_property
     def presets(self) -> tuple[tuple[TeamFile, ...], ...]:
         """The preset files of each layer; a name that a nearer layer has is left out."""
-        layers = [
-            tuple(file for file in layer.files(PRESETS, ".toml") if "/" not in file.name) for layer in self.layers
-        ]
+        layers = [tuple(layer.presets()) for layer in self.layers]
         if self.preset is not None:
             text = read_team_file(self.preset, str(self.preset), None)
             layers.insert(0, (TeamFile(FILE, self.preset.name, self.preset, str(self.preset), text),))
@@ -126,17 +121,6 @@ class Team:
             kept.append(tuple(file for file in files if file.name not in seen))
             seen.update(file.name for file in files)
         return tuple(kept)
-
-    @cached_property
-    def templates(self) -> Mapping[str, TeamFile]:
-        """The templates by their names."""
-        if self.given is not None:
-            return {file.name: file for file in self.given}
-        found: dict[str, TeamFile] = {}
-        for layer in self.layers:
-            for file in layer.files(TEMPLATES, ".jinja"):
-                found.setdefault(file.name, file)
-        return found
 
 
 PACKAGED = Team()
@@ -176,7 +160,7 @@ def user_folder() -> Path | None:
 
 
 def read_team_file(path: Path, shown: str, inside: Path | None) -> str:
-    """Return the text of a preset or template.
+    """Return the text of a preset.
 
     Raises:
         ScaffoldError: it cannot be read, or is not to be.

@@ -47,7 +47,7 @@ TREES = {
     "upstream": 3,
     "lifecycle": 5,
     "spec": 1,
-    "target": 1,
+    "target": 2,
     "": 3,
 }
 

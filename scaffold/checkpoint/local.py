@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from scaffold.checkpoint.configs import read_configs
@@ -26,7 +27,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     Args:
         location: folder, ``.safetensors`` file or ``.safetensors.index.json`` file.
         progress: called with files read and files in all.
-        source: label of the result; the location's name by default.
+        source: label of the result and in errors; the location's name and path by default.
 
     Raises:
         ScaffoldError: no weights, pickled weights only, or damaged or hostile files.
@@ -37,13 +38,15 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     if named and not location.name.endswith((WEIGHTS, SUFFIX)):
         raise ScaffoldError(f"{location} is no checkpoint folder and no .safetensors file")
     folder = Folder.at(location.parent if named else location)
+    if source is not None:
+        folder = replace(folder, shown=Path(source))
     names = folder.names()
     weights = [location.name] if named else weight_names(names)
     if not weights:
         names += [name for sub in folder.subfolders() for name in folder.names(sub)]
         weights = weight_names(names)
     if not weights:
-        raise no_weights(str(location), names)
+        raise no_weights(source or str(location), names)
     indexes = {
         name: placed(name, parse_index(folder.read_small(name, MAX_INDEX_BYTES), folder.label(name)))
         for name in weights

@@ -60,7 +60,9 @@ def main() -> NoReturn:
             _reader_left()
         raise
     except (MemoryError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else "too large for the memory there is"
+        from scaffold.bounded import memory
+
+        what = "nested too deeply" if isinstance(error, RecursionError) else f"too large for {memory()}"
         command = next(iter(sys.argv[1:]), "")
         _fail(f"`omni-scaffold {command}`: something that it reads is {what}", ScaffoldError.exit_code)
     except OSError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,7 +182,7 @@ def _verl_omni(checkout: Checkout | None) -> Finding:
     if checkout is None:
         return Finding(name, needed, None, "no checkout is named, nor above this folder, nor in $VERL_OMNI_SRC", CLONE)
     pin, asks = checkout.vllm_omni_pin, f"asks for vllm-omni {checkout.asked}" if checkout.asked else "without a pin"
-    return Finding(name, needed, f"{checkout.profile.title}, {f'pins vllm-omni {pin}' if pin else asks}")
+    return Finding(name, needed, f"{checkout.title}, {f'pins vllm-omni {pin}' if pin else asks}")
 
 
 def _verl(checkout: Checkout | None) -> Finding:
@@ -209,10 +210,26 @@ def _environment(version: str) -> Finding:
     name, needed = f"environment-{version}", "verify --level rollout and --level train"
     found = find_environment(version)
     if isinstance(found, Environment):
-        return Finding(name, needed, str(found.folder))
+        return _extension(Finding(name, needed, str(found.folder)), found.folder)
     folder = environment_folder(version)
     there = str(folder) if folder.exists() else None
     return Finding(name, needed, there, found.partition("; run:")[0], build_command(version))
+
+
+def _extension(finding: Finding, folder: Path) -> Finding:
+    """Say which build of vllm this processor takes of an environment, or that it holds none for it."""
+    from scaffold.verify.rollout.extension import processor_flags, taken_extension
+
+    flags = processor_flags()
+    places = sorted(folder.glob("lib/python3.*/site-packages/vllm"))
+    if flags is None or not places:
+        return finding
+    name = taken_extension(flags)
+    if name is None:
+        return replace(finding, problem="vllm is built for processors with AVX2, which this one has not")
+    if not list(places[0].glob(f"{name}.*")):
+        return replace(finding, problem=f"its vllm holds no {name}, the build for this processor")
+    return replace(finding, found=f"{finding.found}, vllm's {name} on this processor")
 
 
 def _cache() -> Finding:
@@ -237,6 +254,8 @@ def _hub() -> Finding:
 
     address = os.environ.get("HF_ENDPOINT") or HUB
     name, needed = "hub", "--checkpoint OWNER/NAME"
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return Finding(name, needed, None, "huggingface_hub is not installed", "pip install 'omni-scaffold[hub]'")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding(name, needed, None, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE")
     if not address.startswith(("https://", "http://")):

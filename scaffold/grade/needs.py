@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 ROLLOUT = "vllm_omni_rollout_adapter.py"
-# What the rollout server of verl-omni takes a result without images for.
+# Results of which the rollout server of verl-omni takes none.
 _UNSEEN = {"audio": "sound", "action": "actions of a robot"}
 _REGISTERS = frozenset({"AutoConfig", "AutoTokenizer", "AutoProcessor"})
 
@@ -195,8 +195,5 @@ def _asked_at(facts: Established, lacks: list[str]) -> str:
 def _output(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
     kind = media.get("kind")
     if kind in _UNSEEN:
-        what = (
-            f"results that are {_UNSEEN[kind]}: VeRL-Omni takes a result without images for an aborted request, and"
-            " asks again"
-        )
+        what = f"results that are {_UNSEEN[kind]}: VeRL-Omni takes no result without images"
         yield Missing("output", what, facts.place("detail.media.kind"), ROLLOUT, "images_only", theirs=True)

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.lifecycle.overrides import recorded_team
 from scaffold.plan.state import FileState
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.port import Port
     from scaffold.spec import IntegrationSpec
-    from scaffold.team import Team
 
 
 class Bases:
@@ -59,11 +57,7 @@ class Bases:
 
     @cached_property
     def _rendered(self) -> Mapping[str, bytes]:
-        return _render(self._package.spec, self._team)
-
-    @cached_property
-    def _team(self) -> Team:
-        return recorded_team(self._package)
+        return _render(self._package.spec)
 
     @cached_property
     def _rederived(self) -> Mapping[str, bytes]:
@@ -82,14 +76,14 @@ class Bases:
             if origin.startswith(REPRODUCED) and section in sections and name in derived.sections.get(section, {}):
                 sections[section][name] = derived.sections[section][name]
         sections["upstream"]["version"] = spec.value("upstream.version")
-        return _render(replace(spec, sections=sections), self._team, found.port)
+        return _render(replace(spec, sections=sections), found.port)
 
 
-def _render(spec: IntegrationSpec, team: Team, port: Port | None = None) -> dict[str, bytes]:
+def _render(spec: IntegrationSpec, port: Port | None = None) -> dict[str, bytes]:
     from scaffold.new import render_files
 
     try:
-        files = render_files(spec, [], port, team)
+        files = render_files(spec, [], port)
     except ScaffoldError:
         return {}
     return {path: FileState.of(file).content for path, file in files.items()}

@@ -57,7 +57,7 @@ def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpe
     if is_ported(package.spec):
         validate_partial(package.spec, package.spec_path)
     else:
-        validate(package.spec, package.spec_path, package.team)
+        validate(package.spec, package.spec_path)
     notes: list[str] = []
     pin = _other_pin(package, package.spec.value("upstream.version"), allowed, notes)
     sections = {**package.spec.sections, "tool": {**package.spec.sections.get("tool", {}), "version": __version__}}

@@ -17,7 +17,7 @@ from scaffold.reading import expanded
 from scaffold.render.rendered import RenderedFile
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.spec.model import RESTORE
-from scaffold.team import PACKAGED, TEMPLATES, Team, team_for
+from scaffold.team import PACKAGED, Team, team_for
 
 if TYPE_CHECKING:
     from scaffold.plan.edits import FileEdit
@@ -38,7 +38,7 @@ class ScaffoldedPackage:
         root: the checkout, or the folder given to ``--out``.
         stored: its ``scaffold.toml`` and ``scaffold.lock.toml``.
         checkout: the checkout, or None for a folder of its own.
-        team: presets and templates that go before the packaged ones in its tree.
+        team: presets that go before the packaged ones in its tree.
     """
 
     root: Path
@@ -101,8 +101,7 @@ class ScaffoldedPackage:
         from scaffold.render.tree import template_paths
 
         names = self.spec.sections["names"]
-        gone = [name.removeprefix(f"{TEMPLATES}/") for name in self.spec.overrides if name.startswith(f"{TEMPLATES}/")]
-        return template_paths(str(names["model"]), str(names["package"]), team=self.team, gone=gone)
+        return template_paths(str(names["model"]), str(names["package"]))
 
     @property
     def files(self) -> Mapping[str, str]:

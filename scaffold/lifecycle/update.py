@@ -136,7 +136,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes += found.notes
     with step("rendering"):
         root = package.root if package.checkout is not None else None
-        files, spec = render_package(found.spec, notes, root, found.port, package.team)
+        files, spec = render_package(found.spec, notes, root, found.port)
     own, lock = (FileState.of(files.pop(path)) for path in (package.spec_path, package.lock_path))
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.files)

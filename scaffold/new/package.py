@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
 from scaffold.new.recorded import record_paths, recorded_spec
-from scaffold.team import PACKAGED, TEMPLATES
 
 if TYPE_CHECKING:
     from scaffold.port import Port
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
-    from scaffold.team import Team, TeamFile
 
 
 def render_package(
@@ -22,7 +20,6 @@ def render_package(
     notes: list[str],
     checkout: Path | None = None,
     port: Port | None = None,
-    team: Team | None = None,
 ) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
     """Render every file, and the two of the spec itself with the digests of the others.
 
@@ -31,70 +28,48 @@ def render_package(
         notes: receives one line for each check that this machine could not make.
         checkout: where the files will be; the spec then keeps which folders they need that it did not have.
         port: the ported denoiser of a partial package; without it, it is ported again from the recorded version.
-        team: whose templates go before the packaged ones.
 
     Raises:
-        ScaffoldError: the spec cannot be rendered, or a template of the team does not give what a package needs.
+        ScaffoldError: the spec cannot be rendered.
     """
     from dataclasses import replace
 
     from scaffold.render import RenderedFile
 
     spec = spec.as_written()
-    used: dict[str, TeamFile] = {}
-    files = _render_written(spec, notes, port, team, used)
-    if used:
-        from scaffold.new.promises import require_promises
-
-        require_promises(files, _render_written(spec, [], port), used)
-        notes.append(f"rendered with {', '.join(file.shown for _, file in sorted(used.items()))}")
+    files = _render_written(spec, notes, port)
     digests = {path: sha256_hex(file.link_to or file.content) for path, file in files.items()}
     paths = record_paths(spec)
     folders = _made_folders(checkout, [*files, *paths], spec) if checkout is not None else ()
-    overrides = {name: record for name, record in spec.overrides.items() if not name.startswith(f"{TEMPLATES}/")}
-    overrides |= {f"{TEMPLATES}/{name}": file.record for name, file in used.items()}
-    spec = replace(spec, files=digests, folders=folders, overrides=overrides)
+    spec = replace(spec, files=digests, folders=folders)
     for path, text in zip(paths, spec.to_files(), strict=True):
         files[path] = RenderedFile(text, template=PurePosixPath(path).name)
     return dict(sorted(files.items())), spec
 
 
-def render_files(
-    spec: IntegrationSpec,
-    notes: list[str],
-    port: Port | None = None,
-    team: Team | None = None,
-    used: dict[str, TeamFile] | None = None,
-) -> dict[str, RenderedFile]:
-    """Render what `render_package` does, without the files of the spec itself; ``used`` receives the team's."""
-    return _render_written(spec.as_written(), notes, port, team, used)
+def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
+    """Render what `render_package` does, without the files of the spec itself."""
+    return _render_written(spec.as_written(), notes, port)
 
 
-def _render_written(
-    spec: IntegrationSpec,
-    notes: list[str],
-    port: Port | None = None,
-    team: Team | None = None,
-    used: dict[str, TeamFile] | None = None,
-) -> dict[str, RenderedFile]:
+def _render_written(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
     from scaffold.grade import is_ported
     from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
     from scaffold.remap import KeyMap
     from scaffold.render import render
     from scaffold.spec.validate import validate
 
-    team = team or PACKAGED
     context = spec.context()
     if is_ported(spec):
         validate_partial(spec)
         context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
     else:
-        validate(spec, team=team)
+        validate(spec)
         rules = spec.value("checkpoint.rules")
         if not isinstance(rules, list):
             raise ScaffoldError(f"checkpoint.rules is {rules!r}", hint="it must be the list of the key remap")
         KeyMap.from_data(rules)
-    return render(context, notes=notes, team=team, used=used)
+    return render(context, notes=notes)
 
 
 def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:

@@ -143,7 +143,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     if request.date is None and request.spec is None:
         spec = _dated_as_there(spec, root)
     with step("rendering"):
-        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port, team)
+        files, spec = render_package(spec, notes, checkout.root if checkout is not None else None, port)
     edits = wiring_edits(files, spec.context())
     plan = (
         plan_checkout(files, edits, checkout.root, known=known_digests(checkout.root, spec), force=request.force)

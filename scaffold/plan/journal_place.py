@@ -1,4 +1,4 @@
-"""Where the journal of a folder stands: never where a branch, an archive of sources or a stranger could put one."""
+"""Where the journal of a folder stands: never in the tree, where a branch or an archive could have put one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.git import repository
 
 NAME = "omni-scaffold-journal"
 
@@ -19,14 +18,11 @@ NAME = "omni-scaffold-journal"
 def journal_place(root: Path) -> tuple[Path, str]:
     """Return the folder and the name of the journal of ``root``, a folder that is there; nothing is made.
 
-    That is git's own folder for the work tree, and without git the user's private state folder, which may be missing.
+    It is the user's private state folder, which may be missing: also git's own folder comes along with an archive.
 
     Raises:
         ScaffoldError: there is no such folder to be had.
     """
-    found = repository(root)
-    if found is not None:
-        return found.git_dir, f"{NAME}{f'-{_digest(found.prefix)}' if found.prefix else ''}.json"
     # Of two machines that share a home, each may have another folder at this path.
     return _private_folder(), f"{NAME}-{_digest(f'{os.path.realpath(root)}:{root.stat().st_ino}')}.json"
 

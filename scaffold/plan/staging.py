@@ -118,6 +118,7 @@ def _permissions(folder: Folder, change: PlannedChange) -> int | None:
 def _unlink(folder: Folder, path: str) -> None:
     try:
         with folder.parent(path) as (parent, name):
+            os.stat(name, dir_fd=parent, follow_symlinks=False)  # a read-only disk refuses before it looks
             os.unlink(name, dir_fd=parent)
     except FileNotFoundError:
         return

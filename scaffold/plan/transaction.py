@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
@@ -25,6 +25,7 @@ from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.journal import Entry, Journal, JournalFile
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
+from scaffold.printable import printable
 
 ALL_WRITTEN = "all files were written; the next run there tidies up"
 HALF_WRITTEN = f"{AGAIN}: it first undoes what is left"
@@ -123,8 +124,11 @@ def _run(folder: Folder, file: JournalFile, changes: Sequence[PlannedChange], em
             problem = f"{folder.root / current}: {error.strerror or error}; nothing was changed"
             raise ScaffoldError(problem, hint="see that there is room and that you may write there") from error
         raise
-    with suppress(OSError), leaving(ALL_WRITTEN):  # everything is in place; the next start tidies up
-        _tidy(folder, file, journal)
+    try:
+        with leaving(ALL_WRITTEN):
+            _tidy(folder, file, journal)
+    except OSError as error:  # everything is in place
+        print(printable(f"note: {folder.root}: {ALL_WRITTEN}; {error.strerror or error}"), file=sys.stderr)
 
 
 def _recover(folder: Folder, file: JournalFile) -> str | None:

@@ -7,7 +7,12 @@ import textwrap
 from typing import Any
 
 SHOWN = 60
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+IMPORTABLE = frozenset(
+    {"PIL", "__future__", "collections", "contextlib", "copy", "dataclasses", "diffusers", "einops", "enum",
+     "functools", "inspect", "itertools", "json", "logging", "math", "numbers", "numpy", "random", "re", "time",
+     "torch", "torchvision", "tqdm", "transformers", "typing", "verl_omni", "vllm", "vllm_omni", "warnings"}
+)  # fmt: skip
+"""Packages that code in a spec, copied from vllm-omni, may import."""
 
 
 def expression(value: Any) -> str:
@@ -39,23 +44,18 @@ def module(value: Any) -> str:
     return text
 
 
-def public_names(text: str) -> list[str]:
-    """Return what others may take from a module: functions, classes and ``Class.method``, in their order."""
-    found: list[str] = []
-    for statement in ast.parse(text).body:
-        if isinstance(statement, _NAMED):
-            found.append(statement.name)
-        if isinstance(statement, ast.ClassDef):
-            inner = [one.name for one in statement.body if isinstance(one, _NAMED)]
-            found += [f"{statement.name}.{name}" for name in inner if not name.startswith("_")]
-    return [name for name in found if not name.startswith("_")]
-
-
 def _statements(value: Any, kinds: tuple[type[ast.stmt], ...], wanted: str) -> str:
     text = _text(value, wanted)
-    body = getattr(_parsed(textwrap.dedent(text), "exec", wanted), "body", [])
+    tree = _parsed(textwrap.dedent(text), "exec", wanted)
+    body = getattr(tree, "body", [])
     if len(body) != 1 or not isinstance(body[0], kinds):
         raise ValueError(f"{_shown(text)} is not {wanted}")
+    for node in ast.walk(tree):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name.partition(".")[0] not in IMPORTABLE:
+                raise ValueError(f"{_shown(text)} is not {wanted} that may import {name}")
     return text
 
 

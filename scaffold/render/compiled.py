@@ -24,8 +24,8 @@ from jinja2.bccache import Bucket
 from scaffold.reading import read_bytes
 from scaffold.resources import PACKAGE_ROOT, templates_root
 
-# Modules outside of this folder that work while a template is compiled: Jinja folds what is constant.
-_BESIDE = ("bounded.py", "operators.py", "printable.py")
+# A module outside of this folder that works while a template is compiled: Jinja folds what is constant.
+_BESIDE = ("printable.py",)
 _DIGEST_BYTES = 32
 LARGEST = 4_000_000
 """Bytes of the largest file that is read back."""

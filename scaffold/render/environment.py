@@ -1,10 +1,9 @@
-"""The Jinja environment: a team's templates before the packaged ones, undefined names raise, nothing is escaped
-behind one's back."""
+"""The Jinja environment: undefined names raise, nothing is escaped behind one's back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +23,18 @@ from scaffold.render.compiled import Compiled
 from scaffold.render.filters import filters
 from scaffold.render.gpu_memory import memory_settings
 from scaffold.render.inert import KEEPING, InertEnvironment, keeping_inert, require_inert
-from scaffold.team import TeamFile
-
-PACKAGED = "packaged/"
-"""What a template writes before the name of one that it overrides, to include the packaged one."""
 
 
 class Sources:
-    """Where templates come from, and which of a team's were asked for.
+    """The folder that templates come from, and what errors call them."""
 
-    Args:
-        packaged: the folder of the tool's own.
-        team: a team's, by name.
-    """
-
-    def __init__(self, packaged: Path, team: Mapping[str, TeamFile]) -> None:
-        self.packaged, self._team = packaged, team
-        self.used: dict[str, TeamFile] = {}
+    def __init__(self, packaged: Path) -> None:
+        self.packaged = packaged
         self._shown: dict[str, str] = {}
 
     def load(self, name: str) -> tuple[str, str, Callable[[], bool]]:
         """Return text, place and freshness of a template, as Jinja asks for them."""
-        own = self._team.get(name)
-        if own is not None:
-            self.used[name] = own
-            self._shown[str(own.path)] = own.shown
-            return own.text, str(own.path), lambda: True
-        path = self.packaged.joinpath(*split_template_path(name.removeprefix(PACKAGED)))
+        path = self.packaged.joinpath(*split_template_path(name))
         try:
             text = read_text(path, inside=self.packaged)
         except OSError:
@@ -59,9 +43,8 @@ class Sources:
         return text, str(path), lambda: True
 
     def shown(self, place: str | None) -> str | None:
-        """Return what errors call the template of a place or of a name; None for what is none."""
-        named = self._team.get(place or "")
-        return named.shown if named is not None else self._shown.get(place or "")
+        """Return what errors call the template of a place; None for what is none."""
+        return self._shown.get(place or "")
 
 
 _COMPILED = Compiled()

@@ -27,6 +27,8 @@ _PATH = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:-]*", re.ASCII)
 _BLOCK_START = re.compile(r"(?<!\S)(?:[-+*#=~]+(?!\S)|>|~~~|<[A-Za-z!?/]|[0-9]+[.)](?!\S))")
 _MARKUP = re.compile(rf"[\\`*\[\]<>|~&]|(?<![^\W_])_|_(?![^\W_])|{_BLOCK_START.pattern}", re.ASCII)
 _PUNCTUATION = "\\`*[]<>|~&_-+#=:.)"
+PACKAGES = ("diffusers", "transformers", "verl_omni", "vllm_omni")
+"""What a value may have rendered code import."""
 _TOML_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -211,6 +213,29 @@ def dotted(value: Any) -> str:
     return value
 
 
+def imported(value: Any) -> str:
+    """Return ``value`` unchanged when it is a public module, or a name of one, of the packages that code may import."""
+    parts = dotted(value).split(".")
+    if parts[0] not in PACKAGES or any(part.startswith("_") for part in parts):
+        raise ValueError(f"{_shown(value)} is no public name of {', '.join(PACKAGES)}")
+    return str(value)
+
+
+def model_part(value: Any) -> str:
+    """Return ``value`` unchanged when it is what a tiny checkpoint may construct.
+
+    That is a class of transformers or diffusers, by its short name or in its module of a model, or a name of one of
+    vllm-omni's models. Their functions start programs and fetch code; a class of a model does neither.
+    """
+    module, _, name = imported(value).rpartition(".")
+    of_model = module.startswith(("transformers.models.", "diffusers.models.", "vllm_omni.diffusion.models."))
+    if not (of_model or module in ("transformers", "diffusers")) or not (
+        name[0].isupper() or module.startswith("vllm_omni.")
+    ):
+        raise ValueError(f"{_shown(value)} is no class of transformers, diffusers or a model of vllm_omni")
+    return str(value)
+
+
 def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
     """Wrap each paragraph of the text to ``width`` columns, ``prefix`` of every line included."""
     wrapper = textwrap.TextWrapper(
@@ -221,7 +246,7 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
 
 
 _SOURCE_TEXT = (py, tuple_py, long_py, sh, yaml, toml, comment, docstring, cell, span, prose, words, path, identifier,
-                dotted, expression, function, import_line, module)  # fmt: skip
+                dotted, imported, model_part, expression, function, import_line, module)  # fmt: skip
 
 
 def filters() -> dict[str, Callable[..., Any]]:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jinja2 import Environment
-from jinja2.compiler import Frame
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.nodes import Concat, Const, EvalContext
-
-from scaffold.render.sandbox import LARGEST, BoundedEnvironment, BoundedGenerator, held
+from jinja2.sandbox import SandboxedEnvironment
 
 # Filters of Jinja's that put text together or cut it.
 KEEPING = ("indent", "join", "lower", "replace", "trim", "upper")
@@ -52,9 +51,8 @@ def making_inert(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def filtered(*arguments: Any, **options: Any) -> Any:
-        held(arguments[0] if isinstance(arguments[0], str | list | tuple | dict) else None)
         result = function(*arguments, **options)
-        return Inert(held(result)) if isinstance(result, str) else result
+        return Inert(result) if isinstance(result, str) else result
 
     return filtered
 
@@ -74,8 +72,8 @@ def keeping_inert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def joined(parts: Iterable[Any]) -> str:
     """Join what the operator ``~`` joins."""
-    parts = [held(part) if isinstance(part, list | tuple | dict) else part for part in parts]
-    text = held("".join(map(str, parts)))
+    parts = list(parts)
+    text = "".join(map(str, parts))
     return Inert(text) if all(map(is_inert, parts)) else text
 
 
@@ -97,7 +95,7 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-class _Generator(BoundedGenerator):
+class _Generator(CodeGenerator):
     """Compiles the literals of a template as inert text."""
 
     def visit_Const(self, node: Const, frame: Frame) -> None:
@@ -112,17 +110,10 @@ class _Generator(BoundedGenerator):
 
 
 def _written(parts: Iterable[str]) -> str:
-    """Join what a template wrote; a loop without end does not fill the memory first."""
-    kept, length = [], 0
-    for part in parts:
-        length += len(part)
-        if length > LARGEST:
-            raise ValueError("a template writes more than any file may have")
-        kept.append(part)
-    return Inert("".join(kept))
+    return Inert("".join(parts))
 
 
-class InertEnvironment(BoundedEnvironment):
+class InertEnvironment(SandboxedEnvironment):
     """A Jinja environment that writes nothing but inert text."""
 
     code_generator_class = _Generator

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,13 +13,11 @@ from scaffold.patience import Patience
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.resources import templates_root
-from scaffold.team import PACKAGED, Team, TeamFile
 
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
 PLACEHOLDERS = ("_package_", "_model_")
-_NAMED = re.compile(rf"(?P<beginning>.*?(?:{'|'.join(PLACEHOLDERS)}))(?P<rest>.)", re.DOTALL)
 PATIENCE_SECONDS = 30.0
 """Processor time for all templates of a package: many times what the packaged ones take."""
 OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
@@ -38,8 +35,6 @@ def render(
     templates: Path | None = None,
     *,
     notes: list[str] | None = None,
-    team: Team = PACKAGED,
-    used: dict[str, TeamFile] | None = None,
 ) -> dict[str, RenderedFile]:
     """Render every template and bring the result into its final form.
 
@@ -51,8 +46,6 @@ def render(
         spec: the sections of the spec, or an object whose ``context()`` returns them.
         templates: folder of templates; the packaged one by default.
         notes: receives one line for each check that this machine could not make.
-        team: whose templates go before those of the folder.
-        used: receives the templates of the team that had a part in the result, by name.
 
     Returns:
         Files by POSIX path relative to the repository's root, sorted by path.
@@ -65,13 +58,13 @@ def render(
 
     context = dict(spec if isinstance(spec, Mapping) else spec.context())
     root = (templates or templates_root()).resolve()
-    sources = Sources(root, team.templates)
+    sources = Sources(root)
     env = environment(sources)
     patience = Patience(PATIENCE_SECONDS, PATIENCE_SECONDS)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
     overlay = next((folder for section, folder in OVERLAYS.items() if section in context), None)
-    for name in _template_names(root, overlay, team):
+    for name in _template_names(root, overlay):
         with patience.work():
             text = render_template(env, sources, name, context)
         if not text.strip():
@@ -81,31 +74,23 @@ def render(
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file
-    if used is not None:
-        used.update(sources.used)
     return dict(sorted(finish(files, [] if notes is None else notes).items()))
 
 
-def template_paths(
-    model: str, package: str, templates: Path | None = None, *, team: Team = PACKAGED, gone: Iterable[str] = ()
-) -> frozenset[str]:
+def template_paths(model: str, package: str, templates: Path | None = None) -> frozenset[str]:
     """Return every path that a package of these names may have a file at, whatever its spec says.
 
     Args:
         model: ``names.model``.
         package: ``names.package``.
         templates: folder of templates; the packaged one by default.
-        team: whose templates go before those of the folder.
-        gone: names of templates that a team had; what cannot be one is passed over.
 
     Raises:
-        ScaffoldError: a name that no package has, or a template of the team that gives no file of a package.
+        ScaffoldError: a name that no package has.
     """
     root = (templates or templates_root()).resolve()
     placeholders = _placeholders({"names": {"model": model, "package": package}})
-    names = {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in _template_names(root, overlay, team)}
-    packaged = _packaged_names(root)
-    names |= {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in gone if _has_place(name, packaged)}
+    names = {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in _template_names(root, overlay)}
     return frozenset(
         _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX) for overlay, name in names
     )
@@ -115,51 +100,11 @@ def _packaged_names(root: Path) -> frozenset[str]:
     return frozenset(path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
 
 
-def _template_names(root: Path, overlay: str | None, team: Team) -> list[str]:
-    packaged = _packaged_names(root)
-    for name, file in team.templates.items():
-        if name not in packaged:
-            _require_place(name, file, packaged)
-    names = packaged.union(team.templates)
+def _template_names(root: Path, overlay: str | None) -> list[str]:
     apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
     if overlay is not None:
-        return sorted(name for name in names if name.startswith(f"{overlay}/"))
-    return sorted(name for name in names if not name.startswith(apart))
-
-
-def _has_place(name: str, packaged: Collection[str]) -> bool:
-    """Whether a template gives a file that can only be a package's: its path begins as that of a packaged one does.
-
-    The names of a package are its author's. ``verl_omni/pipelines/mod_model_l_base.py`` is a file of verl-omni's where
-    the model is called ``e``, and ``verl_omni/_model_/model_base.py`` is one where it is called ``pipelines``; behind
-    the beginning of a packaged path nothing stands but files of packages.
-    """
-    return not _is_hidden(name) and _beginning(name) in {_beginning(one) for one in packaged} - {None}
-
-
-def _beginning(name: str) -> tuple[str, bool] | None:
-    """Return a path up to its first placeholder, and whether that ends a folder's name; None where it ends no word."""
-    found = _NAMED.match(name)
-    if found is None or found["rest"].isalnum():
-        return None
-    return found["beginning"], found["rest"] == "/"
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def _require_place(name: str, file: TeamFile, packaged: Collection[str]) -> None:
-    """A template that a team adds is a block, or gives a file that can be of no other package, nor of a tool's.
-
-    Raises:
-        ScaffoldError: it is neither.
-    """
-    if _is_hidden(name) or not (name.startswith(f"{BLOCKS}/") or _has_place(name, packaged)):
-        raise ScaffoldError(
-            f"{file.shown} overrides no packaged template and gives no file of a package",
-            hint="up to its name its path is that of a packaged one, such as examples/flowgrpo_trainer/_model_/",
-        )
+        return sorted(name for name in _packaged_names(root) if name.startswith(f"{overlay}/"))
+    return sorted(name for name in _packaged_names(root) if not name.startswith(apart))
 
 
 def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,16 @@ from typing import Any
 
 PORT = "port"
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "target": {"logprob_difference": True, "peft_below": None},
+    "target": {
+        "logprob_difference": True,
+        "peft_below": None,
+        "entry_point": "verl_omni.trainer.main_diffusion",
+        "v1_entry_point": None,
+        "use_v1": False,
+        "io_spec": None,
+        "request_ids": ["prompt_token_ids"],
+        "lora_merge": False,
+    },
     "upstream": {
         "time": "sigma",
         "output_sign": 1,

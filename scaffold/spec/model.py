@@ -37,7 +37,7 @@ class IntegrationSpec:
         derived: ``section.key`` to a digest of the value that the tool gave; another value is a person's.
         files: rendered path to the SHA-256 of its content.
         folders: folders that were made in the checkout for the files, so that `remove` takes no others away.
-        overrides: presets and templates of a team that it was rendered with, to where each stood and its SHA-256.
+        overrides: presets of a team that it was rendered with, to where each stood and its SHA-256.
     """
 
     sections: Mapping[str, Mapping[str, Any]]

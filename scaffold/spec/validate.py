@@ -12,7 +12,6 @@ from scaffold.resources import templates_root
 from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.supported import STEP_ARGUMENTS
-from scaffold.team import PACKAGED, Team
 
 # Values that templates render, by the spec's key. None among them: the value may be unknown.
 ALLOWED: Mapping[str, Collection[Any]] = {
@@ -72,13 +71,12 @@ def is_date(value: object) -> bool:
     return True
 
 
-def validate(spec: IntegrationSpec, source: str = "the spec", team: Team = PACKAGED) -> None:
+def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     """Check the values that decide what is rendered.
 
     Args:
         spec: what is checked.
         source: what errors call it.
-        team: whose blocks may be chosen too.
 
     Raises:
         ScaffoldError: names the key, its value and what it may be.
@@ -121,7 +119,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec", team: Team = PACKA
     )
     if spec.value("architecture.position_embedding") is not None:
         require("architecture.position_table_side", lambda value: _is_int(value) and value > 0, "a positive integer")
-    for key, names in _blocks(team).items():
+    for key, names in _blocks().items():
         default = DEFAULTS["architecture"].get(key)
         require(f"architecture.{key}", lambda value: (value or default) in names, "one of " + ", ".join(names))  # noqa: B023
     heads, kv_heads = spec.value("architecture.num_attention_heads"), spec.value("architecture.num_key_value_heads")
@@ -152,10 +150,9 @@ def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable
     require("media.sends", lambda value: value == ["image"], "['image'] where images are edited")
 
 
-def _blocks(team: Team) -> dict[str, list[str]]:
+def _blocks() -> dict[str, list[str]]:
     """Kinds of the blocks that are chosen by a key of ``[architecture]``: a kind is a file of ``templates/blocks``."""
     names = {path.name for path in (templates_root() / "blocks").glob("*.py.jinja")}
-    names |= {name.removeprefix("blocks/") for name in team.templates if name.startswith("blocks/")}
     files = sorted(name.removesuffix(".py.jinja") for name in names)
     found = {key: _after(files, f"{key}_") for key in ("rotary", "latent_input", "latent_output")}
     return {**found, "image_position": ["text_length", "sequential", *_after(files, "layout_")]}

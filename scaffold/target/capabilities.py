@@ -8,12 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scaffold.documents import MalformedError, parse_yaml
 from scaffold.parsing import parse
 from scaffold.reading import walk
+from scaffold.target.carried import carried
 from scaffold.target.pin import text_of
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
 MODEL_BASE = "verl_omni/pipelines/model_base.py"
+# What every release has: no hook.
+BASE_METHODS = frozenset(
+    {
+        "build_scheduler",
+        "forward",
+        "forward_and_sample_previous_step",
+        "get_class",
+        "get_class_by_name",
+        "prepare_model_inputs",
+        "prepare_processor_files",
+        "register",
+        "set_timesteps",
+    }
+)
 NON_DIFFUSERS_BASE = "verl_omni/pipelines/non_diffusers_model_base.py"
 ROLLOUT_OUTPUT = "verl_omni/pipelines/diffusion_rollout_output.py"
 LORA_HOOK = "map_lora_update_to_engine"
@@ -24,9 +40,11 @@ ROLLOUT_CORRECTION = "verl_omni/trainer/diffusion/rollout_correction.py"
 DOCS_EXAMPLES = "docs/examples"
 DOCS_LINK_CHECK = "tests/special_sanity/check_example_docs_symlinks.py"
 SMOKE_FOLDER = "tests/gpu_smoke"
-ROLLOUT_SERVER = "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
-AGENT_LOOP = "verl_omni/agent_loop/single_turn_agent_loop.py"
-_IDS = "'prompt_token_ids'"
+TRAINER_CONFIG = "verl_omni/trainer/config/diffusion_trainer.yaml"
+MODEL_CONFIG = "verl_omni/trainer/config/diffusion/model/diffusion_model.yaml"
+V0_ENTRY_POINT, V1_ENTRY_POINT = "verl_omni.trainer.main_diffusion", "verl_omni.trainer.main_diffusion_v1"
+IO_SPEC = "verl_omni.pipelines.rollout_media"
+VERSION_FILE = "verl_omni/version/version"
 
 # An entry of a smoke runner: its function, its number and its title.
 RUNNER_ENTRY = re.compile(r'^(run_test|run_selected_test)[ \t]+(\d+)[ \t]+"', re.MULTILINE)
@@ -46,13 +64,25 @@ class Capabilities:
     docs_links: bool
     docs_link_check: bool
     smoke_runner: str | None
+    entry_point: str
+    v1_entry_point: str | None
+    use_v1: bool
+    io_spec: str | None
+    request_ids: tuple[str, ...]
+    lora_merge: bool
+    named_media: bool
     limits: Mapping[str, str] = field(default_factory=dict)
+    unsettled: Mapping[str, str] = field(default_factory=dict)
 
 
 def capabilities(root: Path) -> Capabilities:
     """Read a checkout's capabilities. ``root`` must have passed `missing`."""
     base = _tree(root, MODEL_BASE)
     rollout = _tree(root, ROLLOUT_OUTPUT)
+    v1 = V1_ENTRY_POINT if text_of(root, _file(V1_ENTRY_POINT)) is not None else None
+    use_v1 = v1 is not None and _configured(root, TRAINER_CONFIG, "trainer", "use_v1") is True
+    declared = _fields(_tree(root, _file(IO_SPEC)), "DiffusionIOSpec")
+    seen = carried(lambda path: _tree(root, path))
     return Capabilities(
         methods=frozenset(_methods(base, "DiffusionModelBase")),
         rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",
@@ -63,8 +93,22 @@ def capabilities(root: Path) -> Capabilities:
         docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(text_of(root, DOCS_INDEX) or "")),
         docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
         smoke_runner=_smoke_runner(root),
-        limits=_limits(root),
+        entry_point=v1 if v1 is not None and use_v1 else V0_ENTRY_POINT,
+        v1_entry_point=v1,
+        use_v1=use_v1,
+        io_spec=IO_SPEC if "primary" in declared else None,
+        request_ids=seen.request_ids,
+        lora_merge=_configured(root, MODEL_CONFIG, "lora", "merge") is not None,
+        named_media=seen.named_media or "artifacts" in declared,
+        limits=seen.limits,
+        unsettled=seen.unsettled,
     )
+
+
+def version_of(root: Path) -> str | None:
+    """Return the version that a checkout gives itself, None where it gives none."""
+    lines = (text_of(root, VERSION_FILE) or "").split()
+    return lines[0] if len(lines) == 1 else None
 
 
 def missing(root: Path) -> str | None:
@@ -98,6 +142,12 @@ def _methods(tree: ast.Module | None, class_name: str) -> set[str]:
     return {item.name for item in node.body if isinstance(item, ast.FunctionDef)} if node else set()
 
 
+def _fields(tree: ast.Module | None, class_name: str) -> set[str]:
+    node = _class(tree, class_name)
+    targets = (item.target for item in node.body if isinstance(item, ast.AnnAssign)) if node else ()
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
 def _defines(tree: ast.Module, function: str) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body)
 
@@ -129,42 +179,22 @@ def _calls_lora_hook(root: Path) -> bool:
 
 def _worker_extension(root: Path) -> str | None:
     module, _, name = WORKER_EXTENSION.rpartition(".")
-    return WORKER_EXTENSION if _class(_tree(root, f"{module.replace('.', '/')}.py"), name) is not None else None
+    return WORKER_EXTENSION if _class(_tree(root, _file(module)), name) is not None else None
 
 
-def _limits(root: Path) -> dict[str, str]:
-    """Where a release carries no more than token ids, a prompt and images; only what is found."""
-    server, loop = _tree(root, ROLLOUT_SERVER), _tree(root, AGENT_LOOP)
-    custom = (
-        node.lineno
-        for node in _assigned(server, "custom_prompt")
-        if isinstance(node.value, ast.Dict) and [ast.unparse(key) for key in node.value.keys if key] == [_IDS]
-    )
-    images = (
-        node.lineno
-        for node in ast.walk(server or ast.Module([], []))
-        if isinstance(node, ast.If) and "not final_res.images" in ast.unparse(node.test)
-    )
-    sent = (
-        node.lineno
-        for node in ast.walk(loop or ast.Module([], []))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.server_manager.generate"
-    )
-    found = {
-        "token_prompts": (ROLLOUT_SERVER, next(custom, None)),
-        "images_only": (ROLLOUT_SERVER, next(images, None)),
-        "prompt_only": (AGENT_LOOP, next(sent, None)),
-    }
-    return {name: f"{path}:{line}" for name, (path, line) in found.items() if line is not None}
+def _file(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
 
 
-def _assigned(tree: ast.Module | None, name: str) -> list[ast.Assign | ast.AnnAssign]:
-    found: list[ast.Assign | ast.AnnAssign] = []
-    for node in ast.walk(tree or ast.Module([], [])):
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found += [node] if name in map(ast.unparse, targets) else []
-    return found
+def _configured(root: Path, path: str, *keys: str) -> object:
+    """Return a value of a YAML file of the checkout's, None where it is not there."""
+    try:
+        value: object = parse_yaml(text_of(root, path) or "")
+    except MalformedError:
+        return None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _smoke_runner(root: Path) -> str | None:

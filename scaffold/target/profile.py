@@ -23,6 +23,7 @@ class ContractProfile:
         name: file name of the profile, such as ``v0.2.0``.
         title: the release in words.
         order: rank by age, the oldest first.
+        version: the version that the release gives itself.
         vllm_omni: the vllm-omni version that this release pins.
         diffusers: the diffusers version that this vllm-omni pins.
         rollout_result: how a rollout adapter hands its trajectory back.
@@ -36,6 +37,13 @@ class ContractProfile:
             a subclass of it to the engine.
         sent: scales of guidance that every request has, with the values unless a launch script gives others.
         request_batch_default: whether ``VllmOmniPipelineBase.register`` sets ``supports_request_batch``.
+        entry_point: module that its own recipes start.
+        v1_entry_point: module that starts the v1 trainer, or None where there is none.
+        use_v1: the default of ``trainer.use_v1``.
+        io_spec: module of ``DiffusionIOSpec`` and ``MediaSpec``, by which an adapter declares its media, or None.
+        request_ids: keys under which a request of a diffusion stage holds its token ids.
+        lora_merge: whether ``actor_rollout_ref.model.lora.merge`` exists: LoRA reaches the rollout as merged weights.
+        named_media: whether a rollout's media are taken by declared names alone.
         example_readme: path of an example's README; ``{model}`` stands for the model's name.
         docs_link: path of the link to it below ``docs/``, or None where the release has none.
         docs_index: the page whose Examples toctree lists the link, or None.
@@ -43,13 +51,17 @@ class ContractProfile:
         smoke_runner: the script that calls the end-to-end scripts, or None.
         limits: what a release does not carry, each with ``file:line`` of its own: ``token_prompts`` (a request holds
             token ids and nothing that another stage makes), ``prompt_only`` (the agent loop sends nothing beside the
-            prompt and its media), ``images_only`` (a result without images counts as aborted).
+            prompt and its media), ``images_only`` (a result without images is not taken). Of a checkout, one that was
+            neither found nor ruled out is among them, with the file that was searched.
+        pins: other distributions that it pins, and the Python that it wants, as requirements.
+        evidence: for each value of the file, by its name there, how it is known (``run`` or ``read``) and from where.
         sketch: positions and neighbouring lines that a patch made without a checkout needs.
     """
 
     name: str
     title: str
     order: int
+    version: str
     vllm_omni: str
     diffusers: str
     rollout_result: Literal["rollout_output", "custom_output"]
@@ -61,12 +73,21 @@ class ContractProfile:
     worker_extension: str | None
     sent: Mapping[str, float] = field(compare=False)
     request_batch_default: bool
+    entry_point: str
+    v1_entry_point: str | None
+    use_v1: bool
+    io_spec: str | None
+    request_ids: tuple[str, ...]
+    lora_merge: bool
+    named_media: bool
     example_readme: str
     docs_link: str | None
     docs_index: str | None
     docs_link_check: bool
     smoke_runner: str | None
     limits: Mapping[str, str] = field(compare=False)
+    pins: Mapping[str, str] = field(compare=False)
+    evidence: Mapping[str, str] = field(repr=False, compare=False)
     sketch: Mapping[str, Any] = field(repr=False, compare=False)
 
     def context(self, model: str) -> dict[str, Any]:
@@ -79,6 +100,13 @@ class ContractProfile:
             "peft_below": self.peft_below,
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
+            "entry_point": self.entry_point,
+            # What a release does not have is no value that could not be established.
+            **({"v1_entry_point": self.v1_entry_point} if self.v1_entry_point else {}),
+            "use_v1": self.use_v1,
+            **({"io_spec": self.io_spec} if self.io_spec else {}),
+            "request_ids": list(self.request_ids),
+            "lora_merge": self.lora_merge,
             "example_readme": self.example_readme.replace("{model}", model),
             "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,
             "docs_index": self.docs_index,
@@ -119,6 +147,7 @@ def _read(path: Path) -> ContractProfile:
         name=data["name"],
         title=data["title"],
         order=data["order"],
+        version=data["version"],
         vllm_omni=data["vllm_omni"],
         diffusers=data["diffusers"],
         rollout_result=contract["rollout_result"],
@@ -130,11 +159,20 @@ def _read(path: Path) -> ContractProfile:
         worker_extension=contract.get("worker_extension"),
         sent=dict(contract["sent"]),
         request_batch_default=contract["request_batch_default"],
+        entry_point=contract["entry_point"],
+        v1_entry_point=contract.get("v1_entry_point"),
+        use_v1=contract["use_v1"],
+        io_spec=contract.get("io_spec"),
+        request_ids=tuple(contract["request_ids"]),
+        lora_merge=contract["lora_merge"],
+        named_media=contract["named_media"],
         example_readme=layout["example_readme"],
         docs_link=layout.get("docs_link"),
         docs_index=layout.get("docs_index"),
         docs_link_check=layout["docs_link_check"],
         smoke_runner=layout.get("smoke_runner"),
         limits=dict(data["limits"]),
+        pins=dict(data["pins"]),
+        evidence=dict(data["evidence"]),
         sketch=data["sketch"],
     )

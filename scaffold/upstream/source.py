@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
+from scaffold.bounded import memory
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
 from scaffold.reading import RefusedFileError, open_file, read_bytes, walk
@@ -63,9 +64,12 @@ class UpstreamSource(ABC):
         if tree is None:
             try:
                 tree = parse(self.read(path), path)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            except (SyntaxError, ValueError, RecursionError) as error:
                 line = getattr(error, "lineno", None) or 1
                 raise ScaffoldError(f"{path}:{line} in vllm-omni {self.label} is not valid Python: {error}") from None
+            except MemoryError:
+                what = f"is nested too deeply, or too large for {memory()}"
+                raise ScaffoldError(f"{path} in vllm-omni {self.label} {what}") from None
             self._trees[path] = tree
         return tree
 

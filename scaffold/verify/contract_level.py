@@ -37,6 +37,10 @@ IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
 MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
+PASSED_ON = frozenset(
+    {"CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HF_HOME", "HF_HUB_CACHE", "HOME", "LANG", "LC_ALL",
+     "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
+)  # fmt: skip
 HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
 
@@ -243,9 +247,12 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     return HostProcess(reader, lambda: end_process(process, job["token"]), lambda: process.poll() is None)
 
 
-def _environment(token: str) -> dict[str, str]:
-    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: token}
-    return hidden(child_process.environment(**changes))
+def _environment(mark: str) -> dict[str, str]:
+    """What the package's processes are given of the user's environment: no token and no secret is among it."""
+    given = child_process.environment()
+    kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith("OMNI_SCAFFOLD_")}
+    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: mark}
+    return hidden({**kept, **changes})
 
 
 def _event(line: str, token: str) -> dict[str, Any] | None:

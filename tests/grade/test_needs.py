@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -23,6 +24,8 @@ from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
+_OLD = profile_by_name("v0.1.0")
+UNLIMITED = replace(_OLD, limits={"token_prompts": _OLD.limits["token_prompts"]})
 # Key of the entry, part of what it says, and file of its place.
 NEEDS = {
     "MammothModa2DiTPipeline": [],
@@ -125,11 +128,11 @@ def test_an_unproven_package_says_what_it_waits_for() -> None:
     assert "nothing here can be trained" not in readme("MingImagePipeline")
 
 
-def test_a_release_of_verl_omni_whose_place_is_not_known_names_none() -> None:
-    spec = spec_of("AuKPipeline", "v0.1.0")
-    keys = {name: {entry["key"] for entry in spec.value(name)} for name in ("grade.needs", "grade.missing")}
-    assert "images_only" not in profile_by_name("v0.1.0").limits
-    assert keys == {"grade.missing": {"output"}, "grade.needs": {"request", "stages"}}
+def test_a_limit_that_a_release_does_not_have_is_left_to_a_person() -> None:
+    request = SpecRequest(inspect_pipeline(locate(VERSION), "AuKPipeline"), derive_names("auk"), UNLIMITED)
+    spec = specify(request, locate(VERSION)).spec
+    keys = {name: {entry["key"] for entry in spec.value(name) or []} for name in ("grade.needs", "grade.missing")}
+    assert keys == {"grade.missing": {"output", "request"}, "grade.needs": {"stages"}}
     assert grade_of(spec) == PARTIAL
 
 

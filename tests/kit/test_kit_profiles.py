@@ -35,11 +35,15 @@ class Rollout:
 
 many = "prompts" in {f.name for f in dataclasses.fields(OmniDiffusionRequest)}
 request = OmniDiffusionRequest(["a"] if many else "a", Params(guidance_scale=0.0), "r0")
-hooks = ("configure_trainable_params", "validate_lora_config", "peek_class", "build_module", "configure_train_mode")
+hooks = (
+    "configure_trainable_params", "validate_lora_config", "peek_class", "build_module", "configure_train_mode",
+    "preserve_fp32_modules", "get_fsdp_ignored_module_names",
+)
 print(json.dumps({
     "version": vllm_omni.__version__,
     "hooks": [h for h in hooks if hasattr(DiffusionModelBase, h)],
     "rollout_output": importable("verl_omni.pipelines.diffusion_rollout_output"),
+    "io_spec": importable("verl_omni.pipelines.rollout_media"),
     "request_batch": importable("vllm_omni.diffusion.worker.request_batch"),
     "marked": hasattr(Rollout, "supports_request_batch"),
     "custom_output": "custom_output" in inspect.signature(DiffusionOutput).parameters,
@@ -53,6 +57,7 @@ EXPECTED: dict[str | None, dict[str, Any]] = {
         "version": "0.22.0",
         "hooks": ["build_module", "configure_train_mode"],
         "rollout_output": False,
+        "io_spec": False,
         "request_batch": False,
         "marked": False,
         "custom_output": True,
@@ -64,6 +69,7 @@ EXPECTED: dict[str | None, dict[str, Any]] = {
         "version": "0.24.0",
         "hooks": ["configure_trainable_params", "build_module", "configure_train_mode"],
         "rollout_output": False,
+        "io_spec": False,
         "request_batch": True,
         "marked": True,
         "custom_output": True,
@@ -81,6 +87,7 @@ EXPECTED: dict[str | None, dict[str, Any]] = {
             "configure_train_mode",
         ],
         "rollout_output": True,
+        "io_spec": False,
         "request_batch": True,
         "marked": True,
         "custom_output": False,
@@ -89,9 +96,15 @@ EXPECTED: dict[str | None, dict[str, Any]] = {
         "zero_becomes": 0.0,
     },
 }
+EXPECTED["v0.3.0"] = {
+    **EXPECTED["main"],
+    "version": "0.28.0rc1",
+    "hooks": [*EXPECTED["main"]["hooks"], "preserve_fp32_modules", "get_fsdp_ignored_module_names"],
+    "io_spec": True,
+}
 
 
-@pytest.mark.parametrize("profile", ["v0.1.0", "v0.2.0", "main"])
+@pytest.mark.parametrize("profile", ["v0.1.0", "v0.2.0", "main", "v0.3.0"])
 def test_profile_has_what_its_release_has(run_python: Any, profile: str) -> None:
     # an unset variable means main
     found = json.loads(run_python(SURVEY, kit_root(), profile=None if profile == "main" else profile))
@@ -113,4 +126,7 @@ def test_absent_module_stays_absent_beside_a_checkout_that_has_it(run_python: An
 
 def test_unknown_profile_names_the_known_ones(run_python: Any) -> None:
     error = run_python("import vllm_omni", kit_root(), profile="v9", check=False)
-    assert "unknown contract kit profile 'v9'; OMNI_SCAFFOLD_KIT_PROFILE takes ['main', 'v0.1.0', 'v0.2.0']" in error
+    assert (
+        "unknown contract kit profile 'v9'; OMNI_SCAFFOLD_KIT_PROFILE takes ['main', 'v0.1.0', 'v0.2.0', 'v0.3.0']"
+        in error
+    )

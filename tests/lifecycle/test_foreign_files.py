@@ -58,31 +58,6 @@ def test_files_of_others_are_refused(
     assert snapshot(root) == before
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize(
-    ("template", "path"),
-    [
-        ("verl_omni/pipelines/_model__base.py", "verl_omni/pipelines/toy_base.py"),
-        ("verl_omni/pipelines/mod_model_l_base.py", "verl_omni/pipelines/modtoyl_base.py"),
-        ("verl_omni/_model_/model_base.py", "verl_omni/toy/model_base.py"),
-        ("verl_omni/pipelines/_package_.py", "verl_omni/pipelines/toy_flow_grpo.py"),
-        ("examples/flowgrpo_trainer/_model_ota/README.md", "examples/flowgrpo_trainer/toyota/README.md"),
-        ("docs/_package_.md", "docs/toy_flow_grpo.md"),
-        ("_model_.md", "toy.md"),
-    ],
-)
-def test_a_template_that_the_lock_names_makes_no_file_the_packages(
-    listing: Callable[[str], Path], scaffold_cli: Callable[..., Any], command: tuple[str, ...], template: str, path: str
-) -> None:
-    root = listing(path)
-    lock = root / PACKAGE / LOCK_NAME
-    recorded = f'"templates/{template}.jinja" = "checkout {"0" * 64}"'
-    lock.write_text(seal(f"{lock.read_text()}\n[overrides]\n{recorded}\n"))
-    before = snapshot(root)
-    assert f"lists {path}, which is no file of {PACKAGE}" in scaffold_cli(*command, root / PACKAGE).refusal(2)
-    assert snapshot(root) == before
-
-
 @pytest.mark.parametrize("command", [("remove",), ("update", "--spec")], ids=" ".join)
 def test_a_file_beside_the_rendered_ones_stays(
     listing: Callable[[str], Path], scaffold_cli: Callable[..., Any], command: tuple[str, ...]
@@ -126,11 +101,3 @@ def test_every_rendered_path_is_one_of_the_templates(
     scaffold_cli(*NEW, "--verl-omni", root).success()
     made = {path for path in set(snapshot(root)) - before if not (root / path).is_dir() or (root / path).is_symlink()}
     assert made - {f"{PACKAGE}/{SPEC_NAME}", f"{PACKAGE}/{LOCK_NAME}"} <= template_paths("toy", "toy_flow_grpo")
-
-
-def test_every_packaged_template_has_a_place_where_a_team_may_add() -> None:
-    packaged = template_paths("toy", "toy_flow_grpo")
-    added = "examples/flowgrpo_trainer/_model_/NOTES.md.jinja"
-    assert template_paths("toy", "toy_flow_grpo", gone=[added]) - packaged == {
-        "examples/flowgrpo_trainer/toy/NOTES.md",
-    }

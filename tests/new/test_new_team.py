@@ -1,4 +1,4 @@
-"""Presets and templates of a team go before the packaged ones, are recorded, merged, and can run nothing."""
+"""Presets of a team go before the packaged ones, are recorded, and can run nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ Cli = Callable[..., Any]
 pytestmark = pytest.mark.upstream
 NEW = ("new", "toy", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1")
 PACKAGE = "verl_omni/pipelines/toy_flow_grpo"
-README = "examples/flowgrpo_trainer/_model_/README.md.jinja"
-COMMON = "verl_omni/pipelines/_package_/common.py.jinja"
 PRESET = 'pipelines = ["BagelPipeline"]\nbase = "bagel"\n[recipe]\nnoise_level = 0.55\n'
 
 
@@ -98,165 +96,6 @@ def test_a_preset_that_is_named_goes_before_all(checkout: Path, scaffold_cli: Cl
     assert "exclude each other" in scaffold_cli(*NEW, "--verl-omni", checkout, "--preset", mine, "--packaged").refusal()
 
 
-def test_templates_of_checkout_and_user_override_file_by_file(
-    checkout: Path, scaffold_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(checkout, f"templates/{README}", "{% include 'packaged/" + README + "' %}\n## Ours\n\nAsk the lab.\n")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    own = tmp_path / "config/omni-scaffold/templates"
-    for name, text in (
-        (README, "never"),
-        ("examples/flowgrpo_trainer/_model_/NOTES.md.jinja", "{{ names.display | prose }}\n"),
-    ):
-        (own / name).parent.mkdir(parents=True, exist_ok=True)
-        (own / name).write_text(text)
-    said = scaffold_cli(*NEW, "--verl-omni", checkout).success()
-    example = checkout / "examples/flowgrpo_trainer/toy"
-    readme = (example / "README.md").read_text()
-    assert readme.endswith("## Ours\n\nAsk the lab.\n")
-    assert "never" not in readme
-    assert (example / "NOTES.md").read_text() == "BAGEL-7B-MoT\n"
-    assert (
-        f"rendered with {own}/examples/flowgrpo_trainer/_model_/NOTES.md.jinja, .omni-scaffold/templates/{README}"
-        in said
-    )
-    found = lock_of(checkout)["overrides"]
-    assert {name: record.split()[0] for name, record in found.items()} == {
-        "templates/examples/flowgrpo_trainer/_model_/NOTES.md.jinja": "user",
-        f"templates/{README}": "checkout",
-    }
-    listed = json.loads(scaffold_cli("preset", "list", "--verl-omni", checkout, "--format", "json").success())
-    assert {(one["name"], one["where"]) for one in listed["templates"]} == {
-        ("examples/flowgrpo_trainer/_model_/NOTES.md.jinja", "user"),
-        (README, "checkout"),
-    }
-    scaffold_cli("remove", checkout / PACKAGE).success()
-    assert not example.exists()
-
-
-def test_an_update_merges_edits_over_a_changed_template(checkout: Path, scaffold_cli: Cli) -> None:
-    """The base of an edited file is rendered with the template that git's history has."""
-    head = "{% include 'packaged/" + README + "' %}\n"
-    put(checkout, f"templates/{README}", f"{head}\n## Ours\n\nfirst\n\nlast\n")
-    scaffold_cli(*NEW, "--verl-omni", checkout).success()
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(checkout)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "add", ".omni-scaffold"], check=True)
-    subprocess.run([*git, "commit", "-qm", "templates"], check=True)
-    readme = checkout / "examples/flowgrpo_trainer/toy/README.md"
-    readme.write_text(readme.read_text().replace("first\n", "first, edited\n"))
-    put(checkout, f"templates/{README}", f"{head}\n## Ours\n\nfirst\n\nlast, changed\n")
-    scaffold_cli("update", checkout / PACKAGE).success()
-    assert readme.read_text().endswith("first, edited\n\nlast, changed\n")
-    (checkout / f".omni-scaffold/templates/{README}").unlink()
-    gone = scaffold_cli("update", checkout / PACKAGE)
-    assert gone.code == 4
-    assert f"templates/{README} (checkout)" in gone.err
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        (COMMON, "X = 1\n", f"{COMMON}: {PACKAGE}/common.py lacks "),
-        (README, "  ", f"{README} gives no examples/flowgrpo_trainer/toy/README.md"),
-        ("notes.md.jinja", "x", "notes.md.jinja overrides no packaged template and gives no file of a package"),
-        (".github/workflows/_model_.yml.jinja", "x", "_model_.yml.jinja overrides no packaged template"),
-        ("examples/_model_.sh.jinja", "true\n", "examples/_model_.sh.jinja overrides no packaged template"),
-        ("verl_omni/pipelines/_model__base.py.jinja", "", "_model__base.py.jinja overrides no packaged template"),
-        ("verl_omni/pipelines/_package_.py.jinja", "", "_package_.py.jinja overrides no packaged template"),
-        ("examples/flowgrpo_trainer/_model_s/x.md.jinja", "", "_model_s/x.md.jinja overrides no packaged template"),
-        ("examples/flowgrpo_trainer/_model_/run.sh.jinja", "if then\n", "_model_/run.sh.jinja, line 1"),
-        (f"{README[:-15]}a\nb.md.jinja", "x", "its name is not printable text"),
-        ("blocks/a\x1b[2J.py.jinja", "x", r"a\x1b[2J.py.jinja: its name is not printable text"),
-        (
-            "verl_omni/pipelines/_package_/__init__.py.jinja",
-            '"""{{ names.display | docstring }}"""\n\n__all__ = []\n',
-            "__init__.py.jinja: verl_omni/pipelines/toy_flow_grpo/__init__.py:1: OSC503",
-        ),
-        ("blocks/license.py.jinja", "{% if %}", ".omni-scaffold/templates/blocks/license.py.jinja, line 1"),
-    ],
-)
-def test_a_template_that_does_not_do_is_refused_by_name(
-    checkout: Path, scaffold_cli: Cli, name: str, text: str, said: str
-) -> None:
-    put(checkout, f"templates/{name}", text)
-    outcome = scaffold_cli(*NEW, "--verl-omni", checkout)
-    assert outcome.code == 2
-    assert said in outcome.err
-    assert ".omni-scaffold/templates/" in outcome.err
-    assert not (checkout / PACKAGE).exists()
-    scaffold_cli(*NEW, "--verl-omni", checkout, "--packaged", "--dry-run").success()
-
-
-REACHING = (
-    "{{ ''.__class__ }}",
-    "{{ names.__class__.__mro__ }}",
-    "{{ names['__class__'] }}",
-    "{{ self.__init__.__globals__ }}",
-    "{{ range.__self__ }}",
-    "{{ dict.mro() }}",
-    "{{ namespace.__init__.__globals__['os'].system('touch PWNED') }}",
-    "{{ ('%s' | string).format(names) }}",
-    "{{ '{0.__class__}'.format(names) }}",
-    "{{ names | attr('__class__') }}",
-    "{{ [names] | map(attribute='__class__') | list }}",
-    "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}",
-    "{{ lipsum.__globals__['os'].popen('touch PWNED').read() }}",
-    "{% include '../../../../etc/passwd' %}",
-    "{% include 'packaged/../../../etc/passwd' %}",
-    "{% macro m() %}x{% endmacro %}{{ m.__class__ }}{{ m._func.__globals__ }}",
-    "{% import 'blocks/license.py.jinja' as g %}{{ g.__class__ }}",
-    "{% set x = [].append %}{{ x.__self__ }}",
-    "{% for x in [1] %}{{ loop.__class__ }}{{ loop._iterable }}{% endfor %}",
-)
-ENDLESS = (
-    "{{ 'x' * 100000000000 }}",
-    "{{ 9 ** 99999 }}",
-    "{{ '%100000000000d' % 1 }}",
-    "{{ range(100000000000) | list | length }}",
-    "{{ 'x' | indent(100000000000) }}",
-    "{{ 'xx' | replace('', 'y' * 90000) | replace('', 'y' * 90000) }}",
-    "{{ 'x'.ljust(100000000000) }}",
-    "{{ [1] | tojson(indent=100000000000) }}",
-    "{{ 1 | round(-100000000000) }}",
-    "{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | py }}",
-    "{% set n = namespace(x={}) %}{% for i in range(99) %}{% set n.x = {1: n.x, 2: n.x} %}{% endfor %}{{ n.x == 1 }}",
-    "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
-    "{% for i in range(99999) %}{% for j in range(99999) %}" + "x" * 500 + "{% endfor %}{% endfor %}",
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-)
-
-
-@pytest.fixture(scope="module")
-def bundle(scaffold_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A spec to render, with which nothing is inspected."""
-    folder = tmp_path_factory.mktemp("spec") / "out"
-    scaffold_cli(*NEW, "--out", folder).success()
-    return folder / PACKAGE / "scaffold.toml"
-
-
-@pytest.mark.parametrize("text", [*REACHING, *ENDLESS])
-def test_a_strangers_template_reaches_nothing_and_ends(
-    checkout: Path, bundle: Path, scaffold_cli: Cli, text: str
-) -> None:
-    put(checkout, f"templates/{README}", f"# {text}\n")
-    outcome = scaffold_cli("new", "toy", "--spec", bundle, "--verl-omni", checkout, "--dry-run", cwd=checkout)
-    assert outcome.code == 2, outcome.out
-    assert re.match(r"error: .*\.omni-scaffold/templates/", outcome.err), outcome.err
-    assert not (checkout / "PWNED").exists()
-
-
-def test_a_loop_that_writes_nothing_ends(
-    checkout: Path, bundle: Path, scaffold_cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scaffold.render.tree.PATIENCE_SECONDS", 1.0)
-    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    put(checkout, f"templates/{README}", loops)
-    said = scaffold_cli("new", "toy", "--spec", bundle, "--verl-omni", checkout, "--dry-run").refusal()
-    assert f".omni-scaffold/templates/{README}, line 1" in said
-
-
 def test_links_pipes_and_large_files_of_a_checkout_are_not_read(
     checkout: Path, scaffold_cli: Cli, tmp_path: Path
 ) -> None:
@@ -283,13 +122,12 @@ def test_folders_and_manifests_of_a_checkout_lead_nowhere_else(
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "manifests").mkdir(parents=True)
     (elsewhere / "manifests/secret.json").write_text('{"TOPSECRET": 1}')
-    for name in ("templates", "presets"):
-        for target in (elsewhere, Path("/")):
-            put(checkout, name, "").unlink()
-            (checkout / ".omni-scaffold" / name).symlink_to(target)
-            said = scaffold_cli("preset", "list", "--verl-omni", checkout).refusal()
-            assert f".omni-scaffold/{name} is a link that leads out of its tree" in said
-            (checkout / ".omni-scaffold" / name).unlink()
+    for target in (elsewhere, Path("/")):
+        put(checkout, "presets", "").unlink()
+        (checkout / ".omni-scaffold/presets").symlink_to(target)
+        said = scaffold_cli("preset", "list", "--verl-omni", checkout).refusal()
+        assert ".omni-scaffold/presets is a link that leads out of its tree" in said
+        (checkout / ".omni-scaffold/presets").unlink()
     put(checkout, "presets/bagel.toml", 'pipelines = ["BagelPipeline"]\nbase = "bagel"\nmanifest = "secret.json"\n')
     put(checkout, "presets/manifests/secret.json", "").unlink()
     (checkout / ".omni-scaffold/presets/manifests/secret.json").symlink_to(elsewhere / "manifests/secret.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,7 +32,7 @@ OTHERS = {"hidream_o1_image": "HiDreamO1ImagePipeline", "sensenova_u1": "SenseNo
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find and compile templates once, and leave the formatting out: it is the text before it that is looked at."""
     monkeypatch.setattr(tree, "_packaged_names", functools.cache(tree._packaged_names))
-    compiled = functools.cache(lambda root, make=environment.environment: make(environment.Sources(root, {})))
+    compiled = functools.cache(lambda root, make=environment.environment: make(environment.Sources(root)))
     monkeypatch.setattr(environment, "environment", lambda sources: compiled(sources.packaged))
     monkeypatch.setattr(formats, "finish", lambda files, notes: dict(files))
 
@@ -150,6 +151,46 @@ def test_a_value_without_its_filter_is_refused(tmp_path: Path, template: str, va
     names = {"model": "toy", "package": "toy_flow_grpo"}
     with pytest.raises(ScaffoldError, match=r"template a\.txt\.jinja, line 1: .* (stands where|is no|is not) "):
         render({"names": names, "x": value, "y": "c"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("tiny", "modules", 0, "class"), "builtins.print"),
+        (("tiny", "modules", 0, "class"), "transformers.testing_utils.execute_subprocess_async"),
+        (("tiny", "modules", 0, "class"), "transformers.models.auto.auto_factory.get_class_from_dynamic_module"),
+        (("tiny", "modules", 0, "config"), "os.system"),
+        (("upstream", "request_module"), "os"),
+        (("upstream", "output_module"), "tests.evil"),
+        (("upstream", "module"), "vllm_omni._evil"),
+    ],
+)
+def test_a_value_chooses_among_few_packages(
+    reference_spec: IntegrationSpec, place: tuple[Any, ...], value: str
+) -> None:
+    sections = hostile.with_leaf(dict(reference_spec.sections), place, value)
+    with pytest.raises(ScaffoldError, match=r"\.py\.jinja, line \d+: '.*' is no (class|public name) of "):
+        render_package(IntegrationSpec(sections), [])
+
+
+def test_no_value_becomes_an_import_of_another_package(fast: None, reference_spec: IntegrationSpec) -> None:
+    sections = dict(reference_spec.sections)
+    tried = 0
+    for leaf in hostile.leaves(sections):
+        value = functools.reduce(lambda nest, key: nest[key], leaf, sections)
+        if re.fullmatch(r"\w+(\.\w+)+", value):
+            tried += 1
+            files = rendered(hostile.with_leaf(sections, leaf, f"{hostile.MARK}.{hostile.MARK}"), None) or {}
+            found = {name: text for name, text in files.items() if name.endswith(".py") and hostile.MARK in text}
+            assert not [name for name, text in found.items() if re.search(r"(?m)^\s*(from|import) zq_", text)], leaf
+    assert tried > 10
+
+
+@pytest.mark.parametrize("text", ["def f():\n    import os\n", "import subprocess", "from os import system"])
+def test_code_of_a_spec_imports_few_packages(text: str) -> None:
+    made = filters.function if text.startswith("def") else filters.import_line
+    with pytest.raises(ValueError, match="that may import (os|subprocess)"):
+        made(text)
 
 
 def test_text_of_templates_and_filters_passes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from scaffold.errors import ScaffoldError
 from scaffold.plan import Plan, plan_checkout, recover
 from scaffold.plan.folder import contained
+from scaffold.plan.journal import MARK
 from scaffold.plan.journal_place import journal_place
 from scaffold.plan.state import FileState
 from scaffold.render import RenderedFile
@@ -65,24 +67,64 @@ def test_a_journal_that_a_branch_tracks(
     }
 
 
-@pytest.mark.parametrize("below", ["", "a"])
-@pytest.mark.parametrize("form", ["repository", "worktree", "plain"])
-def test_it_stands_in_gits_folder_or_the_users(
-    repository: Path, git: Callable[..., str], tmp_path: Path, form: str, below: str
-) -> None:
+@pytest.mark.parametrize("form", ["repository", "plain"])
+def test_it_stands_in_the_users_folder(repository: Path, tmp_path: Path, form: str) -> None:
     root = repository
-    if form == "worktree":
-        root = tmp_path / "tree"
-        git(repository, "worktree", "add", "--quiet", str(root))
-    elif form == "plain":
+    if form == "plain":
         root = tmp_path / "plain"
         (root / "a").mkdir(parents=True)
-    folder, name = journal_place(root / below)
-    if form == "plain":
-        assert folder == Path(os.environ["XDG_STATE_HOME"], "omni-scaffold")
-    else:
-        assert folder == (repository / ".git" / ("worktrees/tree" if form == "worktree" else ""))
-    assert name != journal_place(root / ("" if below else "a"))[1]
+    places = [journal_place(root), journal_place(root / "a")]
+    assert {folder for folder, _ in places} == {Path(os.environ["XDG_STATE_HOME"], "omni-scaffold")}
+    assert len({name for _, name in places}) == 2
+
+
+def test_one_that_an_archive_has_in_gits_folder_is_not_obeyed(repository: Path) -> None:
+    for name in ("omni-scaffold-journal.json", ".omni-scaffold-journal.json.tmp", journal_place(repository)[1]):
+        (repository / ".git" / name).write_text(hostile(repository))
+    assert recover(repository) is None
+    assert (repository / "b.txt").exists()
+
+
+def test_what_cannot_be_tidied_up_is_said(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = os.unlink
+
+    def refusing(path: Any, **options: Any) -> None:
+        if str(path).endswith("-old"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(path, **options)
+
+    (repository / "a").mkdir(exist_ok=True)
+    (repository / "a/text.txt").write_text("before\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refusing)
+        plan(repository).commit()
+    said = capsys.readouterr().err
+    assert "all files were written; the next run there tidies up; Input/output error" in said
+    assert recover(repository) == "finished an interrupted run: all its files were in place"
+    assert not list((repository / "a").glob(".*old"))
+
+
+def test_a_read_only_disk_was_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    real = os.unlink
+
+    def unlink(path: Any, **options: Any) -> None:
+        if MARK in str(path) and "journal" not in str(path):
+            raise OSError(errno.EROFS, "Read-only file system")
+        real(path, **options)
+
+    def mkdir(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (Path(os.environ["XDG_STATE_HOME"]) / "omni-scaffold").mkdir(parents=True, exist_ok=True, mode=0o700)
+    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(ScaffoldError, match="Read-only file system; nothing was changed; see that there is room"):
+        plan(root).commit()
+    assert recover(root) is None
 
 
 def test_state_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

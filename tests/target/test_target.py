@@ -8,8 +8,10 @@ import pytest
 import tomli
 
 from scaffold.errors import ScaffoldError
-from scaffold.target import Checkout, default_profile, profile_by_name, profile_for_checkout, profiles
+from scaffold.target import Checkout, ContractProfile, default_profile, profile_by_name, profile_for_checkout, profiles
+from scaffold.target.carried import AGENT_LOOP, REQUEST, SERVER, STRATEGY
 from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
+from scaffold.target.profile import FOLDER
 
 REAL = os.environ.get("VERL_OMNI_SRC")
 RELEASES = {"v0.1.0": "v0.1.0", "v0.2.0": "v0.2.0", "main": "HEAD"}
@@ -44,13 +46,46 @@ def standin(root: Path, name: str) -> Path:
         files["docs/examples/a.md"] = "a\n"
     if profile.docs_link_check:
         files["tests/special_sanity/check_example_docs_symlinks.py"] = ""
+    files["verl_omni/version/version"] = f"{profile.version}\n"
+    files["verl_omni/trainer/config/diffusion_trainer.yaml"] = f"trainer:\n  use_v1: {str(profile.use_v1).lower()}\n"
+    if profile.v1_entry_point:
+        files[f"{profile.v1_entry_point.replace('.', '/')}.py"] = ""
+    if profile.lora_merge:
+        files["verl_omni/trainer/config/diffusion/model/diffusion_model.yaml"] = "lora:\n  merge: false\n"
+    if profile.io_spec:
+        files[f"{profile.io_spec.replace('.', '/')}.py"] = "class DiffusionIOSpec:\n    primary: object\n"
+    files |= rollout(profile)
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     return root
 
 
-@pytest.mark.parametrize("name", RELEASES)
+RESULT = "def result(final_res):\n    if final_res is None or not final_res.images:\n        return None\n"
+LOOP = "async def run(self, ids):\n    return await self.server_manager.generate(prompt_ids=ids, sampling_params={})\n"
+
+
+def rollout(profile: ContractProfile) -> dict[str, str]:
+    """Files of the rollout: a server that does all by itself, or one that is split."""
+    (key,) = profile.request_ids
+    if key == "prompt_token_ids":
+        return {SERVER: f"def prompt(ids):\n    custom_prompt = {{{key!r}: ids}}\n\n\n{RESULT}", AGENT_LOOP: LOOP}
+    return {
+        SERVER: "",
+        STRATEGY: (
+            "def preprocess_input(request, stage):\n    custom_prompt = dict(request.to_diffusion_prompt())\n"
+            "    if stage:\n        custom_prompt['prompt_token_ids'] = custom_prompt.pop('prompt_ids')\n\n\n" + RESULT
+        ),
+        REQUEST: (
+            "class OmniRolloutRequest:\n    prompt: object\n    media: tuple\n\n"
+            f"    def to_diffusion_prompt(self):\n        made = {{{key!r}: self.prompt}}\n"
+            "        made['multi_modal_data'] = self.media\n        return made\n"
+        ),
+        AGENT_LOOP: LOOP.replace("prompt_ids=ids", "request=ids"),
+    }
+
+
+@pytest.mark.parametrize("name", [*RELEASES, "v0.3.0"])
 def test_each_shape_gives_its_profile(tmp_path: Path, name: str) -> None:
     checkout = Checkout.open(standin(tmp_path, name))
     assert checkout.profile == profile_by_name(name)
@@ -128,17 +163,94 @@ def test_a_worker_class_that_is_gone_is_none(tmp_path: Path) -> None:
 
 def test_what_a_checkout_carries_by_now_is_no_limit(tmp_path: Path) -> None:
     root = standin(tmp_path, "main")
-    server = root / "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
-    server.write_text(
+    (root / SERVER).write_text(
         "def prompt(prompt_ids, hidden):\n"
         "    custom_prompt = {'prompt_token_ids': prompt_ids, 'hidden': hidden}\n"
-        "    return custom_prompt\n\n\n"
-        "def result(final_res):\n"
-        "    if final_res is None or not final_res.images:\n"
-        "        return None\n"
+        "    return custom_prompt\n\n\n" + RESULT
     )
-    place = "verl_omni/workers/rollout/vllm_rollout/vllm_omni_async_server.py"
-    assert Checkout.open(root).profile.limits == {"images_only": f"{place}:7"}
+    (root / AGENT_LOOP).write_text(LOOP.replace("prompt_ids=ids", "prompt_ids=ids, observation=1"))
+    checkout = Checkout.open(root)
+    assert checkout.profile.limits == {"images_only": f"{SERVER}:7"}
+    assert checkout.notes == ()
+
+
+def test_limits_are_found_after_the_server_was_split(tmp_path: Path) -> None:
+    root = standin(tmp_path, "v0.3.0")
+    profile = Checkout.open(root).profile
+    assert profile.limits == {
+        "token_prompts": f"{REQUEST}:6",
+        "images_only": f"{STRATEGY}:8",
+        "prompt_only": f"{AGENT_LOOP}:2",
+    }
+    assert profile.request_ids == ("prompt_ids",)
+    (root / REQUEST).write_text(
+        (root / REQUEST).read_text().replace("media: tuple", "media: tuple\n    observation: object")
+    )
+    assert "prompt_only" not in Checkout.open(root).profile.limits
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (REQUEST, "", "a request carries more than token ids could be neither found nor ruled out"),
+        (STRATEGY, "class DiffusionStrategy: ...\n", "results without images are taken could be neither"),
+        (
+            AGENT_LOOP,
+            "def run(self, **more):\n    self.server_manager.generate(**more)\n",
+            "sends more than the prompt",
+        ),
+    ],
+)
+def test_a_limit_that_is_not_settled_is_said_and_is_no_support(tmp_path: Path, file: str, text: str, said: str) -> None:
+    root = standin(tmp_path, "v0.3.0")
+    (root / file).write_text(text)
+    checkout = Checkout.open(root)
+    assert set(checkout.profile.limits) == {"token_prompts", "images_only", "prompt_only"}
+    assert any(said in note and "it counts as not carried" in note for note in checkout.notes)
+
+
+def test_media_that_are_taken_by_name_alone_are_said(tmp_path: Path) -> None:
+    root = standin(tmp_path, "v0.3.0")
+    (root / "verl_omni/pipelines/rollout_media.py").write_text("class DiffusionIOSpec:\n    artifacts: dict\n")
+    checkout = Checkout.open(root)
+    assert checkout.profile.io_spec is None
+    assert any("refuses bare images" in note for note in checkout.notes)
+
+
+def test_v1_that_is_switched_on_in_the_configuration_is_the_entry_point(tmp_path: Path) -> None:
+    root = standin(tmp_path, "main")
+    (root / "verl_omni/trainer/config/diffusion_trainer.yaml").write_text("trainer:\n  use_v1: true\n")
+    checkout = Checkout.open(root)
+    assert checkout.profile.use_v1
+    assert checkout.profile.entry_point == checkout.profile.v1_entry_point == "verl_omni.trainer.main_diffusion_v1"
+    assert "trainer.use_v1 is true by default" in checkout.notes[0]
+
+
+def test_a_checkout_newer_than_every_profile_is_said_to_be_that(tmp_path: Path) -> None:
+    root = standin(tmp_path, "v0.3.0")
+    (root / "verl_omni/version/version").write_text("0.4.0.dev\n")
+    (root / "pyproject.toml").write_text('[project]\ndependencies = ["vllm-omni==0.30.0"]\n')
+    base = root / "verl_omni/pipelines/model_base.py"
+    hook = "    @classmethod\n    def build_engine_hooks(cls, module): ...\n"
+    base.write_text(base.read_text().replace("registry = {}\n", f"registry = {{}}\n\n{hook}"))
+    checkout = Checkout.open(root)
+    assert checkout.title == (
+        "verl-omni newer than every profile (it is 0.4.0.dev; it pins vllm-omni 0.30.0; it has the hook"
+        " build_engine_hooks), nearest to verl-omni v0.3.0"
+    )
+    (note,) = checkout.notes
+    assert note.startswith(f"the checkout is {checkout.title} and differs: ")
+    assert "DiffusionModelBase has build_engine_hooks, which no profile knows" in note
+
+
+def test_every_value_of_a_profile_that_was_not_run_says_where_it_was_read() -> None:
+    file = tomli.loads((FOLDER / "v0.3.0.toml").read_text())
+    sketch = {"docs_index", *file["sketch"]}
+    named = {"vllm_omni", "diffusers", "pins", *file["contract"], *file["limits"], *file["layout"], *sketch}
+    assert set(file["evidence"]) == named
+    assert all(how.startswith("read: ") or how == "assumed" for how in file["evidence"].values())
+    for profile in profiles()[:-1]:
+        assert profile.evidence["all"].startswith("run: ")
 
 
 def test_a_runner_that_is_gone_is_none(tmp_path: Path) -> None:
@@ -234,9 +346,9 @@ def test_opening_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_profiles_are_ordered_and_named() -> None:
-    assert [profile.name for profile in profiles()] == ["v0.1.0", "v0.2.0", "main"]
+    assert [profile.name for profile in profiles()] == ["v0.1.0", "v0.2.0", "main", "v0.3.0"]
     assert default_profile().vllm_omni == "0.27.0rc1"
-    with pytest.raises(ScaffoldError, match=r"there are v0\.1\.0, v0\.2\.0, main"):
+    with pytest.raises(ScaffoldError, match=r"there are v0\.1\.0, v0\.2\.0, main, v0\.3\.0"):
         profile_by_name("v9")
 
 

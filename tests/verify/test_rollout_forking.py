@@ -91,7 +91,11 @@ def test_imports_are_made_once(ended: Ended, tmp_path: Path) -> None:
         ("import sys; print('noise'); sys.exit(3)", "over with exit code 3; its last line: noise", None),
         ("raise SystemExit('no engine')", "over with exit code 1; its last line: no engine", None),
         ("raise ValueError('x')", "over with exit code 1; its last line: ValueError: x", None),
-        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL; its last line: it printed nothing", None),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "killed by SIGKILL, perhaps out of memory; its last line: it printed nothing",
+            None,
+        ),
     ],
 )
 def test_a_fork_ends_as_a_process_of_its_own(

@@ -59,7 +59,7 @@ def test_process_that_ends_well_has_no_problem(fake: Fake, tmp_path: Path) -> No
             "echo noise; echo 'ValueError: the last line' >&2; exit 3",
             "over with exit code 3; its last line: ValueError",
         ),
-        ("kill -9 $$", "killed by SIGKILL; its last line: it printed nothing"),
+        ("kill -9 $$", "killed by SIGKILL, perhaps out of memory; its last line: it printed nothing"),
     ],
 )
 def test_dead_process_is_told_by_its_last_line(fake: Fake, tmp_path: Path, script: str, told: str) -> None:

@@ -9,6 +9,7 @@ import warnings
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from scaffold.bounded import memory
 from scaffold.check.finding import Span
 from scaffold.check.model.index import Index
 from scaffold.check.model.scopes import Binding, Scopes
@@ -97,8 +98,10 @@ class PythonFile(SourceFile):
             return _tree(text)
         except SyntaxError as error:
             raise UnparsableError("syntax", str(error.msg), error.lineno or 1, error.offset or 1) from error
-        except (RecursionError, MemoryError) as error:
+        except RecursionError as error:
             raise UnparsableError("deep", "is nested too deeply to be parsed", 1, 1) from error
+        except MemoryError as error:
+            raise UnparsableError("deep", f"is nested too deeply, or too large for {memory()}", 1, 1) from error
         except ValueError as error:
             raise UndecodableError(str(error)) from error
 

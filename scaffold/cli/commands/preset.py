@@ -114,7 +114,6 @@ def _list(root: Path | None, *, as_json: bool) -> None:
     from scaffold.spec.preset import layers_of
     from scaffold.team import team_of
 
-    team = team_of(root)
     presets = [
         {
             "name": one.name,
@@ -122,18 +121,13 @@ def _list(root: Path | None, *, as_json: bool) -> None:
             "path": one.file.shown if one.file is not None else None,
             "pipelines": [*one.pipelines],
         }
-        for layer in layers_of(team)
+        for layer in layers_of(team_of(root))
         for one in layer
     ]
-    templates = [
-        {"name": name, "where": file.where, "path": file.shown} for name, file in sorted(team.templates.items())
-    ]
     if as_json:
-        show_json({"schema": SCHEMA, "presets": presets, "templates": templates})
+        show_json({"schema": SCHEMA, "presets": presets})
         return
     for entry in presets:
         of = ", ".join(map(str, entry["pipelines"] or ())) or "no pipeline"
         typer.echo(printable(f"preset {entry['name']} ({entry['path'] or 'packaged'}): {of}"))
-    for found in templates:
-        typer.echo(printable(f"template {found['name']} ({found['path']})"))
     typer.echo("next: `omni-scaffold preset new PIPELINE` writes one to begin with")

@@ -188,12 +188,12 @@ def _rendering(
             team = package.team
             require_overrides(package)
             first = derive(spec, report, profile, source, team=team)
-            files = render_files(spec, [], first.port, team)
+            files = render_files(spec, [], first.port)
 
             def again(other: Report) -> Graded:
                 return derive(spec, other, profile, source, first, team)
 
-            return Rendering(spec, files, again, report, team), None
+            return Rendering(spec, files, again, report), None
         made = _fresh(report, source).spec
         return Rendering(made, render_files(made, []), lambda other: _fresh(other, source), report), None
     except ScaffoldError as error:

@@ -34,7 +34,7 @@ def ported_hunks(
         port = derive(package.spec, report, package.profile, source, team=package.team).port
         if port is None:
             return (), f"vllm-omni {source.label} has no denoiser of this pipeline that can be ported"
-        files = render_files(package.spec, [], _labelled(port, rendering.report, report), package.team)
+        files = render_files(package.spec, [], _labelled(port, rendering.report, report))
     except ScaffoldError as error:
         return (), error.line
     return hunks(rendering.files, files), None

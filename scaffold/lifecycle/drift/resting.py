@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.lifecycle.drift.facts import FactChange, with_facts
 from scaffold.lifecycle.drift.hunks import Hunk, hunks
-from scaffold.team import PACKAGED, Team
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -45,14 +44,12 @@ class Rendering:
         files: what it renders.
         derive: makes the spec of a report, apart from what a person edited; with the port of a ported package.
         report: the pipeline in the older version.
-        team: whose templates go before the packaged ones.
     """
 
     spec: IntegrationSpec
     files: Mapping[str, RenderedFile]
     derive: Callable[[Report], Graded]
     report: Report
-    team: Team = PACKAGED
 
     @cached_property
     def _derived(self) -> IntegrationSpec:
@@ -71,7 +68,7 @@ class Rendering:
             keys = changed_keys(self.spec, spec)
             if not keys:
                 return Resting(kept=kept)
-            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port, self.team)), kept=kept)
+            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port)), kept=kept)
         except ScaffoldError as error:
             return Resting(refused=error.line)
 

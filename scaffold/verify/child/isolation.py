@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaffold.child_process import told_ending
 from scaffold.documents import parse_json
 from scaffold.reading import read_tail, read_text
 from scaffold.verify.child.leftovers import die_with_parent
@@ -173,9 +174,7 @@ def _result(process: Forked, status: int) -> dict[str, Any]:
     if process.timed_out:
         return {"error": f"did not end within {process.seconds:g} s"}
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
-        return {"error": f"the process died of {name}{last_words(process.log)}"}
+        return {"error": f"the process was {told_ending(-os.WTERMSIG(status))}{last_words(process.log)}"}
     try:
         result = parse_json(process.received)
     except ValueError:

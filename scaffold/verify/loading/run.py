@@ -91,7 +91,7 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
     try:
         outcome = parse_json(read_bytes(folder / OUTCOME, MOST_BYTES))
     except (OSError, ValueError):
-        told = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        told = (done.stderr.strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][:300]
         raise ScaffoldError(f"{package.name}: the process that loads it ended with no result: {told}") from None
     if not isinstance(outcome, dict):
         raise ScaffoldError(f"{package.name}: the process that loads it gave no result")

@@ -196,9 +196,8 @@ def _run(command: list[str]) -> None:
                 hint="see `pip config list`, or try again where it can be reached",
             )
         shown = " ".join(command[1:6])
-        raise ScaffoldError(
-            f"building the rollout environment failed at `{shown} …`: {told[-1] if told else 'no output'}"
-        )
+        why = told[-1] if told and done.returncode > 0 else f"it was {child_process.told_ending(done.returncode)}"
+        raise ScaffoldError(f"building the rollout environment failed at `{shown} …`: {why}")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def run_process(
         return Ending(None, lasted, peak)
     if stopped is None:
         assert code is not None
-        stopped = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with exit code {code}"
+        stopped = child_process.told_ending(code)
     return Ending(f"the process was {stopped}; its last line: {last_line(log)}", lasted, peak)
 
 

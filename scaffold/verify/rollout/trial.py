@@ -75,5 +75,5 @@ def _rendered(version: str, pipelines: Sequence[str], scratch: Path) -> tuple[st
             continue
         if done.returncode == 0:
             return pipeline, next(out.glob("verl_omni/pipelines/*/scaffold.toml")).parent
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        reason = (done.stderr.strip().splitlines() or [child_process.told_ending(done.returncode)])[-1]
     raise ScaffoldError(f"no package to try the environment of vllm-omni {version} out can be rendered: {reason}")

