@@ -18,6 +18,7 @@ from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import MOST_PRINTED, last_line
+from scaffold.verify.train.devices import CPU, Device, rooms
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
@@ -37,6 +38,7 @@ SLOW_RAY = (
     "RaySystemError",
 )
 TRIES = 3
+LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
 
 Follow = Callable[[int, Mapping[str, float]], None]
@@ -53,7 +55,8 @@ class RunPlan:
         script: the package's smoke script.
         model: folder of the tiny checkpoint, made by the script where it is missing.
         folder: where the run keeps everything else; it has to be empty.
-        variant: what is tried.
+        variant: what is tried, as it runs on the device.
+        device: where it runs.
         trainer: that takes the steps.
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
@@ -72,6 +75,7 @@ class RunPlan:
     model: Path
     folder: Path
     variant: Variant
+    device: Device
     trainer: Trainer
     steps: int
     sources: tuple[str, ...]
@@ -105,9 +109,11 @@ def train(plan: RunPlan, follow: Follow | None = None, stopping: Event | None = 
 
 def command(plan: RunPlan) -> list[str]:
     """The command line of a run."""
-    variant = plan.variant
+    variant, on_cpu = plan.variant, plan.device.name == CPU
+    engines, cpus = variant.engines, plan.trainer.cpus
     given = {
-        **overrides(variant.dtype, variant.processes, plan.seed, engines=variant.engines, cpus=plan.trainer.cpus),
+        **overrides(variant.dtype, variant.processes, plan.seed, engines=engines, cpus=cpus, stand_ins=on_cpu),
+        **plan.device.overrides,
         **plan.trainer.overrides(variant.processes),
         "reward.custom_reward_function.path": str(REWARD),
         "reward.custom_reward_function.name": "brightness",
@@ -124,10 +130,11 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     given = child_process.environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
-    rooms = ["patches", "observers", *([str(plan.mistake)] if plan.mistake else [])]
+    armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {
         **kept,
         **VARIABLES,
+        **plan.device.variables,
         # The workshop is a copy; a checkout of verl is the user's own.
         **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
         "PATH": f"{plan.environment.folder / 'bin'}:{given.get('PATH', os.defpath)}",
@@ -136,7 +143,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "TMPDIR": str(folder),
         MARK: token,
         "OMNI_SCAFFOLD_ROLLOUT_DEVICES": str(plan.variant.devices),
-        "OMNI_SCAFFOLD_TRAIN": ",".join(rooms),
+        "OMNI_SCAFFOLD_TRAIN": ",".join([*armed, *([str(plan.mistake)] if plan.mistake else [])]),
         "OMNI_SCAFFOLD_TRAIN_DTYPE": plan.variant.dtype,
         "OMNI_SCAFFOLD_TRAIN_EVENTS": str(folder / "events"),
         "OMNI_SCAFFOLD_TRAIN_PACKAGE": plan.package,
@@ -148,8 +155,14 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "DATA_DIR": str(folder / "data"),
         "TOTAL_TRAIN_STEPS": str(plan.steps),
         "TRAIN_BATCH": str(plan.prompts),
+        **({} if plan.device.name == CPU else _limit(plan.variant)),
         **plan.given,
     }
+
+
+def _limit(variant: Variant) -> dict[str, str]:
+    """The script's own limit of a log-prob's difference: level train judges each step with limits of its own."""
+    return {"LOGPROB_LIMIT": f"{LOOSE if variant.floor else variant.log_prob_limit:g}"}
 
 
 def _names(environment: Environment, folder: Path) -> Path:
