@@ -86,6 +86,8 @@ class Setting:
     def checkpoint(self, package: Package, dtype: str) -> Grown | None:
         """The tiny checkpoint of a ported package, made once; None where the smoke script builds its own."""
         known = self.checkpoints
+        if self.request.device != CPU and "port" not in package.spec:
+            return None
         if (package.name, dtype) not in known:
             folder = self.scratch / "grown" / f"{package.name}-{dtype}"
             folder.mkdir(parents=True)
