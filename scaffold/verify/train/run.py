@@ -18,7 +18,7 @@ from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import MOST_PRINTED, last_line
-from scaffold.verify.train.devices import CPU, Device, rooms
+from scaffold.verify.train.devices import CPU, DEVICES, Device, rooms
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
@@ -56,7 +56,6 @@ class RunPlan:
         model: folder of the tiny checkpoint, made by the script where it is missing.
         folder: where the run keeps everything else; it has to be empty.
         variant: what is tried, as it runs on the device.
-        device: where it runs.
         trainer: that takes the steps.
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
@@ -64,6 +63,7 @@ class RunPlan:
         seed: of the rollouts.
         mistake: a module with ``HOOKS`` of its own, as a test arms one.
         prompts: different ones in the data.
+        device: where it runs.
         changes: overrides that come last.
         given: further variables of the script.
     """
@@ -75,7 +75,6 @@ class RunPlan:
     model: Path
     folder: Path
     variant: Variant
-    device: Device
     trainer: Trainer
     steps: int
     sources: tuple[str, ...]
@@ -83,6 +82,7 @@ class RunPlan:
     seed: int = 1
     mistake: Path | None = None
     prompts: int = PROMPTS
+    device: Device = DEVICES[CPU]
     changes: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
 
