@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
+from scaffold.resources import install_command
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.package import Package, open_package
@@ -50,7 +51,7 @@ def verify(
     folder = None if checkpoint is None else expanded(checkpoint)
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
-    configs = ("config.json", "transformer/config.json")
+    configs = (*opened.declared.files, "config.json", "transformer/config.json")
     if folder is not None and not any((folder / name).is_file() for name in configs):
         raise ScaffoldError(f"{checkpoint} holds no {' or '.join(configs)}", hint="--checkpoint takes a folder")
     if folder is not None and "port" in opened.spec:
@@ -146,7 +147,7 @@ def require_torch() -> None:
     if missing:
         raise ScaffoldError(
             f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
-            hint="pip install 'omni-scaffold[verify]'",
+            hint=install_command("verify"),
         )
 
 

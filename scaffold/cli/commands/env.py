@@ -12,7 +12,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
-from scaffold.progress import announce
+from scaffold.progress import VOICE, announce
 
 ORDER = 70
 SCHEMA = 1
@@ -95,6 +95,8 @@ def env(
         typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
         if one["pins"] is not None:
             typer.echo(f"  its pins were found and recorded: {one['pins']}")
+    if VOICE.quiet:
+        return
     on = " --device cuda" if device is Device.cuda else ""
     level = f"--level {purpose.value}{on}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
     typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
@@ -148,7 +150,8 @@ def _of_path(selector: str) -> str | None:
     from scaffold.upstream import locate
     from scaffold.upstream.identity import identified
 
-    return identified(locate(selector)).version if expanded(selector).exists() else None
+    named = bool(selector.strip()) and expanded(selector).exists()
+    return identified(locate(selector)).version if named else None
 
 
 def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
