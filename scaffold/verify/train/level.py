@@ -258,7 +258,7 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
         return told
 
     stopping = Event()
-    with ThreadPoolExecutor(find_device(setting.request.device).at_once) as pool:
+    with ThreadPoolExecutor(min(plan.device.at_once for plan in runs.values())) as pool:
         try:
             found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
             return {name: future.result() for name, future in found.items()}
