@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaffold.inspect import Report
-    from scaffold.remap import Proof
+    from scaffold.verify.loading import LoadingProof
     from scaffold.verify.result import Level, VerifyReport
 
 __all__ = [
@@ -27,8 +27,8 @@ __all__ = [
     "ScaffoldError",
     "check_paths",
     "inspect_pipeline",
+    "load_headers",
     "plan_new",
-    "prove_key_map",
     "verify",
 ]
 
@@ -55,20 +55,19 @@ def inspect_pipeline(
     return answer(locate(vllm_omni), pipeline, headers, task)
 
 
-def prove_key_map(target: str | Path, *, checkpoint: str | Path | None = None, vllm_omni: str | None = None) -> Proof:
-    """Prove the map from a checkpoint's keys to the training module.
+def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
+    """Let a package's own loader load the headers of a checkpoint, in a child process.
 
     Args:
-        target: a package's folder, or a pipeline.
-        checkpoint: folder, file or Hub repository whose headers are read; by default the packaged manifest.
-        vllm_omni: as `inspect_pipeline` takes it; a package knows its own.
+        package: the package's folder.
+        checkpoint: folder, file or Hub repository whose headers are read.
 
     Raises:
-        ScaffoldError: no such package, pipeline or checkpoint, or one that cannot be read.
+        ScaffoldError: no such package or checkpoint, one that cannot be read, or a package that cannot be asked.
     """
-    from scaffold.remap.command.request import RemapRequest, remap
+    from scaffold.verify.loading import load_headers as load
 
-    return remap(RemapRequest(str(target), None if checkpoint is None else str(checkpoint), vllm_omni)).proof
+    return load(package, checkpoint)
 
 
 def verify(

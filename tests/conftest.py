@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from killed import killed_at_step
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
 
+from scaffold import child_process
+from scaffold.checkpoint import TensorHeader
 from scaffold.render import render
 from scaffold.resources import kit_root
 from scaffold.spec import IntegrationSpec, read_spec
@@ -200,6 +202,24 @@ def warm(warm_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scaffold.verify.contract_level.start_host", warm_host.start)
 
 
+@pytest.fixture(scope="session")
+def released_bagel() -> Callable[..., Path]:
+    """Return a function that writes the released headers of the golden package's model, changed by name."""
+    from dataclasses import replace
+
+    from scaffold.grade.layout import layouts
+    from scaffold.verify.loading.run import write_headers
+
+    layout = layouts()["BagelPipeline"]
+    released = replace(layout.headers(), configs={name: dict(values) for name, values in layout.configs.items()})
+
+    def write(folder: Path, change: Callable[[TensorHeader], Iterable[TensorHeader]] = lambda entry: (entry,)) -> Path:
+        write_headers(replace(released, entries=tuple(new for old in released.entries for new in change(old))), folder)
+        return folder
+
+    return write
+
+
 @pytest.fixture
 def training_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[IntegrationSpec], types.ModuleType]:
     """Return a function that renders a spec and imports its training module, on the kit's base class."""
@@ -243,8 +263,12 @@ def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> N
     """Let children of the tool be forks that have torch (tests/security starts real ones)."""
     require("torch")
 
-    def run(command: list[str], *, seconds: float, variables: dict[str, str]) -> Any:
-        return warm_python(command[1:], timeout=seconds, env=variables)
+    genuine = child_process.run_text
+
+    def run(command: list[str], *, seconds: float | None, **options: Any) -> Any:
+        if command[0] != sys.executable:
+            return genuine(command, seconds=seconds, **options)
+        return warm_python(command[1:], timeout=seconds or 300.0, env=options["variables"])
 
     monkeypatch.setattr("scaffold.child_process.run_text", run)
 

@@ -30,11 +30,10 @@ ARROWS = {
     "check": "checkpoint plan spec target upstream",
     "new": "check checkpoint grade inspect plan remap render spec target upstream",
     "lifecycle": "check checkpoint grade inspect new plan remap render source spec target upstream",
-    "verify": "inspect plan spec target upstream",
-    "remap.command": "checkpoint grade inspect new port remap render spec target upstream verify",
+    "verify": "checkpoint inspect plan remap spec target upstream",
     "doctor": "inspect target upstream verify",
-    "api": "check checkpoint inspect new remap.command upstream verify",
-    "cli": "check checkpoint doctor grade inspect lifecycle new plan remap.command render spec target upstream verify",
+    "api": "check checkpoint inspect new upstream verify",
+    "cli": "check checkpoint doctor grade inspect lifecycle new plan remap render spec target upstream verify",
 }
 # How many files of each room look at syntax trees themselves, where `source` should; this only shrinks.
 TREES = {
@@ -44,7 +43,6 @@ TREES = {
     "verify": 9,
     "remap": 8,
     "grade": 8,
-    "remap.command": 6,
     "render": 3,
     "upstream": 3,
     "lifecycle": 5,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
@@ -39,19 +39,13 @@ class Offender:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome. ``engine`` and ``lora``, the rollout's side, are None where nobody looked or nothing decides.
-
-    ``stated`` is false where code, not a table of rules, places the weights: then nothing is said of the map.
-    """
+    """The outcome for a map from names and shapes; ``engine`` is False where names look exchanged, else None."""
 
     key_map: KeyMap
     headers: CheckpointHeaders
     applied: AppliedMap
     counts: Mapping[str, int]
     offenders: tuple[Offender, ...]
-    engine: bool | None = None
-    lora: bool | None = None
-    stated: bool = True
 
     def passes(self, check: str) -> bool:
         """Tell whether ``covers``, ``fills``, ``injective``, ``no_dead_rule``, ``invertible`` or ``shapes`` holds."""
@@ -59,26 +53,14 @@ class Proof:
 
     @property
     def outcomes(self) -> dict[str, bool | None]:
-        """Each of the checks of the map; None where nothing is said of it."""
-        return {check: self.passes(check) if self.stated else None for check in CHECKS}
+        """Each of the checks of the map, and the engine's side, of which names tell only what is wrong."""
+        engine = None if self.passes("engine") else False
+        return {**{check: self.passes(check) for check in CHECKS}, "engine": engine, "lora": None}
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found against the map; what nobody looked at does not count."""
-        return not self.offenders and self.engine is not False and self.lora is not False
-
-    def with_offenders(
-        self, more: Sequence[Offender], engine: bool | None = None, lora: bool | None = None, *, first: bool = False
-    ) -> Proof:
-        """Return the proof with what others found; a side on which something was found does not hold."""
-        offenders = (*more, *self.offenders) if first else (*self.offenders, *more)
-        found = {offender.check for offender in offenders}
-        return replace(
-            self,
-            offenders=offenders,
-            engine=False if "engine" in found else engine if self.engine is None else self.engine,
-            lora=False if "lora" in found else lora if self.lora is None else self.lora,
-        )
+        """Whether nothing was found against the map."""
+        return not self.offenders
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of ``omni-scaffold remap``.
@@ -101,11 +83,7 @@ class Proof:
                 {"from": _side(rule.sources), "to": _side(rule.targets), "matches": count}
                 for rule, count in zip(self.key_map.rules, self.applied.matches, strict=True)
             ],
-            "proof": {
-                **{check: self.passes(check) if self.stated else None for check in CHECKS},
-                "engine": self.engine,
-                "lora": self.lora,
-            },
+            "proof": self.outcomes,
             "entries": entries,
         }
 
@@ -176,7 +154,7 @@ def prove(
         "unfilled": len(unfilled) + incomplete,
     }
     found = _with_suggestions(offenders, applied, headers, parameters, unfilled)
-    return Proof(key_map, headers, applied, counts, ()).with_offenders(found)
+    return Proof(key_map, headers, applied, counts, found)
 
 
 def _with_suggestions(

@@ -25,9 +25,6 @@ from scaffold.check.example import base_tree
 from scaffold.check.model.registry import read_registry
 from scaffold.errors import ScaffoldError
 from scaffold.plan.runner import RunnerEdit
-from scaffold.remap import KeyMap, Rule
-from scaffold.remap.engine import prove_engine
-from scaffold.remap.parameters import parameters_of
 from scaffold.target.pin import asked_of, pin_of
 
 TESTS = Path(__file__).parents[1]
@@ -43,30 +40,10 @@ def _beside(path: str) -> Any:
     return module
 
 
-ENGINE, HEADERS, PIPELINES = map(_beside, ("remap/engine_tree.py", "remap/conftest.py", "inspect/synthetic.py"))
+PIPELINES = _beside("inspect/synthetic.py")
 SECONDS = 10
 LONG = 5_000
-LONGEST = {
-    "functions in functions", "small ranges", "empty comprehension", "loops over little", "loops", "extend",
-    "extend a copy", "comprehensions in comprehensions", "tables in tables", "appended towers",
-}  # fmt: skip
 MEMORY = 1 << 30
-MODEL = """
-from torch import nn
-from dataclasses import dataclass
-
-
-@dataclass
-class Config:
-    width: int = 4
-
-
-class Model(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        {greedy}
-        self.proj = nn.Linear(config.width, x if isinstance(x, int) else 4)
-"""
 
 
 def under_limits(action: Callable[[], object]) -> str:
@@ -100,29 +77,12 @@ def greedy(request: pytest.FixtureRequest) -> str:
     return GREEDY[request.param]
 
 
-def test_constructors_of_a_package(greedy: str) -> None:
-    tree = ast.parse(MODEL.format(greedy=in_body(greedy, 8)))
-    assert not under_limits(lambda: parameters_of(tree, "Model", "Config", {}, "model.py"))
-
-
 def test_a_value_that_is_looked_at_again_costs_steps_each_time() -> None:
     """A class's table of many small rows, read over and over, took 46 s before the steps were spent."""
     budget = Budget(1_000_000, TooLargeError)
     for _ in range(10):
         budget.hold([()] * 10_000)
     assert budget.spent > 20_000
-
-
-# The same interpreter reads the longest of them in the test of constructors too.
-@pytest.mark.parametrize(
-    "greedy", [pytest.param(name, marks=[pytest.mark.table] * (name in LONGEST)) for name in GREEDY], indirect=True
-)
-def test_loading_code_of_an_engine(greedy: str, tmp_path: Path) -> None:
-    names = {"layers.0.attn.q_proj.weight": (4, 4), "head.weight": (4, 4)}
-    source = ENGINE.small_upstream(tmp_path, keep=in_body(greedy, 8))
-    keys = HEADERS.headers_of({f"model.{name}": shape for name, shape in names.items()})
-    key_map = KeyMap((Rule("model.", ""),))
-    assert not under_limits(lambda: prove_engine(source, "small", key_map, keys, names))
 
 
 def test_pipelines(greedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,8 +351,6 @@ def test_a_path_wins(hub: Hub, weights: Callable[..., Path]) -> None:
 
 def test_commands_take_a_repository(hub: Hub, scaffold_cli: Callable[..., Any], reference: Path) -> None:
     package = next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
-    said = scaffold_cli("remap", package, "--checkpoint", "o/model").refusal()
-    assert said.startswith("o/model: llm_config.json is missing")
     for command in (
         ("remap", package, "--checkpoint", "o/other"),
         ("inspect", "bagel", "--checkpoint", "o/other"),

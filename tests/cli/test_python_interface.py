@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import scaffold.api as api
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = re.findall(r"^## `(\w+)\(.*?^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
-FUNCTIONS = ["inspect_pipeline", "plan_new", "check_paths", "verify", "prove_key_map"]
+FUNCTIONS = ["inspect_pipeline", "plan_new", "check_paths", "verify", "load_headers"]
 
 
 def test_the_page_has_every_function() -> None:
@@ -22,8 +23,17 @@ def test_the_page_has_every_function() -> None:
 
 @pytest.mark.upstream
 @pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
-def test_example_runs(name: str, code: str, warm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_runs(
+    name: str,
+    code: str,
+    warm: None,
+    warm_children: None,
+    released_bagel: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (tmp_path / "reference_bagel").symlink_to(ROOT / "reference_bagel")
+    released_bagel(tmp_path / "BAGEL-7B-MoT")
     assert f"{name}(" in code
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/python.md", "exec"), {"__name__": "__main__"})

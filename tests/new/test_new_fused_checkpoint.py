@@ -68,15 +68,13 @@ def fused(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_it_is_split_in_upstream_s_order(
-    scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None]
+    scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None], warm_children: None
 ) -> None:
     checkpoint, out = fused(), tmp_path / "out"
     printed = scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--out", out).success()
     assert re.search(r"key remap +5 renames, 4 splits, \d+ drops", printed), printed
     data = json.loads(scaffold_cli("remap", out, "--checkpoint", checkpoint, "--format", "json").success())
     assert [check for check in CHECKS if data["proof"][check] is not True] == []
-    assert data["proof"]["engine"] is not False
-    assert data["proof"]["lora"] is not False
     assert data["counts"]["parameters"] == 96
     splits = {rule["from"]: rule["to"] for rule in data["rules"] if isinstance(rule["to"], list)}
     layer = "language_model.model.layers.{n}."

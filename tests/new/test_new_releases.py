@@ -163,33 +163,6 @@ def test_lora_without_a_hook_goes_through_a_worker_class_that_both_scripts_name(
             assert option not in (release_trees[other] / script).read_text()
 
 
-@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
-def test_lora_of_every_release_takes_effect_by_its_own_proof(release_trees: dict[str, Path], release: str) -> None:
-    from scaffold.checkpoint import read_manifest
-    from scaffold.remap import KeyMap
-    from scaffold.remap.engine import prove_lora
-    from scaffold.resources import presets_root
-    from scaffold.spec import read_spec
-    from scaffold.spec.architecture import parameters
-    from scaffold.upstream import locate
-
-    folder = release_trees[release] / PACKAGE
-    spec = read_spec(folder / "scaffold.toml").spec
-    proof = prove_lora(
-        locate(spec.value("upstream.version")),
-        "bagel",
-        spec.value("lora.targets"),
-        parameters(spec.sections["architecture"], spec.sections["latents"]),
-        key_map=KeyMap.from_data(spec.value("checkpoint.rules")),
-        headers=read_manifest(presets_root() / "manifests" / "bagel-7b-mot.ema.json"),
-        package={path.stem: ast.parse(path.read_text()) for path in folder.glob("*.py")},
-        sync=spec.value("lora.sync"),
-        lora_hook=spec.value("target.lora_hook"),
-    )
-    assert proof.holds is True, proof.reason
-    assert spec.value("lora.sync") == ("adapter" if release == "v0.1.0" else "fold")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
 def test_rendered_tests_pass_under_the_kit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 from installed import require
 
 from scaffold import child_process
+from scaffold.checkpoint import read_manifest
 from scaffold.errors import ScaffoldError
-from scaffold.remap.parameters.meta import parameters_on_meta
+from scaffold.resources import presets_root
 from scaffold.verify.child import devices
+from scaffold.verify.loading import load_headers
+from scaffold.verify.loading.run import write_headers
 from scaffold.verify.rollout import environment
 
 PLANTED = ("pip", "optparse", "torch", "json", "venv", "planted", "sitecustomize")
@@ -44,27 +48,31 @@ def test_fetching(strange: Path, scaffold_cli: Callable[..., Any], version: str)
     assert not (strange / "mark").exists()
 
 
-def test_asking_the_module_itself(strange: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def package(tmp_path: Path, reference: Path) -> Path:
+    """A package, and a checkpoint beside it that it would load if its code let it."""
+    root = tmp_path / "out"
+    shutil.copytree(reference / "verl_omni", root / "verl_omni")
+    write_headers(read_manifest(next((presets_root() / "manifests").glob("bagel*.json"))), tmp_path / "weights")
+    return root
+
+
+def test_loading_headers(strange: Path, package: Path, tmp_path: Path) -> None:
     require("torch")
-    (tmp_path / "model.py").write_text(
-        "import torch\nclass Config: pass\n"
-        "class Model(torch.nn.Linear):\n    def __init__(self, config): super().__init__(2, 3)\n"
-    )
-    path = Path(os.path.relpath(tmp_path / "model.py"))
-    assert parameters_on_meta(path, "Model", "Config", {}) == {"weight": (3, 2), "bias": (3,)}
+    with pytest.raises(ScaffoldError, match="say which|config.json"):
+        load_headers(os.path.relpath(package), os.path.relpath(tmp_path / "weights"))
     assert not (strange / "mark").exists()
 
 
-@pytest.mark.parametrize(
-    "last", ["sys.exit(0)", "os._exit(0)", "atexit.register(print, '[1]')", "atexit.register(print, 'x')"]
-)
-def test_a_module_that_ends_the_process_is_one_line(warm_children: None, tmp_path: Path, last: str) -> None:
-    (tmp_path / "model.py").write_text(
-        "import atexit, os, sys, torch\nclass Config: pass\n"
-        f"class Model(torch.nn.Linear):\n    def __init__(self, config):\n        super().__init__(2, 3); {last}\n"
-    )
-    with pytest.raises(ScaffoldError, match=r"^model\.py: building Model ended without a list"):
-        parameters_on_meta(tmp_path / "model.py", "Model", "Config", {})
+@pytest.mark.parametrize("last", ["sys.exit(0)", "os._exit(0)", "atexit.register(print, '[1]')"])
+def test_a_package_that_ends_the_process_is_one_line(
+    warm_children: None, package: Path, tmp_path: Path, last: str
+) -> None:
+    file = next(package.glob("verl_omni/pipelines/*/common.py"))
+    file.write_text(f"import atexit, os, sys\n{last}\n")
+    with pytest.raises(ScaffoldError) as error:
+        load_headers(package, tmp_path / "weights")
+    assert len(error.value.line.splitlines()) == 1
 
 
 def test_building_an_environment(strange: Path) -> None:

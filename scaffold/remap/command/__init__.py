@@ -1,1 +1,0 @@
-"""The command ``remap``: which map a package or a pipeline has, and whether it holds."""

@@ -1,0 +1,125 @@
+"""The child process of a checkpoint's proof: the package's own loader runs on tensors that are headers alone.
+
+Started by its path, with that of a JSON file, the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MEMORY_MEGABYTES = 8192  # buffers and tables are computed as ever; weights take nothing
+
+
+def main() -> None:
+    """Read the job, load, write the outcome."""
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scaffold.verify.child.leftovers import die_with_parent
+
+    die_with_parent()
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    os.environ.update({"LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"})
+    os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
+    Path(job["outcome"]).write_text(json.dumps(outcome_of(job)), encoding="utf-8")
+
+
+def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
+    """What the loader made of the headers; ``error`` where it raised, ``unknown`` where it could not be asked."""
+    from scaffold.verify.child.host import one_line
+
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        from scaffold.verify.loading.files import HeaderFiles
+
+        files = HeaderFiles()
+        files.install()
+        from scaffold.verify.child.imports import prepare
+        from scaffold.verify.child.isolation import limit_host
+
+        prepare(job["root"], job["checkout"], job["kit"], None)
+        limit_host(MEMORY_MEGABYTES)
+        importlib.import_module(job["module"])
+    except BaseException as error:
+        missing = error.name if isinstance(error, ImportError) else None
+        return {"unknown": f"the package cannot be imported: {one_line(error, job['root'])}", "missing": missing}
+    module, found = _tried(job)
+    found["read"] = files.read()
+    if module is not None:
+        found |= files.placed(module)
+        with contextlib.suppress(Exception):
+            found["saved"] = files.saved_by(module, Path(job["logs"], "saved"))
+    elif "error" in found:
+        from scaffold.verify.loading.causes import unwrapped, wrapper_of
+
+        part = wrapper_of(name for file in files.opened.values() for name in file)
+        if part is not None:
+            files.renamed = lambda name: unwrapped(name, part)
+            found["without"] = {"what": part, "loads": _tried(job)[0] is not None}
+    return found
+
+
+def _tried(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The module that the loader makes, or why there is none."""
+    from scaffold.verify.child.host import one_line
+    from scaffold.verify.loading.tensor import ValuesNeededError
+    from scaffold.verify.measured import NotDrivableError
+
+    try:
+        return _load(job), {}
+    except ValuesNeededError as error:
+        return None, {"unknown": f"its loader reads values of the weights: {error}"}
+    except MemoryError:
+        return None, {"unknown": f"loading takes more than {MEMORY_MEGABYTES} MB without the weights"}
+    except (NotDrivableError, NotImplementedError) as error:
+        return None, {"unknown": one_line(error, job["root"])}
+    except BaseException as error:
+        return None, {"error": one_line(error, job["root"])}
+
+
+def _load(job: dict[str, Any]) -> Any:
+    """The module that the training adapter builds of the checkpoint, as the engine asks for it.
+
+    Raises:
+        NotDrivableError: the package has no training adapter, or it builds no module itself.
+    """
+    import torch
+
+    from scaffold.verify.loading.meta import on_meta
+    from scaffold.verify.measured import NotDrivableError
+    from scaffold.verify.subject.discovery import flow_grpo_adapters
+    from scaffold.verify.subject.settings import Settings
+
+    key, training, _ = flow_grpo_adapters(job["module"])
+    algo = {"noise_level": 0.7, "sde_type": "sde", "sde_window_size": None, "sde_window_range": None}
+    pipeline: dict[str, Any] = {"height": 512, "width": 512, "num_inference_steps": 6}
+    pipeline |= {"num_frames": 1, "max_sequence_length": 512, "true_cfg_scale": 1.0, "guidance_scale": None}
+    values = {
+        "architecture": key[0],
+        "algorithm": key[1],
+        "external_lib": None,
+        "local_path": job["location"],
+        "path": job["location"],
+        "lora_rank": 0,
+        "lora_alpha": 64,
+        "target_modules": job["targets"],
+        "pipeline": Settings(pipeline),
+        "algo": Settings(algo),
+    }
+    with on_meta():
+        module = training.build_module(Settings(values), torch.bfloat16)
+    if module is None:
+        raise NotDrivableError("build_module returns None: diffusers loads this module")
+    return module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Starts the child process in which a package loads the headers of a checkpoint. Executes nothing of the package."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from scaffold import child_process
+from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
+from scaffold.documents import parse_json
+from scaffold.errors import ScaffoldError
+from scaffold.progress import step
+from scaffold.reading import expanded, read_bytes
+from scaffold.resources import kit_root
+from scaffold.verify.child.devices import hidden
+from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.verify.loading.proof import LoadingProof, prove
+from scaffold.verify.package import Package, declared_lists, open_package
+
+CHILD = Path(__file__).resolve().parents[1] / "child" / "loading.py"
+NEEDED = ("torch", "safetensors")
+OUTCOME = "outcome.json"
+SECONDS = 900.0  # imports on a crowded machine; the largest checkpoint takes 20 s of them
+MOST_BYTES = 512 << 20
+_PART = re.compile(r"(.+)-\d{4,5}-of-\d{4,5}\.safetensors")
+
+
+def missing_libraries() -> tuple[str, ...]:
+    """What loading needs and this Python lacks."""
+    return tuple(name for name in NEEDED if find_spec(name) is None)
+
+
+def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
+    """Let a package load a checkpoint of which only the headers are read.
+
+    Args:
+        package: its folder.
+        checkpoint: folder, weight file or Hub repository.
+
+    Raises:
+        ScaffoldError: no such package or checkpoint, a checkpoint that is damaged, no torch, or nothing that could be
+            said; the reason is the line.
+    """
+    opened = open_package(package)
+    lacking = missing_libraries()
+    if lacking:
+        raise ScaffoldError(
+            f"{sys.executable} has no {', '.join(lacking)}, which loading a checkpoint needs",
+            hint="pip install 'omni-scaffold[verify]'",
+        )
+    headers = read_checkpoint(checkpoint)
+    with tempfile.TemporaryDirectory(prefix="omni-scaffold-loading-") as folder, step("loading the headers"):
+        location = expanded(checkpoint)
+        if not location.exists():
+            location = Path(folder, "checkpoint")
+            write_headers(headers, location)
+        elif location.is_file() and not opened.spec.get("port", {}).get("file"):
+            location = location.parent
+        outcome = _run(opened, location.absolute(), Path(folder))
+    return prove(opened, headers, outcome, location.absolute())
+
+
+def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
+    token = secrets.token_hex(8)
+    job = {
+        "module": package.module,
+        "root": str(package.root),
+        "checkout": package.checkout,
+        "kit": str(kit_root()),
+        "profile": package.spec.get("target", {}).get("profile") or "main",
+        "location": str(location),
+        "targets": declared_lists(package).get("target_modules", "all-linear"),
+        "logs": str(folder),
+        "outcome": str(folder / OUTCOME),
+    }
+    variables = hidden(child_process.environment(PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1", **{MARK: token}))
+    try:
+        Path(folder, "job.json").write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, str(CHILD), str(folder / "job.json")]
+        done = child_process.run_text(command, seconds=SECONDS, variables=variables)
+    except child_process.TookTooLong:
+        raise ScaffoldError(f"{package.name}: loading did not end within {SECONDS:g} s") from None
+    finally:
+        end_leftovers(token, folder)
+    try:
+        outcome = parse_json(read_bytes(folder / OUTCOME, MOST_BYTES))
+    except (OSError, ValueError):
+        told = (done.stderr.strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][:300]
+        raise ScaffoldError(f"{package.name}: the process that loads it ended with no result: {told}") from None
+    if not isinstance(outcome, dict):
+        raise ScaffoldError(f"{package.name}: the process that loads it gave no result")
+    return outcome
+
+
+def write_headers(headers: CheckpointHeaders, folder: Path) -> None:
+    """Write a checkpoint that takes no space: its configuration, its headers, and files of the full size with holes."""
+    for name, values in headers.configs.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(values), encoding="utf-8")
+    indexes: dict[str, dict[str, str]] = {}
+    for file in headers.files:
+        table: dict[str, Any] = {}
+        end = 0
+        for entry in headers.entries:
+            if entry.file == file.name:
+                start, end = end, end + entry.nbytes
+                table[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
+        raw = json.dumps(table).encode()
+        place = folder / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as stream:
+            stream.write(len(raw).to_bytes(8, "little") + raw)
+            stream.truncate(8 + len(raw) + end)
+        part = _PART.fullmatch(file.name)
+        if part is not None:
+            indexes.setdefault(f"{part[1]}.safetensors.index.json", {}).update(dict.fromkeys(table, place.name))
+    for name, weight_map in indexes.items():
+        text = json.dumps({"metadata": {}, "weight_map": weight_map})
+        (folder / name).write_text(text, encoding="utf-8")
