@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "check.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
