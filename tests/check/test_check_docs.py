@@ -63,8 +63,10 @@ def test_hook_runs_the_command_on_a_checkout(broken: Path, scaffold_cli: Callabl
     (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
     assert hook["id"] == "omni-scaffold-check"
     assert hook["pass_filenames"] is False
-    assert f"    rev: v{__version__}\n" in PAGE
-    assert f"omni-scaffold@v{__version__}" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert f"pip install tools/omni_scaffold-{__version__}-py3-none-any.whl" in PAGE
+    (block,) = [text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if text.startswith("repos:")]
+    (repo,) = yaml.safe_load(block)["repos"]
+    assert (repo["rev"], repo["hooks"]) == ("main", [{"id": hook["id"]}])
     words = [*hook["entry"].split(), *hook["args"]]
     assert words[0] == "omni-scaffold"
     assert scaffold_cli(*words[1:], cwd=broken / "reference_bagel").code == 1
