@@ -23,7 +23,8 @@ def remap(
 ) -> None:
     """Let a package load a checkpoint's headers; infer a key map.
 
-    A package's own loader runs, in a child process; for a pipeline the key map is inferred. Exit 1 where a parameter stays empty or a tensor is left out.
+    A package's own loader runs, in a child process; for a pipeline, the key map is inferred. Exit 1 where a
+    parameter stays empty or a tensor is left out.
 
     \b
     Example:
