@@ -20,6 +20,8 @@ OF_OTHERS = {
     "rollout-without-references-log-prob",
     "rollout-without-references-velocity",
 }
+# Of packages that a person wrote.
+OF_HAND = {"rollout-declared", "rollout-window-per-step"}
 # With a checkout of verl-omni alone.
 OF_CHECKOUTS = {"rollout-batch-v0", "rollout-row-v1", "rollout-row-mixed"}
 LIMIT = 1e-6
@@ -33,13 +35,20 @@ def rolled(package: Path, version: str, *select: str) -> dict[str, CheckResult]:
     return {result.id: result for result in run_level(request, version=version).checks}
 
 
+def is_found(result: CheckResult) -> bool:
+    """Whether a check fails, or is left out because the error that ends it is another's failure already."""
+    return result.status == "fail" or (
+        result.status == "skip" and result.reason.partition("; traceback")[0].endswith("fails by it")
+    )
+
+
 def assert_passes(
     results: Mapping[str, CheckResult], version: str, pipeline: str, skipped: Iterable[str] = OF_OTHERS
 ) -> None:
     """Every check of a composed package passes but those that it has no part in, and log-probs agree in float32."""
     assert set(results) == set(check_ids())
     other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
-    assert other.keys() == set(skipped) | (set() if os.environ.get(LIBRARY) else OF_CHECKOUTS), other
+    assert other.keys() == set(skipped) | OF_HAND | (set() if os.environ.get(LIBRARY) else OF_CHECKOUTS), other
     assert {results[name].status for name in other} == {"skip"}
     assert f"vllm-omni {version}" in results["rollout-engine-float32"].reason
     for name, result in results.items():

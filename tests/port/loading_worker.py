@@ -198,9 +198,10 @@ def checkpointing(module: Any, real: Any, inputs: list[dict[str, Any]], call: An
 def rendered(folder: Path) -> types.SimpleNamespace:
     """The modules of a rendered package; its adapters, which need more of the engine, are not imported."""
     name = f"verl_omni.pipelines.{folder.name}"
-    package = types.ModuleType(name)
-    package.__path__ = [str(folder)]
-    sys.modules[name] = package
+    for beside in (folder, folder.parent / "flow_grpo_runtime"):
+        package = types.ModuleType(f"verl_omni.pipelines.{beside.name}")
+        package.__path__ = [str(beside)]
+        sys.modules.setdefault(package.__name__, package)
     stem = next(folder.glob("*_denoiser.py")).name.removesuffix("_denoiser.py")
     model = importlib.import_module(f"{name}.{stem}_model")
     adapter = importlib.import_module(f"{name}.vllm_omni_rollout_adapter")

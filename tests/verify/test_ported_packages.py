@@ -60,6 +60,8 @@ SKIPPED = {
     "window-noise",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
+    "rollout-declared",
+    "rollout-window-per-step",
     "rollout-warm-up",
     "rollout-without-references-log-prob",
     "rollout-without-references-velocity",
