@@ -227,6 +227,6 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
         "rollout-lora-log-prob",
         "rollout-lora-velocity",
     }
-    assert "[1, 3): 1 log-probs" in results["rollout-window-alignment"].reason
+    assert "[1, 3): 2 steps with 1 log-probs" in results["rollout-window-alignment"].reason
     assert "binds 2 of 14" in results["rollout-lora-log-prob"].reason
     assert 0.1 < (results["rollout-ragged-velocity"].value or 0) < 1
