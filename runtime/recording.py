@@ -187,14 +187,15 @@ class FollowingScheduler(RecordingScheduler):
         self._own: torch.Tensor | None = None
         self._sign = 0
 
-    def begin(self, **asked: Any) -> None:
+    def begin(self, *, record_calls: bool = True, **asked: Any) -> None:
         """Start a trajectory; the schedule is made at the first step, when the size of the latents is known.
 
         Args:
+            record_calls: whether the calls of a denoiser are watched.
             asked: arguments of :meth:`RecordingScheduler.start`.
         """
         self._asked, self._own, self._window = asked, None, None
-        self.calls.begin(active=asked["noise_level"] > 0.0)
+        self.calls.begin(active=record_calls and asked["noise_level"] > 0.0)
 
     def _started(self, sample: torch.Tensor) -> tuple[int, torch.Tensor, tuple[int, int]]:
         """Number of the step, training's noise levels, and the window."""
@@ -279,10 +280,11 @@ class SchedulerInPlace(FollowingScheduler):
         self.single = single
         self._followed: Any = None
 
-    def following(self, scheduler: Any) -> None:
+    def following(self, scheduler: Any) -> SchedulerInPlace:
         """Take the place of a scheduler that the pipeline has made."""
         if scheduler is not self:
             self.__dict__["_followed"] = scheduler
+        return self
 
     def __getattr__(self, name: str) -> Any:
         followed = self.__dict__.get("_followed")

@@ -222,6 +222,7 @@ class RecordedRollout:
                 extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), extra_args.get("global_steps")
             )
         self.sde_scheduler.begin(
+            record_calls=self.rollout_plan.denoiser is not None,
             num_inference_steps=int(params.num_inference_steps),
             window=window,
             noise_level=noise_level,

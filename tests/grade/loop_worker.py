@@ -35,8 +35,9 @@ def main(tasks: list[dict[str, Any]]) -> None:
         sys.meta_path.append(equality_worker.Absent())
         sources.install_kit(Path(tasks[0]["kit"]))
         for task in tasks:
-            for name in [name for name in sys.modules if f"{name}.".startswith(task["package"] + ".")]:
-                del sys.modules[name]  # another copy of the package was here before
+            copied = (task["package"] + ".", f"{task['package'].rpartition('.')[0]}.{sources.RUNTIME}.")
+            for name in [name for name in sys.modules if f"{name}.".startswith(copied)]:
+                del sys.modules[name]  # another copy of the package, or of the runtime beside it, was here before
             sources.install_package(Path(task["tree"]), task["package"])
             try:
                 if task.get("rolled"):

@@ -80,7 +80,12 @@ MISTAKES = {
         "num_inference_steps=int(params.num_inference_steps) + 1,",
         "schedules differ",
     ),
-    "branches exchanged": (REPLAY, "[0 if conditional else 1]", "[1 if conditional else 0]", None),
+    "branches exchanged": (
+        REPLAY,
+        'taken = carried["branches"][step][0 if conditional else 1]',
+        'one, (other,) = carried["branches"][step]; taken = other if conditional else (one,)',
+        None,
+    ),
     "the time of another step": (NODES, "given(content[step], 0, latents)", "given(content[0], 0, latents)", None),
     "latents that are not the recorded ones": (
         RECORDING,

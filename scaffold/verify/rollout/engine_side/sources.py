@@ -99,12 +99,13 @@ class Adapters:
 def install_package(root: Path, package: str) -> None:
     """Make ``package``, and the runtime beside it, come from ``root``, whatever else holds packages of that name."""
     folder = root.joinpath(*package.split("."))
-    if package in sys.modules:
-        raise ImportError(f"{package} was imported before its place was known")
     if not (folder / "__init__.py").is_file():
         raise FileNotFoundError(f"{folder} is no package")
     found = {package: folder, f"{package.rpartition('.')[0]}.{RUNTIME}": folder.with_name(RUNTIME)}
     present = {name: place for name, place in found.items() if (place / "__init__.py").is_file()}
+    for name in present:
+        if name in sys.modules:
+            raise ImportError(f"{name} was imported before its place was known")
     sys.meta_path.insert(0, FolderFinder(present))
 
 
