@@ -115,6 +115,11 @@ class DenoiserCalls:
         return len(self._calls) // (self._count or 1)
 
     @property
+    def branches(self) -> int | None:
+        """Predictions of a sample, where they are returned in a dimension of their own."""
+        return None if self.plan.others[1] == 1 else self._count
+
+    @property
     def free(self) -> torch.Tensor | None:
         """Elements ``(B, …)`` of the latents that take part in the step; None where all do.
 
@@ -161,9 +166,9 @@ class DenoiserCalls:
                 )
             found |= {place: rows[call.row + i] for i, place in enumerate(group)}
         together = torch.cat([found[place] for place in range(len(self._calls))])
-        if self._count is None or self.plan.others[1] == 1:
+        if self.branches is None:
             return together
-        return together.reshape(-1, self._count, *together.shape[1:]).transpose(0, 1)
+        return together.reshape(-1, self.branches, *together.shape[1:]).transpose(0, 1)
 
     def _grouped(self) -> list[list[int]]:
         """Which calls become one, by their places."""

@@ -170,8 +170,8 @@ BUGS = {
     "cfg-settings": (
         "OmniGen2Pipeline edit",
         RUNTIME + "replay.py",
-        "return together.reshape(-1, self._count, *together.shape[1:]).transpose(0, 1)",
-        "return together.reshape(-1, self._count, *together.shape[1:]).transpose(0, 1).flip(0)",
+        "return together.reshape(-1, self.branches, *together.shape[1:]).transpose(0, 1)",
+        "return together.reshape(-1, self.branches, *together.shape[1:]).transpose(0, 1).flip(0)",
     ),
     # The denoiser's own `to` keeps some layers in float32, and FSDP1 shards no layer of two dtypes.
     "fsdp1-bf16": ("LingBotVideoPipeline", RUNTIME + "module.py", "    to = torch.nn.Module.to\n", ""),

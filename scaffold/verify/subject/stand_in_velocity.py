@@ -39,7 +39,7 @@ class KnownVelocity(nn.Module):
             found = getattr(value, "_samples", None)
             if found and all(isinstance(row, Tensor) and row.shape[1:] == self._shape for row in found):
                 # Of several branches a sample stands there once for each, and they come first.
-                branches, rows = getattr(value, "_branches", None), torch.cat(found)
+                branches, rows = getattr(value, "branches", None), torch.cat(found)
                 return rows if branches is None else rows.view(-1, branches, *self._shape).transpose(0, 1)
         raise LookupError(f"no argument of forward has the latents' shape (B, {self._shape})")
 

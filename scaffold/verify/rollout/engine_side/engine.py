@@ -64,6 +64,7 @@ class Engine:
         self.media: tuple[str, ...] = ()
         self.negative: list[int] | None = None  # ids of the negative prompt of requests to come
         self.picture = 1  # how many times higher than asked for an image of a request is
+        self.bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]] | None = None
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
         self.stage_inputs: StageInputs | None = None
         self.prepare: Any = None
@@ -121,6 +122,12 @@ class Engine:
         """Inside of it the image of a request is so many times as high as the one that it asks for."""
         return mock.patch.object(self, "picture", times)
 
+    def brought_by(
+        self, bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]]
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Inside of it ``bring`` makes what a request brings of files, and of the width and height asked for."""
+        return mock.patch.object(self, "bring", bring)
+
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
     ) -> Trajectory:
@@ -157,9 +164,9 @@ class Engine:
         if self.negative is not None:
             prompt["negative_prompt_ids"] = list(self.negative)
         if self.media:
-            prompt["multi_modal_data"] = media(
-                self.media, self._folder, self.picture * sampling["height"], sampling["width"]
-            )
+            height, width = sampling["height"], sampling["width"]
+            brought = media(self.media, self._folder, self.picture * height, width)
+            prompt["multi_modal_data"] = brought if self.bring is None else self.bring(brought, (width, height))
         # One prompt a request, or the older form that holds several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(

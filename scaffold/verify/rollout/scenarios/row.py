@@ -76,7 +76,21 @@ def _rows(bench: Bench, checkout: Path) -> Iterator[Measurement]:
 
 
 def _unlike(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
-    """Two samples whose prompts differ in length, and whose images, where requests bring any, in size."""
+    """Two samples whose prompts differ in length, and whose images, where requests bring any, in size.
+
+    Where a pipeline makes its image in the size of the one that a request brings, no batch holds both samples. Images
+    then come as the package's own agent loop sends them, which can bring them to the size asked for.
+    """
+    from scaffold.verify.rollout.engine_side.sent import sent_by_loop
+
+    found = _rolled_out(bench, recipes)
+    if len({sample.latents.shape for sample in found}) > 1 and (bring := sent_by_loop(bench.task.package)) is not None:
+        with bench.engine.brought_by(bring):
+            found = _rolled_out(bench, recipes)
+    return found
+
+
+def _rolled_out(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
     texts = sorted(bench.texts, key=len)
     found = []
     for number, (recipe, text) in enumerate(zip(recipes, (texts[-1], texts[0]), strict=True)):
