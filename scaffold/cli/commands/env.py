@@ -171,7 +171,7 @@ def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, An
     for version in versions:
         was_there = not isinstance(find_cuda_environment(version), str) and not force
         started = time.monotonic()
-        with step(f"building the environment of vllm-omni {version} for CUDA, about 10 minutes and 12 GB"):
+        with step(f"building the environment of vllm-omni {version} for CUDA"):
             built = build_cuda_environment(version, force=force)
         seconds = None if was_there else round(time.monotonic() - started, 1)
         entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
