@@ -49,7 +49,6 @@ def build_partial(
     sources = _sources(request)
     sections: dict[str, dict[str, Any]] = {"architecture": {}}
     provenance: dict[str, str] = {}
-    fingerprints: dict[str, str] = {}
     modules = {name: importlib.import_module(f"scaffold.spec.sections.{name}") for name in SECTIONS}
     for name, module in sorted(modules.items(), key=lambda entry: int(entry[1].ORDER)):
         section = Section(name, sources, sections)
@@ -62,7 +61,6 @@ def build_partial(
             pass  # what it put before it gave up stays; the rest is unknown
         sections[name] = section.values
         provenance |= section.provenance
-        fingerprints |= section.fingerprints
     del sections["architecture"]
     launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, loading.held))
     put_rollout_setup(next(section for section in launch if section.name == "deploy"), source)
@@ -91,12 +89,14 @@ def build_partial(
     for section in launch:
         sections[section.name] = section.values
         provenance |= section.provenance
-        fingerprints |= section.fingerprints
+    sections["cfg"].pop("defaults", None)  # requests bring those of [guidance]
+    for name in ("config_class", "layer_class"):
+        del sections["names"][name]
     sections["verify"] = dict(sources.preset.sections.get("verify", {}))
     sections = {name: values for name, values in sections.items() if values}
     provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
     record = sources.preset.record
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
+    return IntegrationSpec(sections, provenance, digests(sections), overrides=record)
 
 
 def _grade(
@@ -241,29 +241,27 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
     """
     formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
-    defaults = [{"name": name, "default": default} for name, default in scales.items()]
+    defaults = dict(scales)
     others: list[dict[str, Any]] = []
     scale = next(iter(scales)) if len(scales) == 1 else None
     expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
     fewest: dict[str, Any] = {}
     unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
     if kind == "packed":
-        defaults = facts.value("detail.cfg.parameters") or defaults
+        packed = facts.value("detail.cfg.parameters")
+        defaults = {entry["name"]: entry["default"] for entry in packed} if packed else defaults
     elif kind == "written":
         found = facts.value("detail.cfg.combination")
-        defaults = [{"name": entry["name"], "default": entry["default"]} for entry in found["settings"]]
+        defaults = {entry["name"]: entry["default"] for entry in found["settings"]}
         others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
         fewest = {key: found[key] for key in ("fewest", "above") if key in found}
-    defaults = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in defaults]
-    defaults = [entry for entry in defaults if entry["default"] is not None]
+    defaults = {name: recipe.get(name, value) for name, value in defaults.items()}
+    defaults = {name: value for name, value in defaults.items() if value is not None}
     aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}
     filled = [
-        {"name": name, "scale": entry["name"]}
-        for entry in defaults
-        for name in aliases.get(entry["name"], [entry["name"]])
-        if name in sent
+        {"name": name, "scale": scale} for scale in defaults for name in aliases.get(scale, [scale]) if name in sent
     ]
     return {
         "kind": kind,

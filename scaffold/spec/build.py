@@ -65,7 +65,6 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
     sources = _sources(request)
     sections: dict[str, dict[str, Any]] = {}
     provenance: dict[str, str] = {}
-    fingerprints: dict[str, str] = {}
     for name, module in _modules():
         section = Section(name, sources, sections)
         with reading_preset(sources.preset, name):
@@ -74,11 +73,10 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
             continue
         sections[name] = section.values
         provenance |= section.provenance
-        fingerprints |= section.fingerprints
         if name == until:
             break
     record = sources.preset.record
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
+    return IntegrationSpec(sections, provenance, digests(sections), overrides=record)
 
 
 def _sources(request: SpecRequest) -> Sources:

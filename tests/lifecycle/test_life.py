@@ -60,7 +60,6 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
     changed = run_git(root, "status", "--porcelain").split()
     assert set(changed[1::2]) == {
         ROLLOUT,
-        f"{PACKAGE}/scaffold.toml",
         f"{PACKAGE}/scaffold.lock.toml",
         "examples/flowgrpo_trainer/bagel_scaffold/README.md",
     }
