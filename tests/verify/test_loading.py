@@ -17,7 +17,6 @@ CLI = Callable[..., Any]
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
 LAYER = "language_model.model.layers.3."
 UP = f"{LAYER}mlp.up_proj.weight"
-pytestmark = pytest.mark.usefixtures("warm_children")
 
 
 def test_the_released_checkpoint_fills_every_parameter(
@@ -110,9 +109,8 @@ def test_a_checkpoint_that_does_not_fit(
 
 LENIENT = """
         module = BagelForTraining(BagelTrainingConfig.from_model_path(model_config.local_path))
-        state = open_checkpoint(model_config.local_path)
-        module.load_state_dict({name: tensor for name, tensor in state.items()}, strict=False)
-        return module.to(torch_dtype)
+        module.load_state_dict(open_checkpoint(model_config.local_path), strict=False)
+        module = module.to(torch_dtype)
 """
 
 
@@ -121,11 +119,10 @@ def test_a_loader_that_looks_away_is_looked_at(
 ) -> None:
     adapter = copied / PACKAGE / "diffusers_training_adapter.py"
     text = adapter.read_text()
-    line = re.search(r"\n        return BagelForTraining\.from_pretrained\(.*\n", text)
+    line = re.search(r"\n        module = BagelForTraining\.from_pretrained\(.*\n", text)
     assert line is not None
     text = text.replace(line[0], LENIENT)
-    imported = "from .bagel_model import "
-    adapter.write_text(text.replace(imported, f"{imported}BagelTrainingConfig, open_checkpoint, "))
+    adapter.write_text(text.replace("from .bagel_model import ", "from .bagel_model import open_checkpoint, "))
     good = scaffold_cli("remap", copied, "--checkpoint", released_bagel(tmp_path / "good"), "--format", "json")
     assert good.code == 0, good.err
     done = scaffold_cli("remap", copied, "--checkpoint", released_bagel(tmp_path / "bad", lost), "--format", "json")
@@ -158,9 +155,17 @@ def test_a_ported_package_loads_its_own_release_and_no_other(
     write_headers(whole, tmp_path / "own")
     data = json.loads(scaffold_cli("remap", tree, "--checkpoint", tmp_path / "own", "--format", "json").success())
     assert (data["counts"]["mapped"], data["counts"]["unfilled"], data["rules"]) == (582, 0, None)
+    seen = scaffold_cli("verify", tree, "--checkpoint", tmp_path / "own", "--select", "checkpoint", "--format", "json")
+    (check,) = json.loads(seen.success())["checks"]
+    assert (check["id"], check["status"], check["value"]) == ("checkpoint", "pass", 0.0)
     other = scaffold_cli("remap", tree, "--checkpoint", released_bagel(tmp_path / "bagel"), "--format", "json")
     assert other.code == 1
     assert other.err.startswith("fills: ")
+    new = ("new", "omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", tmp_path / "out")
+    assert "582 keys: 582 fill 582 of 582" in scaffold_cli(*new, "--checkpoint", tmp_path / "own").success()
+    refused = scaffold_cli(*new[:-1], tmp_path / "none", "--checkpoint", tmp_path / "bagel").refusal(1)
+    assert "bagel is no checkpoint of this pipeline as it is: fills: " in refused
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
