@@ -23,6 +23,7 @@ from test_bagel_flow_grpo_on_cpu import (
     BagelPipeline,
     DiffusionOutput,
     LinearBase,
+    encoded,
     engine,
     folding,
     lora_config,
@@ -97,7 +98,7 @@ def test_a_batch_without_the_prompt_column_is_refused_by_name():
     module = tiny_module()
     latents = trajectory(module.config, 0, 3)[None]
     arguments = (latents, torch.tensor([[1.0, 0.5]]), None, None, None, None, {"prompts": torch.zeros(1, 3)}, 0)
-    with pytest.raises(KeyError, match="prompt_token_ids"):
+    with pytest.raises(KeyError, match="encoded_prompt_ids"):
         BagelDiffusion.prepare_model_inputs(module, tiny_model_config(), *arguments)
 
 
@@ -147,6 +148,7 @@ def request_for(prompt_token_ids=(1, 2, 3), steps=STEPS, seed=3, text=None, gene
         height=32,
         width=48,
         num_inference_steps=steps,
+        max_sequence_length=None,
         seed=seed,
         generator=generator,
         return_trajectory_latents=False,
@@ -168,6 +170,7 @@ def upstream_loop(self, request, *args, warp=lambda sigmas: sigmas, **kwargs):
 
     ``warp`` changes the noise levels, to stand for another release.
     """
+    self.embed_tokens(torch.tensor(encoded(request.prompts[0]["prompt"])))
     points = request.sampling_params.num_inference_steps
     sigmas = torch.linspace(1, 0, points)
     sigmas = 3.0 * sigmas / (1 + 2.0 * sigmas)

@@ -180,6 +180,14 @@ _DATA = r"examples/flowgrpo_trainer/data_process/bagel_\w+\.py"
 _LAUNCH = r"examples/flowgrpo_trainer/bagel/run_\w+\.sh"
 _SMOKE = r"tests/special_e2e/run_flowgrpo_bagel\w*\.sh"
 _DUMMY = r"tests/special_e2e/create_dummy_bagel\w*\.py"
+
+
+def _column_of_ids(files: dict[str, str]) -> bool:
+    """Take the ids out of what the rollout returns, or out of the data where training reads them from there."""
+    rollout = lines(r"verl_omni/pipelines/.*rollout.*", r'"encoded_prompt_ids":')
+    return rollout(files) or lines(_DATA, r'"prompt_token_ids":')(files)
+
+
 DELETIONS = (
     Deletion("M1", "save_pretrained() of the configuration", member("config", "save_pretrained")),
     Deletion("M1", "from_model_path()", text("config", r"\bdef from_model_path\b", "def read")),
@@ -224,8 +232,8 @@ DELETIONS = (
     Deletion("R2", "load_weights()", member("rollout", "load_weights"), ("OSC409",)),
     Deletion("D1", "the data preprocessors", removed(_DATA)),
     Deletion("D1", "the chat messages", lines(_DATA, r'"prompt":')),
+    Deletion("D2", "the column of ids", _column_of_ids),
     Deletion("D1", "the files that they write", lines(_DATA, r"to_parquet")),
-    Deletion("D2", "the column of ids", lines(_DATA, r'"prompt_token_ids":')),
     Deletion("W1", "the training adapter's export", lines(INIT, r"import BagelDiffusion")),
     Deletion("W1", "the rollout adapter's export", lines(INIT, r"import BagelPipelineWithLogProb")),
     Deletion("W1", "the package's __init__.py", removed(re.escape(INIT))),

@@ -159,7 +159,9 @@ def test_checklist_of_the_guide_is_met_by_name(tree: Path) -> None:
     assert "class BagelPipelineWithLogProb(BagelPipeline)" in rollout
     for text in ("class _BagelSchedulerAdapter", "def _ensure_bagel_prompt_text", "setup_bagel_sigmas("):
         assert text in rollout
-    assert "_prompt_token_ids_to_batch" in training
+    for text in ('"encoded_prompt_ids"', '"encoded_prompt_mask"'):
+        assert text in training
+        assert text in rollout
     init = (package / "__init__.py").read_text()
     assert '__all__ = ["BagelDiffusion", "BagelPipelineWithLogProb"]' in init
     data = (tree / "examples/flowgrpo_trainer/data_process/bagel_ocr.py").read_text()

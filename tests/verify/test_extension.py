@@ -18,6 +18,7 @@ from scaffold.verify.rollout.extension import processor_flags, taken_extension
 from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.rollout.process import VARIABLES
 from scaffold.verify.train.run import RunPlan, variables
+from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS
 
 SMALL = {"fma", "avx2", "sse4_2"}
@@ -61,7 +62,19 @@ def test_processes_of_both_levels_load_it(tmp_path: Path, version: str, flags: s
     if taken_extension(processor_flags() or frozenset()) is None:
         pytest.skip("this processor runs none of them")
     script = tmp_path / "smoke.sh"
-    plan = RunPlan(found, tmp_path, None, script, tmp_path / "model", tmp_path, VARIANTS[0], 1, (), "foo")
+    plan = RunPlan(
+        found,
+        tmp_path,
+        None,
+        script,
+        tmp_path / "model",
+        tmp_path,
+        VARIANTS[0],
+        Trainer(SYNC, "verl_omni.trainer.main_diffusion_v1"),
+        1,
+        (),
+        "foo",
+    )
     given = VARIABLES if level == "rollout" else variables(plan, tmp_path, "0" * 8)
     # What the operating system would not let this processor run stays away.
     larger = taken_extension(processor_flags() or frozenset()) != "_C_AVX2"

@@ -27,7 +27,7 @@ from torch import nn
 from vllm_omni.diffusion.data import DiffusionOutput
 from vllm_omni.diffusion.models.bagel.pipeline_bagel import BagelPipeline
 
-from verl_omni.pipelines.bagel_flow_grpo import BagelDiffusion, BagelPipelineWithLogProb
+from verl_omni.pipelines.bagel_flow_grpo import BagelDiffusion, BagelPipelineWithLogProb, common
 from verl_omni.pipelines.bagel_flow_grpo import bagel_model as model_file
 from verl_omni.pipelines.bagel_flow_grpo.bagel_model import BagelForTraining, BagelTrainingConfig
 from verl_omni.pipelines.model_base import DiffusionModelBase, VllmOmniPipelineBase
@@ -117,8 +117,11 @@ def trajectory(config: BagelTrainingConfig, seed: int, length: int) -> torch.Ten
 
 
 def micro_batch_of(prompts) -> dict:
-    """A micro-batch with one id sequence per sample."""
-    return {"prompt_token_ids": [list(ids) for ids in prompts]}
+    """The columns of a micro-batch in which the rollout hands on its prompts."""
+    width = max(len(ids) for ids in prompts) + 3
+    ids = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in prompts])
+    mask = torch.tensor([[i < len(ids) for i in range(width)] for ids in prompts])
+    return {"encoded_prompt_ids": ids, "encoded_prompt_mask": mask}
 
 
 def test_both_adapters_are_registered_under_one_key():
@@ -179,8 +182,24 @@ class KnownVelocity(nn.Module):
         return (velocity_of(hidden_states),)
 
 
+class Letters:
+    """A tokenizer with one id for each character, and one for each special token."""
+
+    def encode(self, text, add_special_tokens=True):
+        return list(map(ord, text))
+
+    def convert_tokens_to_ids(self, token):
+        return 200_000 + len(token)
+
+
+def encoded(text: str) -> list[int]:
+    """Ids that the upstream pipeline embeds for a prompt."""
+    return [200_000 + 12, *map(ord, text), 200_000 + 10]
+
+
 def upstream_loop(self, request, *args, **kwargs):
     """Denoise as the upstream pipeline does: its steps, its call of the scheduler, its rank of the latents."""
+    self.embed_tokens(torch.tensor(encoded(request.prompts[0]["prompt"])))
     points = request.sampling_params.num_inference_steps
     sigmas = torch.linspace(1, 0, points)
     sigmas = 3.0 * sigmas / (1 + 2.0 * sigmas)
@@ -200,6 +219,7 @@ def pipeline(monkeypatch) -> BagelPipelineWithLogProb:
 
     def without_weights(self, **kwargs):
         nn.Module.__init__(self)
+        self.tokenizer, self.embed_tokens = Letters(), nn.Identity()
         self.scheduler, self.scheduler_kwargs = None, {}
 
     monkeypatch.setattr(BagelPipeline, "__init__", without_weights)
@@ -214,6 +234,7 @@ def request_for(steps=STEPS, seed=3, **extra_args):
         height=32,
         width=48,
         num_inference_steps=steps,
+        max_sequence_length=None,
         seed=seed,
         generator=None,
         return_trajectory_latents=False,
@@ -228,6 +249,20 @@ def roll_out(pipeline, **arguments):
     output = pipeline(request)
     recorded = (getattr(output, f"trajectory_{name}") for name in ("latents", "timesteps", "log_probs"))
     return (*recorded, request)
+
+
+def test_the_ids_that_the_pipeline_embeds_reach_training(pipeline):
+    request = request_for()
+    output = pipeline(request)
+    ids, mask = (output.output["metadata"]["rl"][f"encoded_prompt_{name}"] for name in ("ids", "mask"))
+    assert ids.shape == mask.shape == (1, common.MAX_PROMPT_LENGTH)
+    assert ids[mask].tolist() == encoded("a sign") and not ids[~mask].any()
+    request.sampling_params.max_sequence_length = 4
+    with pytest.raises(ValueError, match="leaves room for 4"):
+        pipeline(request)
+    pipeline.tokenizer.encode = lambda *args, **kwargs: [7]
+    with pytest.raises(RuntimeError, match="encoded another prompt"):
+        pipeline(request_for())
 
 
 @pytest.mark.parametrize("steps", [3, 5, 15, 50])

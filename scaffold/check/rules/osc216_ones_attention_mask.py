@@ -42,11 +42,12 @@ def check(package: Package) -> Hits:
 
 
 def _pads(side: Side, function: FunctionModel) -> bool:
-    """Whether a function pads, or calls one of the side that does."""
+    """Whether a function pads, or calls one of the side that does, or one that is given padded prompts with a mask."""
     if any(ending(call.func) in _PADDING for call in function.calls):
         return True
     called = [side.called(function, call) for call in function.calls]
-    return any("pad_sequence" in ast.unparse(other.node) for other in called if other is not None)
+    texts = [ast.unparse(other.node) for other in (function, *called) if other is not None]
+    return any("pad_sequence" in text or "_prompt_mask']" in text for text in texts)
 
 
 def _is_mask(function: FunctionModel, call: ast.Call) -> bool:

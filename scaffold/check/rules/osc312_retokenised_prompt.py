@@ -51,10 +51,16 @@ def _of_tokenizer(call: ast.Call, names: set[str]) -> bool:
     return owner.rpartition(".")[2] in names and any(word in owner.lower() for word in ("tokenizer", "processor"))
 
 
+def _counts(node: ast.Compare) -> bool:
+    """Whether a comparison asks how many there are, or whether there is anything, and not which."""
+    counted = any(ast.unparse(side).startswith("len(") for side in (node.left, *node.comparators))
+    return counted or isinstance(node.ops[0], (ast.Is, ast.IsNot))
+
+
 def _compares(side: Side, function: FunctionModel) -> bool:
     """Whether a function compares encoded text with something, and stops or answers by it."""
     index = function.file.index
-    tests: list[ast.expr] = [*index.nodes(ast.Compare, function.node)]
+    tests: list[ast.expr] = [node for node in index.nodes(ast.Compare, function.node) if not _counts(node)]
     tests += [
         c for c in function.calls if isinstance(c.func, ast.Attribute) and c.func.attr in ("equal", "array_equal")
     ]

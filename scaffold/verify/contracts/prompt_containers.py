@@ -1,4 +1,4 @@
-"""Prompt ids are read from every container that the engine uses."""
+"""Prompt ids are read from every container that the engine uses, or from the rollout's columns at any width."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.subject.encoded import IDS, encoded_columns
 
 ID = "prompt-containers"
 TITLE = "prompt ids give one velocity whatever container they come in"
@@ -26,12 +27,12 @@ def run(subject: Any) -> Measured:
     module = subject.new_module()
     column = subject.spec.get("prompt", {}).get("column") or "prompt_token_ids"
     worst, problems, tried = 0.0, [], []
-    for name, prompts, make in _containers():
+    for name, prompts, make in _widths() if _reads_columns(subject, module) else _containers(column):
         settings = subject.settings()
         trajectory = subject.trajectory(len(prompts), settings)
         batch = subject.micro_batch(prompts)
         reference = subject.prepared(module, settings, trajectory, batch)[0]
-        content = {key: batch[key] for key in ("prompts", "attention_mask")} | {column: make(prompts)}
+        content = {key: batch[key] for key in ("prompts", "attention_mask")} | make(prompts)
         try:
             inputs = subject.prepared(module, settings, trajectory, content)[0]
             with torch.no_grad():
@@ -43,16 +44,47 @@ def run(subject: Any) -> Measured:
     return Measured(f"{', '.join(tried)}: {worst:g} apart", problems, worst, LIMIT, "relative")
 
 
-def _containers() -> list[tuple[str, Any, Callable[[Any], Any]]]:
+def _reads_columns(subject: Any, module: Any) -> bool:
+    """Whether training reads the ids that the rollout hands on, and does not go without them."""
+    settings = subject.settings()
+    batch = subject.micro_batch(RAGGED)
+    del batch[IDS]
+    try:
+        subject.prepared(module, settings, subject.trajectory(len(RAGGED), settings), batch)
+    except KeyError as error:
+        return IDS in str(error)
+    except Exception:
+        return False
+    return False
+
+
+def _widths() -> list[tuple[str, Any, Callable[[Any], Any]]]:
+    """The columns as wide as the longest prompt, wider, and with a mask of numbers, which some queues make of it."""
+
+    def numbers(prompts: Any) -> dict[str, torch.Tensor]:
+        return {name: column.long() for name, column in encoded_columns(prompts, 9).items()}
+
+    return [
+        ("columns without padding", PROMPTS, lambda prompts: encoded_columns(prompts, len(prompts[0]))),
+        ("ragged columns", RAGGED, lambda prompts: encoded_columns(prompts, 4)),
+        ("wide columns", RAGGED, lambda prompts: encoded_columns(prompts, 50)),
+        ("a mask of numbers", RAGGED, numbers),
+    ]
+
+
+def _containers(column: str) -> list[tuple[str, Any, Callable[[Any], Any]]]:
+    def named(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda prompts: {column: make(prompts)}
+
     def arrays(prompts: Any) -> Any:
         column = np.empty(len(prompts), dtype=object)
         column[:] = [np.array(ids) for ids in prompts]
         return column
 
     return [
-        ("a list of lists", RAGGED, lambda prompts: [list(ids) for ids in prompts]),
-        ("an array of arrays", RAGGED, arrays),
-        ("a list of tensors", RAGGED, lambda prompts: [torch.tensor(ids) for ids in prompts]),
-        ("a 2-D tensor", PROMPTS, torch.tensor),
-        ("a 1-D tensor", PROMPTS[:1], lambda prompts: torch.tensor(prompts[0])),
+        ("a list of lists", RAGGED, named(lambda prompts: [list(ids) for ids in prompts])),
+        ("an array of arrays", RAGGED, named(arrays)),
+        ("a list of tensors", RAGGED, named(lambda prompts: [torch.tensor(ids) for ids in prompts])),
+        ("a 2-D tensor", PROMPTS, named(torch.tensor)),
+        ("a 1-D tensor", PROMPTS[:1], named(lambda prompts: torch.tensor(prompts[0]))),
     ]

@@ -110,6 +110,7 @@ class RolloutDriver:
             nn.Module.__init__(pipeline)
             pipeline.od_config, pipeline.prefix = od_config, prefix
             pipeline.device = torch.device("cpu")
+            pipeline.embed_tokens = nn.Identity()
             if facts.get("prompt"):
                 pipeline.tokenizer = tokenizer_of(driver.subject)[0]
             setattr(pipeline, facts["scheduler_attribute"], None)
@@ -129,6 +130,7 @@ class RolloutDriver:
 
     def _loop(self, pipeline: Any, request: Any) -> Any:
         facts, params = self.facts, request.sampling_params
+        self._embed(pipeline, request.prompts[0])
         points = self.points(int(params.num_inference_steps))
         # In float32, as upstream computes it: training looks noise levels up by their bits.
         levels = self.levels(points)
@@ -155,6 +157,17 @@ class RolloutDriver:
         settings = {**copy.deepcopy(params.extra_args), **declared}
         self._seen = (walked, settings, copy.deepcopy(request.prompts[0]), sigmas[:-1], sigmas[:-1])
         return self._output(walked, taken, log_probs, params.return_trajectory_latents)
+
+    def _embed(self, pipeline: Any, prompt: Any) -> None:
+        """Embed a request's text, encoded as upstream does it, by the module that its prompts enter by."""
+        if not self.facts.get("prompt") or not isinstance(prompt, dict):
+            return
+        tokenizer, begin, end, key = tokenizer_of(self.subject)
+        around = self.facts["prompt"].get("around_request")
+        if around is not None:  # the text between the ends has its own texts around it already
+            begin, end = map(tokenizer.encode, around)
+        if isinstance(prompt.get(key), str):
+            pipeline.embed_tokens(torch.tensor([*begin, *tokenizer.encode(prompt[key]), *end]))
 
     def levels(self, points: int) -> Tensor:
         """Noise levels that upstream walks, in float32, as it computes them."""

@@ -23,6 +23,7 @@ from scaffold.verify.subject import discovery
 from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
 from scaffold.verify.subject.diffusers_files import write_files
 from scaffold.verify.subject.embeddings import embeddings
+from scaffold.verify.subject.encoded import encoded_columns
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.stated_ids import ids_beyond
@@ -32,6 +33,8 @@ STEPS = 6
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
 # Latents and features of a reference image.
 REFERENCE_SIZES = (6, 5)
+# How much wider than its longest prompt a batch is made, as the rollout's columns are.
+SPARE = 3
 # Of the latents of ``unlike`` samples.
 SCALES = (1.0, 20.0, 0.05)
 # Width of made embeddings with which adapters are tried that a stand-in does not get through; many numbers divide it.
@@ -339,7 +342,7 @@ class Subject:
         return torch.stack(rows)
 
     def micro_batch(self, prompts: Any, latents: Tensor | None = None) -> Any:
-        """The engine's batch: ``prompt_token_ids`` per sample, and the agent loop's tensors padded on the left.
+        """The engine's batch: ``prompt_token_ids`` per sample, what the rollout hands on, the agent loop's padded ids.
 
         With ``latents``, the trajectories of the samples, requests brought images where the package's do.
         """
@@ -365,6 +368,7 @@ class Subject:
         content: dict[str, Any] = {"prompts": padded, "attention_mask": mask}
         for column in {"prompt_token_ids", self.spec.get("prompt", {}).get("column") or "prompt_token_ids"}:
             content[column] = NonTensorStack(*(NonTensorData(row) for row in rows))
+        content |= encoded_columns(rows, max(map(len, rows)) + SPARE)
         return TensorDict(content, batch_size=[len(rows)])
 
     def references(self, latents: Tensor) -> dict[str, Tensor]:

@@ -49,7 +49,7 @@ class Training:
         Raises:
             NotApplicable: the run that measures the floor ended before its last step.
         """
-        if not self.variant.floor:
+        if not self.variant.floor or self.variant.lags:
             return [self.variant.log_prob_limit] * self.steps, self.variant.log_prob_reason
         floors = [] if self.floor is None else self.floor.series(LOG_PROB)
         if len(floors) < self.steps or not_a_number(floors):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
@@ -26,8 +27,9 @@ from scaffold.verify.train.contracts.reward import STEPS
 from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
-from scaffold.verify.train.settings import SIDE
+from scaffold.verify.train.settings import PROMPTS, SIDE
 from scaffold.verify.train.sources import Sources, find_sources
+from scaffold.verify.train.trainers import find_trainer, start_with
 from scaffold.verify.train.variants import FULL, VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
@@ -45,7 +47,7 @@ class TrainRequest:
         variants: names; the ordinary one where none is given.
         verl_omni: a checkout, or None for the one the package lies in or the variable names.
         beside: another package that is run under the same command.
-        control: a deliberate mistake of ``inside/controls``.
+        mistake: a module with ``HOOKS`` that the runs have besides, as a test arms one.
         changes: overrides that come last.
         seed: of the rollouts.
         flat: whether a run of enough steps has a control with a learning rate of 0.
@@ -55,7 +57,7 @@ class TrainRequest:
     variants: tuple[str, ...] = ()
     verl_omni: Path | None = None
     beside: Path | None = None
-    control: str | None = None
+    mistake: Path | None = None
     changes: Mapping[str, str] = field(default_factory=dict)
     seed: int = 1
     flat: bool = True
@@ -87,8 +89,13 @@ class Setting:
         return known[package.name, dtype]
 
 
-def wanted_variants(names: Sequence[str], package: Package) -> list[Variant]:
+def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = True) -> list[Variant]:
     """The variants of these names; ``all`` for each there is, or the one of a package without an adapter.
+
+    Args:
+        names: as asked for.
+        package: what is trained.
+        has_v1: whether the checkout has more than one trainer to choose from.
 
     Raises:
         ScaffoldError: there is none of a name, or it trains an adapter that the package has not.
@@ -102,7 +109,7 @@ def wanted_variants(names: Sequence[str], package: Package) -> list[Variant]:
             )
         return [known[FULL]]
     if "all" in names:
-        return list(VARIANTS)
+        return [variant for variant in VARIANTS if has_v1 or variant.trainer is None]
     for name in names:
         if name not in known:
             raise ScaffoldError(f"there is no variant {name!r}", hint=f"there are {', '.join(known)} and all")
@@ -143,7 +150,8 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
     """
     results: list[CheckResult] = []
     with opened(verify.package, request, tell) as setting:
-        for variant in wanted_variants(request.variants, setting.package):
+        has_v1 = find_trainer(setting.sources.verl_omni).has_v1
+        for variant in wanted_variants(request.variants, setting.package, has_v1=has_v1):
             training = run_variant(setting, variant)
             results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
@@ -162,14 +170,17 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
     """
     own = open_package(package)
     beside = None if request.beside is None else open_package(request.beside)
-    wanted_variants(request.variants, own)
+    chosen = wanted_variants(request.variants, own)
     environment, sources = ready(own, request)
+    for variant in chosen if "all" not in request.variants else ():
+        find_trainer(sources.verl_omni, variant.trainer)
     scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
     keep: list[bool] = []
     try:
         laid = [found for found in (beside, own) if found]
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, model_name(own))
+        start_with(script, find_trainer(sources.verl_omni))
         with in_use(environment):
             yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
     finally:
@@ -224,9 +235,15 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
 
         return told
 
+    stopping = Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = {name: pool.submit(train, plan, follow(name)) for name, plan in runs.items()}
-        return {name: future.result() for name, future in found.items()}
+        try:
+            found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
+            return {name: future.result() for name, future in found.items()}
+        except BaseException:
+            # A signal reaches this thread alone; leaving the block waits for the others, which end what they started.
+            stopping.set()
+            raise
 
 
 def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Package | None = None) -> RunPlan:
@@ -247,11 +264,13 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         model=grown.model if grown else folder / "model",
         folder=folder,
         variant=variant,
+        trainer=find_trainer(setting.sources.verl_omni, variant.trainer),
         steps=steps,
         sources=sources,
         package=package.module,
         seed=request.seed,
-        control=request.control,
+        mistake=request.mistake,
+        prompts=PROMPTS * (steps + 1 if variant.resumes else 1),
         changes=changes,
         given=grown.variables if grown else _sizes(package, setting.environment),
     )
@@ -330,6 +349,7 @@ def _origins(setting: Setting) -> dict[str, str]:
     return {
         "verl_omni is": f"real: {checkout.title}",
         "verl is": f"real, {setting.sources.verl_label}",
+        "the trainer is": find_trainer(checkout).title,
         "vllm_omni is": f"real, {setting.environment.version}",
         **{
             name: text

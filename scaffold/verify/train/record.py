@@ -14,11 +14,10 @@ from scaffold.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
-_Batch = tuple[tuple[float, ...], tuple[tuple[float, ...], ...] | None]
 # What the numbers and tables of a line that no trainer wrote end in; one without an end is an arithmetic error.
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 # Lines that a failed engine call leaves while the trainer goes on.
-ERRORS = ("Error executing method", "failed on worker rank")
+ERRORS = ("Error executing method", "failed on worker rank", "Error in _run_prompt")
 
 
 @dataclass(frozen=True)
@@ -30,16 +29,32 @@ class Step:
         metrics: what the trainer logged.
         rewards: mean score of each group of images of one prompt.
         windows: the sigmas of each sample's window; None where the batch did not hold them.
+        closest: the smallest distance of two latents of a group and of two groups where their windows begin, over the
+            median of all; None where there are no two.
+        prompts: a digest of each group's prompt; None where the batch did not hold them.
     """
 
     number: int
     metrics: Mapping[str, float]
     rewards: tuple[float, ...] = ()
     windows: tuple[tuple[float, ...], ...] | None = None
+    closest: tuple[float | None, float | None] | None = None
+    prompts: tuple[str, ...] | None = None
 
     def metric(self, name: str) -> float:
         """A metric, NaN where the trainer did not log it."""
         return self.metrics.get(name, math.nan)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What an update was made of; fields as in `Step`."""
+
+    step: int
+    rewards: tuple[float, ...]
+    windows: tuple[tuple[float, ...], ...] | None
+    closest: tuple[float | None, float | None] | None
+    prompts: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -99,22 +114,23 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         problem: why it did not end well.
         seconds: wall time.
     """
-    batches: list[_Batch] = []
+    batches: dict[int, _Batch] = {}
     pushes: list[Push] = []
     for path in sorted((folder / "events").glob("*.jsonl")):
         for event in _events(path):
             if isinstance(event, Push):
                 pushes.append(event)
             else:
-                batches.append(event)
+                batches[event.step] = event
     # Validation before the first step is logged under 0 and is no training step.
     metrics = [
         (number, data) for number, data in read_metrics(folder / "metrics.jsonl") if "training/global_step" in data
     ]
     steps = []
-    for index, (number, data) in enumerate(metrics):
-        batch = batches[index] if index < len(batches) else None
-        steps.append(Step(number, data, *(batch or ())))
+    for number, data in metrics:
+        batch = batches.get(number)
+        of_batch = () if batch is None else (batch.rewards, batch.windows, batch.closest, batch.prompts)
+        steps.append(Step(number, data, *of_batch))
     errors = tuple(dict.fromkeys(line.strip()[:400] for line in _lines(log) if any(text in line for text in ERRORS)))
     return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log)
 
@@ -134,14 +150,19 @@ def _events(path: Path) -> Iterator[_Batch | Push]:
 
 
 def _batch(event: dict[str, Any]) -> _Batch:
-    """Mean score of each group, and the windows."""
+    """Mean score and prompt of each group, windows and distances."""
     scores: dict[str, list[float]] = {}
     for group, score in zip(event["groups"], event["scores"], strict=True):
         scores.setdefault(str(group), []).append(float(score))
-    windows = event["windows"]
-    return (
+    windows, closest, prompts = event["windows"], event["closest"], event["prompts"]
+    of_group = dict(zip(map(str, event["groups"]), map(str, prompts or ()), strict=False))
+    within, across = (None, None) if closest is None else (closest["within"], closest["across"])
+    return _Batch(
+        int(event["step"]),
         tuple(sum(group) / len(group) for group in scores.values()),
         None if windows is None else tuple(tuple(map(float, sample)) for sample in windows),
+        None if within is across is None else tuple(None if v is None else float(v) for v in (within, across)),  # type: ignore[arg-type]
+        tuple(of_group.values()) or None,
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from scaffold import child_process
 from scaffold.reading import open_file, read_lines
@@ -19,6 +20,7 @@ from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import MOST_PRINTED, last_line
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
+from scaffold.verify.train.trainers import Trainer
 from scaffold.verify.train.variants import Variant
 
 REWARD = Path(__file__).resolve().parent / "brightness.py"
@@ -52,11 +54,13 @@ class RunPlan:
         model: folder of the tiny checkpoint, made by the script where it is missing.
         folder: where the run keeps everything else; it has to be empty.
         variant: what is tried.
+        trainer: that takes the steps.
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
         package: dotted name of the package.
         seed: of the rollouts.
-        control: a deliberate mistake of ``inside/controls``.
+        mistake: a module with ``HOOKS`` of its own, as a test arms one.
+        prompts: different ones in the data.
         changes: overrides that come last.
         given: further variables of the script.
     """
@@ -68,42 +72,48 @@ class RunPlan:
     model: Path
     folder: Path
     variant: Variant
+    trainer: Trainer
     steps: int
     sources: tuple[str, ...]
     package: str
     seed: int = 1
-    control: str | None = None
+    mistake: Path | None = None
+    prompts: int = PROMPTS
     changes: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
 
 
-def train(plan: RunPlan, follow: Follow | None = None) -> RunRecord:
+def train(plan: RunPlan, follow: Follow | None = None, stopping: Event | None = None) -> RunRecord:
     """Run to the end; a start of Ray that takes too long is tried again.
 
     Args:
         plan: the run.
         follow: told of each step as it ends.
+        stopping: set where the run is to be ended before its end.
     """
+    stopping = stopping or Event()
     started = time.monotonic()
     for attempt in range(TRIES):
         folder = plan.folder / f"try{attempt}"
         (folder / "events").mkdir(parents=True)
         log = folder / "log"
-        problem = _run(plan, folder, log, follow)
-        if problem is None or read_metrics(folder / "metrics.jsonl") or not _ray_was_slow(log):
+        problem = _run(plan, folder, log, follow, stopping)
+        if problem is None or stopping.is_set() or read_metrics(folder / "metrics.jsonl") or not _ray_was_slow(log):
             break
     return read_record(folder, log, problem, time.monotonic() - started)
 
 
 def command(plan: RunPlan) -> list[str]:
     """The command line of a run."""
+    variant = plan.variant
     given = {
-        **overrides(plan.variant.dtype, plan.variant.processes, plan.seed),
+        **overrides(variant.dtype, variant.processes, plan.seed, engines=variant.engines, cpus=plan.trainer.cpus),
+        **plan.trainer.overrides(variant.processes),
         "reward.custom_reward_function.path": str(REWARD),
         "reward.custom_reward_function.name": "brightness",
         "trainer.total_training_steps": str(plan.steps),
-        **plan.variant.overrides,
-        **({"trainer.test_freq": str(plan.steps)} if plan.variant.validates else {}),
+        **variant.overrides,
+        **({"trainer.test_freq": str(plan.steps)} if variant.validates else {}),
         **plan.changes,
     }
     return ["bash", str(plan.script), *(f"{name}={value}" for name, value in given.items())]
@@ -114,7 +124,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     given = child_process.environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
-    rooms = ["patches", "observers", *([f"controls.{plan.control}"] if plan.control else [])]
+    rooms = ["patches", "observers", *([str(plan.mistake)] if plan.mistake else [])]
     return {
         **kept,
         **VARIABLES,
@@ -137,7 +147,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "MODEL_PATH": str(plan.model),
         "DATA_DIR": str(folder / "data"),
         "TOTAL_TRAIN_STEPS": str(plan.steps),
-        "TRAIN_BATCH": str(PROMPTS),
+        "TRAIN_BATCH": str(plan.prompts),
         **plan.given,
     }
 
@@ -159,7 +169,7 @@ def _ray_folder(token: str) -> Path:
     return Path("/tmp") / f"os-{token}"
 
 
-def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str | None:
+def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
     ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
@@ -174,7 +184,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
             own_session=True,
         )
     try:
-        stopped = _follow(child, folder, log, follow)
+        stopped = _follow(child, folder, log, follow, stopping)
     finally:
         end_process(child, token, _ray_folder(token))
         shutil.rmtree(_ray_folder(token), ignore_errors=True)
@@ -183,12 +193,15 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None) -> str |
     return f"the run was {stopped or child_process.told_ending(child.returncode)}; its last line: {last_line(log)}"
 
 
-def _follow(child: child_process.Process, folder: Path, log: Path, follow: Follow | None) -> str | None:
+def _follow(
+    child: child_process.Process, folder: Path, log: Path, follow: Follow | None, stopping: Event
+) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
     with open_file(log) as printed:
         while child.poll() is None:
-            time.sleep(0.5)
+            if stopping.wait(0.5):
+                return "stopped: the command was ended"
             new = printed.read(1 << 20) or b""
             broken = broken or any(text.encode() in new for text in ERRORS)
             steps = read_metrics(folder / "metrics.jsonl")

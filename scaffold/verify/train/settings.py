@@ -18,6 +18,7 @@ VARIABLES: Mapping[str, str] = {
     "TOKENIZERS_PARALLELISM": "false",
     "TORCHDYNAMO_DISABLE": "1",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: no cluster, so that servers listen on 127.0.0.1 alone
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -33,18 +34,21 @@ LEARNING_RATE = 3e-3
 SIDE = 64  # pixels
 
 
-def overrides(dtype: str, processes: int, seed: int) -> dict[str, str]:
+def overrides(dtype: str, processes: int, seed: int, *, engines: int = 0, cpus: int = 0) -> dict[str, str]:
     """Hydra overrides that every run needs; what a variant changes comes after them.
 
     Args:
         dtype: of rollout and training.
         processes: of the trainer; Ray is told of as many "GPU".
         seed: of the rollouts; a step adds its number.
+        engines: ranks of the engine apart from the trainer's processes, each of which has a "GPU" too.
+        cpus: of Ray that are needed beyond what the processes, the agent loop and the reward take.
     """
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
-        "+ray_kwargs.ray_init.num_gpus": str(processes),
-        "ray_kwargs.ray_init.num_cpus": str(8 + 2 * processes),
+        "+ray_kwargs.ray_init.num_gpus": str(processes + engines),
+        # Whatever Ray cannot place waits for ever, so these are as many as are asked for, and not what the machine has.
+        "ray_kwargs.ray_init.num_cpus": str(8 + 2 * (processes + engines) + cpus),
         "+ray_kwargs.ray_init.include_dashboard": "False",
         "+ray_kwargs.ray_init.object_store_memory": "500000000",
         "trainer.device": "cpu",

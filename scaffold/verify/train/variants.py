@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scaffold.verify.train.trainers import ASYNC, V0
+
 ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 FULL = "full"  # the one without an adapter
 
@@ -26,6 +28,7 @@ class Variant:
         validates: whether validation runs after the last step.
         resumes: whether a checkpoint is saved after the last step and one more step taken from it.
         steps: the most that are run, where more would show nothing new.
+        trainer: ``v0`` or a mode of v1; None for the one that the checkout's own recipes take.
     """
 
     name: str
@@ -40,10 +43,30 @@ class Variant:
     validates: bool = False
     resumes: bool = False
     steps: int | None = None
+    trainer: str | None = None
+
+    @property
+    def engines(self) -> int:
+        """Ranks of the engine apart from the trainer's processes."""
+        return self.processes if self.trainer == ASYNC else 0
+
+    @property
+    def lags(self) -> bool:
+        """Whether images of a step were made with weights of an earlier one."""
+        return self.trainer == ASYNC
 
 
 VARIANTS = (
     Variant("lora", "LoRA, one process", validates=True),
+    Variant("v0", "LoRA, verl-omni's older trainer", validates=True, steps=3, trainer=V0),
+    Variant(
+        "async",
+        "images made apart from training, one step ahead of it",
+        log_prob_reason="float32 on both sides, no weight changes",
+        floor={f"{ACTOR}.optim.lr": "0.0"},
+        steps=3,
+        trainer=ASYNC,
+    ),
     *(
         Variant(name, f"LoRA under {name}", {f"{ACTOR}.strategy": kind, f"{ACTOR}.fsdp_config.strategy": kind}, steps=3)
         for name, kind in (("fsdp1", "fsdp"), ("fsdp2", "fsdp2"))

@@ -25,14 +25,8 @@ BUGS = (
     ),
     Bug(
         None,
-        "one container of prompt ids forgotten",
-        (
-            (
-                TRAINING,
-                "return column.unbind() if column.is_nested or column.ndim == 2 else [column]",
-                "return column.unbind()",
-            ),
-        ),
+        "the mask of the prompts left out where a batch is wider than its longest prompt",
+        ((TRAINING, "return ids[:, :longest].long(), None if", "return ids.long(), None if"),),
         ("prompt-containers",),
     ),
 )

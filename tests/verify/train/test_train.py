@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not Path(VERL_OMNI, "verl_omni").is_dir(), reason="VERL_OMNI_SRC names no verl-omni checkout"),
     pytest.mark.skipif(not isinstance(ENVIRONMENT, Environment), reason=str(ENVIRONMENT)),
 ]
+MISTAKES = Path(__file__).parent / "mistakes"
 REWARD = 16  # steps that show it
 NEWER = "0.30.0"  # of vllm-omni, which verl-omni's main does not pin
 NEWER_PIPELINES = list(proofs()[NEWER])
@@ -53,6 +54,7 @@ def test_reference_trains_three_steps(reference: Path) -> None:
         "train-end",
         "train-gradient",
         "train-log-prob",
+        "train-noise",
         "train-push",
         "train-ratio",
         "train-validation",
@@ -77,19 +79,20 @@ def test_reward_of_the_reference_rises(reference: Path) -> None:
     assert found["train-window"].status == "pass"
 
 
-MISTAKES = {
+SEEN = {
     "weight_sync_dead": {"train-log-prob", "train-push"},
     "lora_not_folded": {"train-log-prob"},
     "guidance_off_in_training": {"train-log-prob"},
     "window_per_request": {"train-window"},
+    "noise_shared_by_prompts": {"train-noise"},
 }
 
 
 @pytest.mark.train_table
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", SEEN)
 def test_mistake_is_seen(reference: Path, mistake: str) -> None:
-    found = failed(train(reference, request(control=mistake)))
-    assert found >= MISTAKES[mistake]
+    found = failed(train(reference, request(mistake=MISTAKES / f"{mistake}.py")))
+    assert found >= SEEN[mistake]
 
 
 @pytest.mark.train_table
@@ -97,7 +100,7 @@ def test_mistake_is_seen(reference: Path, mistake: str) -> None:
     ("change", "expected"),
     [
         ({"changes": {"actor_rollout_ref.actor.optim.lr": "0.0"}}, {"train-push", "train-reward"}),
-        ({"control": "advantage_negated"}, {"train-reward"}),
+        ({"mistake": MISTAKES / "advantage_negated.py"}, {"train-reward"}),
     ],
     ids=["flat", "falls"],
 )

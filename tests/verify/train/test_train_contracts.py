@@ -29,7 +29,8 @@ def step(number: int, gain: float = 0.002, **metrics: float) -> Step:
         "timing_s/step": 15.0,
     }
     groups = tuple(reward + offset for offset in (-0.001, 0.0, 0.0005, 0.0005))
-    return Step(number, {**known, **metrics}, groups, (WINDOWS[number % 3],) * 32)
+    prompts = tuple(f"{number} {index}" for index in range(4))
+    return Step(number, {**known, **metrics}, groups, (WINDOWS[number % 3],) * 32, (0.9, 0.92), prompts)
 
 
 def record(steps: int = STEPS, **metrics: float) -> RunRecord:
@@ -71,6 +72,11 @@ def windows(training: Training, of: Callable[[int], Any]) -> Training:
     return with_run(training, steps=tuple(steps))
 
 
+def closest(training: Training, of: tuple[float | None, float | None]) -> Training:
+    steps = training.run.steps
+    return with_run(training, steps=(*steps[:1], replace(steps[1], closest=of), *steps[2:]))
+
+
 WRONG: dict[str, tuple[Callable[[Training], Training], set[str]]] = {
     "the script exits with 1 after its last step": (lambda t: with_run(t, problem="exit code 1"), {"train-end"}),
     "a step is missing": (lambda t: with_run(t, steps=t.run.steps[:-1]), {"train-end"}),
@@ -99,6 +105,8 @@ WRONG: dict[str, tuple[Callable[[Training], Training], set[str]]] = {
         {"train-window"},
     ),
     "one window for all steps": (lambda t: windows(t, lambda number: (WINDOWS[0],) * 32), {"train-window"}),
+    "one noise for two prompts": (lambda t: closest(t, (0.9, 0.1)), {"train-noise"}),
+    "one noise for two images of a prompt": (lambda t: closest(t, (0.0, 0.9)), {"train-noise"}),
     "a flat reward": (lambda t: replace(t, run=record(gain=0.0)), {"train-reward"}),
     "a falling reward": (lambda t: replace(t, run=record(gain=-0.002)), {"train-reward"}),
     "a reward that rises without learning": (lambda t: replace(t, control=record()), {"train-reward"}),
@@ -141,6 +149,32 @@ def test_limit_is_what_rounding_costs_in_the_same_step(variant: str) -> None:
 def test_resume_that_did_not_go_on(resumed: RunRecord | None) -> None:
     training = replace(right(variants()["resume"]), resumed=resumed)
     assert statuses(training)["train-resume-log-prob-after"] == ("skip" if resumed is None else "fail")
+
+
+def test_resumed_run_that_repeats_data() -> None:
+    training, check = right(variants()["resume"]), "train-resume-data-after"
+    again = replace(
+        training, resumed=RunRecord(None, (replace(step(STEPS + 1), prompts=("3 1", "x", "y", "z")),), (), (), 1.0)
+    )
+    assert statuses(again)[check] == "fail"
+    other = [replace(found, prompts=("a", "b")) for found in training.run.steps]
+    assert statuses(with_run(training, steps=tuple(other)))[check] == "skip"
+
+
+def test_asynchronous_log_probs_are_those_without_updates_and_idle_engines_need_no_push() -> None:
+    training = right(variants()["async"])
+    late = changed(training, 3, **{LOG_PROB: 1e-2})
+    assert set(
+        statuses(
+            with_run(late, pushes=tuple(replace(p, changed=p.changed * (p.replica == "1")) for p in late.run.pushes))
+        ).values()
+    ) == {"pass"}
+    assert training.floor is not None
+    rounded = changed(replace(training, run=training.floor), 3, **{LOG_PROB: 1e-2}).run
+    assert statuses(replace(training, floor=rounded))["train-async-log-prob"] == "fail"
+    assert statuses(replace(training, floor=None))["train-async-log-prob"] == "skip"
+    dead = tuple(replace(p, changed=p.changed * (p.replica == "0")) for p in training.run.pushes)
+    assert statuses(with_run(training, pushes=dead))["train-async-push"] == "fail"
 
 
 def test_few_steps_skip_what_they_cannot_show() -> None:

@@ -16,6 +16,7 @@ from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
+from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
@@ -107,7 +108,7 @@ def test_what_is_missing_is_said_at_once(
     assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
     assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
     assert (
-        "there is no variant 'lara'; there are lora, fsdp1, fsdp2"
+        "there is no variant 'lara'; there are lora, v0, async, fsdp1"
         in scaffold_cli(*train, *there, "--variant", "lara").refusal()
     )
     assert "nearest is train-log-prob" in scaffold_cli(*train, *there, "--select", "train-lag-prob").refusal()
@@ -137,6 +138,7 @@ def plan(tmp_path: Path, script: str, **values: Any) -> RunPlan:
         "model": tmp_path / "model",
         "folder": tmp_path / "runs",
         "variant": VARIANTS[0],
+        "trainer": Trainer(SYNC, "verl_omni.trainer.main_diffusion_v1"),
         "steps": 1,
         "sources": ("vllm_omni.diffusion.models.foo",),
         "package": "verl_omni.pipelines.foo_flow_grpo",
@@ -174,21 +176,59 @@ def test_slow_start_of_ray_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_run_leaves_no_process_behind(tmp_path: Path) -> None:
-    import os
     import time
 
     train(plan(tmp_path, 'setsid sleep 300 & echo $! > "$PWD/pid"; exit 0'))
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        if Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] == "Z":
-            return
+    while _alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
         time.sleep(0.1)
-    pytest.fail(f"process {pid} is still there")
+
+
+ENDED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from test_train_level import plan
+from scaffold.verify.run import _orderly_end
+from scaffold.verify.train import level
+from scaffold.verify.train.variants import VARIANTS
+with _orderly_end():
+    plan = plan(Path(sys.argv[2]), 'setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait')
+    level._run_all(SimpleNamespace(tell=print), VARIANTS[0], {"run": plan})
+"""
+
+
+def test_signal_ends_a_run_at_once_and_not_the_one_beside_it(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    folders = [tmp_path / name for name in _folders(tmp_path)]
+    runs = [subprocess.Popen([sys.executable, "-c", ENDED, str(Path(__file__).parent), str(at)]) for at in folders]
+    try:
+        deadline = time.monotonic() + 60
+        while not all((folder / "pid").exists() for folder in folders):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        first, second = (int((folder / "pid").read_text()) for folder in folders)
+        runs[0].send_signal(signal.SIGTERM)
+        assert runs[0].wait(timeout=60) == 128 + signal.SIGTERM
+        assert not _alive(first)
+        assert _alive(second)
+        assert runs[1].poll() is None
+    finally:
+        for run in runs:
+            run.terminate()
+            run.wait(timeout=60)
+
+
+def _alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().split(")")[-1].split()[0] != "Z"
 
 
 def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from scaffold.verify.rollout.environment import Environment, find_environment
 from scaffold.verify.train.inside.hooks import parts
 from scaffold.verify.train.run import PATH
 
+MISTAKES = Path(__file__).parent / "mistakes"
 PATCHES = {module.__name__.rpartition(".")[2]: module for module in parts(["patches"])}
 SOURCE = '''
 class Sender:
@@ -147,7 +148,7 @@ def test_hook_on_a_package_reaches_every_module_below_it_once(tmp_path: Path) ->
     code = "from verl_omni.pipelines.foo_flow_grpo.rollout import Adapter, Other\n"
     code += "print(json.dumps({'hook': hasattr(Adapter, 'map_lora_update_to_engine'), 'kept': Other.kept}))"
     given = {"OMNI_SCAFFOLD_TRAIN_PACKAGE": "verl_omni.pipelines.foo_flow_grpo"}
-    with_control = {"OMNI_SCAFFOLD_TRAIN": "patches,controls.lora_not_folded", **given}
+    with_control = {"OMNI_SCAFFOLD_TRAIN": f"patches,{MISTAKES / 'lora_not_folded.py'}", **given}
     assert started(tmp_path, code, **with_control) == {"hook": False, "kept": 1}
     assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches", **given) == {"hook": True, "kept": 1}
 

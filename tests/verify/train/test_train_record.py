@@ -19,7 +19,15 @@ def test_steps_carry_metrics_groups_and_windows(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(
         '{"step": 0, "data": {"val-core/reward": 1.0}}\n' + metrics + '{"step": 3, "da'
     )
-    batch = {"kind": "batch", "groups": ["a", "a", "b"], "scores": [1.0, 3.0, 5.0], "windows": [[0.9, 0.75]] * 3}
+    batch = {
+        "kind": "batch",
+        "step": 1,
+        "groups": ["a", "a", "b"],
+        "scores": [1.0, 3.0, 5.0],
+        "windows": [[0.9, 0.75]] * 3,
+        "closest": {"within": 0.9, "across": None},
+        "prompts": ["p", "p", "q"],
+    }
     push = {"kind": "push", "replica": "1", "rank": 0, "changed": 14, "error": None}
     (tmp_path / "events" / "1.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (batch, push)) + '{"kin')
     log = tmp_path / "log"
@@ -30,6 +38,8 @@ def test_steps_carry_metrics_groups_and_windows(tmp_path: Path) -> None:
     assert [step.number for step in found.steps] == [1, 2]
     assert found.steps[0].rewards == (2.0, 5.0)
     assert found.steps[0].windows == ((0.9, 0.75),) * 3
+    assert found.steps[0].closest == (0.9, None)
+    assert found.steps[0].prompts == ("p", "q")
     assert found.steps[0].metric(REWARD) == 0.5
     assert found.steps[1].rewards == ()
     assert found.steps[1].metric(LOG_PROB) != found.steps[1].metric(LOG_PROB)  # not a number
@@ -46,6 +56,8 @@ def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
     """The package's own code runs in the processes that write these files."""
     (tmp_path / "events").mkdir()
     deep = "[" * 100_000
+    batch = {"kind": "batch", "step": 1, "groups": ["a"], "scores": [1.0], "windows": None, "closest": None}
+    batch["prompts"] = None
     number = "1" * 400
     (tmp_path / "metrics.jsonl").write_text(
         "\n".join(
@@ -64,9 +76,12 @@ def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
     events: list[object] = [
         [],
         {"kind": "batch"},
-        {"kind": "batch", "groups": ["a"], "scores": [], "windows": None},
-        {"kind": "batch", "groups": ["a"], "scores": [{}], "windows": None},
-        {"kind": "batch", "groups": ["a"], "scores": [1.0], "windows": [["x"]]},
+        {**batch, "scores": []},
+        {**batch, "scores": [{}]},
+        {**batch, "windows": [["x"]]},
+        {**batch, "closest": {"within": "x", "across": None}},
+        {**batch, "prompts": 1},
+        {**batch, "step": "x"},
         {"kind": "push", "replica": 1, "rank": "x", "changed": 1, "error": None},
         {"kind": "push", "replica": 1, "rank": math.inf, "changed": 1, "error": None},
         {"kind": "push"},

@@ -41,6 +41,9 @@ CFG_DEFAULTS: dict[str, Any] = {
 
 RENORMS = ("text_channel", "global", "channel")
 
+# Room for a prompt where a request does not say ``max_sequence_length``, in tokens.
+MAX_PROMPT_LENGTH = 256
+
 # Log-probs leave the Gaussian's normaliser out, on both sides.
 INCLUDE_LOGPROB_NORMALIZER = False
 

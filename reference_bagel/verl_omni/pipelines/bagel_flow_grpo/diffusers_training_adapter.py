@@ -16,15 +16,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import peft
 import torch
 from packaging.version import Version
 from tensordict import TensorDict
-from tensordict.tensorclass import NonTensorStack
-from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 
 from verl_omni.pipelines.model_base import DiffusionModelBase
@@ -140,12 +137,12 @@ class BagelDiffusion(DiffusionModelBase):
         Args:
             latents: ``(B, T + 1, N, C)`` trajectory.
             timesteps: ``(B, T)`` noise levels.
-            micro_batch: holds ``prompt_token_ids``; the prompt embeddings are not used.
+            micro_batch: holds the prompts that the rollout encoded; the prompt embeddings are not used.
             step: index into the trajectory.
         """
-        ids, mask = cls._prompt_token_ids_to_batch(micro_batch, latents.device)
+        ids, mask = cls._encoded_prompts(micro_batch, latents.device)
         if ids.shape[0] != latents.shape[0]:
-            raise ValueError(f"prompt_token_ids holds {ids.shape[0]} prompts for {latents.shape[0]} trajectories")
+            raise ValueError(f"encoded_prompt_ids holds {ids.shape[0]} prompts for {latents.shape[0]} trajectories")
         config = getattr(module, "module", module).config
         shared = {
             "hidden_states": latents[:, step],
@@ -172,41 +169,21 @@ class BagelDiffusion(DiffusionModelBase):
         grid = row + torch.arange(columns, device=latents.device)
         return grid.flatten().expand(latents.shape[0], -1)
 
-    @classmethod
-    def _prompt_token_ids_to_batch(
-        cls, micro_batch: TensorDict, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Pad the prompts on the right.
+    @staticmethod
+    def _encoded_prompts(micro_batch: TensorDict, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The prompts that the rollout encoded, without what stands behind the longest of them.
 
         Returns:
-            Ids ``(B, L)``, and a mask ``(B, L)`` that is true at real tokens, or None where all have one length.
+            Ids ``(B, L)`` int64, padded on the right, and a mask ``(B, L)`` that is true at real tokens, or None where
+            all prompts have one length.
 
         Raises:
-            KeyError: the micro-batch has no such column.
+            KeyError: the micro-batch has not the columns that the rollout adapter returns.
         """
-        if "prompt_token_ids" not in micro_batch.keys():
-            raise KeyError(
-                "the micro-batch has no column 'prompt_token_ids'; BagelPipeline does not tokenise like the"
-                " chat template, so 'prompts' cannot stand in: write the column in the data preprocessor"
-            )
-        prompts = cls._unwrap_column(micro_batch)
-        rows = [torch.tensor(i.tolist() if hasattr(i, "tolist") else list(i), dtype=torch.long) for i in prompts]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-        lengths = [len(row) for row in rows]
-        if len(set(lengths)) == 1:
-            return ids, None
-        return ids, torch.arange(ids.shape[1], device=device) < torch.tensor(lengths, device=device)[:, None]
-
-    @staticmethod
-    def _unwrap_column(micro_batch: TensorDict) -> Sequence[Any]:
-        """One sequence of ids per sample, whatever container the batch went through."""
-        column = micro_batch["prompt_token_ids"]
-        if isinstance(column, NonTensorStack):
-            return [tu.unwrap_non_tensor_data(column[i]) for i in range(micro_batch.batch_size[0])]
-        column = tu.unwrap_non_tensor_data(column)
-        if not isinstance(column, torch.Tensor):
-            return column
-        return column.unbind() if column.is_nested or column.ndim == 2 else [column]
+        ids, mask = micro_batch["encoded_prompt_ids"].to(device), micro_batch["encoded_prompt_mask"].to(device)
+        lengths = mask.sum(dim=1).tolist()
+        longest = int(max(lengths))
+        return ids[:, :longest].long(), None if min(lengths) == longest else mask[:, :longest].bool()
 
     @classmethod
     def forward_and_sample_previous_step(

@@ -30,7 +30,14 @@ from verl_omni.pipelines.model_base import VllmOmniPipelineBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
 from .bagel_model import IGNORED_KEYS, open_checkpoint, to_checkpoint_key
-from .common import CFG_DEFAULTS, INCLUDE_LOGPROB_NORMALIZER, pick_sde_window, resolve_guidance, setup_bagel_sigmas
+from .common import (
+    CFG_DEFAULTS,
+    INCLUDE_LOGPROB_NORMALIZER,
+    MAX_PROMPT_LENGTH,
+    pick_sde_window,
+    resolve_guidance,
+    setup_bagel_sigmas,
+)
 
 
 def _training_name(name: str) -> str:
@@ -170,6 +177,71 @@ class _BagelSchedulerAdapter:
         return latents, expected[begin:end][None], log_probs
 
 
+class _PromptRecorder:
+    """Keeps the ids that ``BagelPipeline`` embeds, so that training is given those that it really encoded.
+
+    Args:
+        pipeline: has the table of embeddings under the name ``embed_tokens``.
+
+    Raises:
+        RuntimeError: the pipeline has no such module.
+    """
+
+    def __init__(self, pipeline: torch.nn.Module) -> None:
+        self._expected: list[int] | None = None
+        self._width = 0
+        self._embedded: list[torch.Tensor] = []
+        tables = {module for path, module in pipeline.named_modules() if path.rpartition(".")[2] == "embed_tokens"}
+        if not tables:
+            raise RuntimeError("BagelPipeline has no module embed_tokens, by which a prompt enters")
+        for table in tables:
+            table.register_forward_pre_hook(self._keep)
+
+    def begin(self, expected: list[int] | None, width: int) -> None:
+        """Start a request.
+
+        Args:
+            expected: ids that its text has; None where nothing is to be recorded.
+            width: most ids that a prompt may have.
+
+        Raises:
+            ValueError: there are more ids; they are never cut.
+        """
+        if expected is not None and len(expected) > width:
+            raise ValueError(f"{len(expected)} tokens of a prompt where max_sequence_length leaves room for {width}")
+        self._expected, self._width, self._embedded = expected, width, []
+
+    def _keep(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if self._expected is not None and args:
+            self._embedded.append(args[0].detach().flatten().clone())
+
+    def finish(self) -> dict[str, torch.Tensor]:
+        """Ids ``(1, width)`` int64 and their mask ``(1, width)`` bool, by column; nothing where none was expected.
+
+        All requests have the same width, so that their columns stack; zeros and False stand behind the ids.
+
+        Raises:
+            RuntimeError: the pipeline did not embed the expected ids, in one piece.
+        """
+        if self._expected is None:
+            return {}
+        expected, self._expected = torch.tensor(self._expected, dtype=torch.long), None
+        if not any(_holds(embedded.cpu(), expected) for embedded in self._embedded):
+            raise RuntimeError(
+                f"BagelPipeline encoded another prompt than the {len(expected)} tokens that training would be given"
+            )
+        behind = self._width - len(expected)
+        return {
+            "encoded_prompt_ids": torch.nn.functional.pad(expected, (0, behind))[None],
+            "encoded_prompt_mask": torch.arange(self._width)[None] < len(expected),
+        }
+
+
+def _holds(ids: torch.Tensor, part: torch.Tensor) -> bool:
+    """Whether ``part`` ``(L,)`` stands in ``ids`` ``(M,)`` in one piece."""
+    return len(ids) >= len(part) and bool((ids.unfold(0, len(part), 1) == part).all(dim=1).any())
+
+
 @VllmOmniPipelineBase.register("OmniBagelForConditionalGeneration", algorithm="flow_grpo")
 class BagelPipelineWithLogProb(BagelPipeline):
     """``BagelPipeline`` that samples with the SDE scheduler and returns the trajectory of its window."""
@@ -177,6 +249,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
     def __init__(self, *, od_config: OmniDiffusionConfig, prefix: str = ""):
         super().__init__(od_config=od_config, prefix=prefix)
         self.scheduler = _BagelSchedulerAdapter()
+        self._prompt = _PromptRecorder(self)
         self.scheduler_kwargs = {}
         self._synced_sums: dict[str, tuple[torch.dtype, torch.Tensor]] = {}
 
@@ -213,8 +286,11 @@ class BagelPipelineWithLogProb(BagelPipeline):
             # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
             generator=extra_args.get("generator"),
         )
+        width = int(params.max_sequence_length or MAX_PROMPT_LENGTH)
+        self._prompt.begin(self._prompt_ids(req.prompts[0]) if noise_level > 0.0 else None, width)
         output = super().forward(req)
         latents, timesteps, log_probs = self.scheduler.finish()
+        carried = {} if latents is None else self._prompt.finish()
 
         media, metadata = output.output, None
         if isinstance(media, dict) and isinstance(media.get("payload"), dict):
@@ -224,6 +300,7 @@ class BagelPipelineWithLogProb(BagelPipeline):
             trajectory_latents=latents,
             trajectory_timesteps=timesteps,
             trajectory_log_probs=log_probs,
+            rl=carried,
             metadata=metadata,
             to_cpu=False,
         )
@@ -339,15 +416,17 @@ class BagelPipelineWithLogProb(BagelPipeline):
         prompt = req.prompts[0] if req.prompts else None
         if not isinstance(prompt, dict):
             return
-        extra_args = prompt.get("extra_args")
-        nested = extra_args.get("multi_modal_data") if isinstance(extra_args, dict) else None
         if str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
             # The engine's warm-up brings an image wherever upstream could take one.
             prompt.pop("multi_modal_data", None)
-        if prompt.get("multi_modal_data") or nested:
+        # VeRL-Omni puts media beside the prompt, among its extra arguments, or at both places.
+        media = prompt.get("multi_modal_data") or (prompt.get("extra_args") or {}).get("multi_modal_data") or {}
+        if media:
             raise ValueError("BagelPipelineWithLogProb trains text-to-image; the request brings multi_modal_data")
-        if not prompt.get("prompt") and prompt.get("prompt_token_ids") is not None:
-            prompt["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])
+        # Under which name the ids come depends on the release of VeRL-Omni.
+        ids = prompt.get("prompt_token_ids") if prompt.get("prompt_ids") is None else prompt["prompt_ids"]
+        if not prompt.get("prompt") and ids is not None:
+            prompt["prompt"] = self._decode_prompt(ids)
         negative = prompt.get("negative_prompt")
         if not negative and prompt.get("negative_prompt_ids") is not None:
             negative = self._decode_prompt(prompt["negative_prompt_ids"])
@@ -355,6 +434,16 @@ class BagelPipelineWithLogProb(BagelPipeline):
         if negative and negative.strip():
             raise ValueError(f"training's unconditional branch has no text, the request's has {negative!r}")
         prompt["negative_prompt"] = ""
+
+    def _prompt_ids(self, prompt: Any) -> list[int]:
+        """Ids that the pipeline has to make of a request's text for training to see the same."""
+        text = prompt if isinstance(prompt, str) else prompt["prompt"]
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return [
+            self.tokenizer.convert_tokens_to_ids("<|im_start|>"),
+            *ids,
+            self.tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        ]
 
     def _decode_prompt(self, token_ids: Any) -> str:
         """Text of one prompt: the last user turn of a chat, or the whole without its begin and end tokens.

@@ -14,6 +14,7 @@ from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+from scaffold.verify.subject.encoded import IDS, encoded_columns
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Training:
                 batch[name] = torch.stack(values)
             elif all(isinstance(value, bytes) for value in values):
                 batch[name] = NonTensorStack.from_list([NonTensorData(value) for value in values])
+        if IDS in batch and [list(ids) for ids in token_ids] != [sample.token_ids for sample in samples]:
+            batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a mistake in the prompts, made on purpose
         return TensorDict(batch, batch_size=[len(samples)])
 
     @torch.no_grad()

@@ -18,6 +18,9 @@ def measure(training: Training) -> Measurement:
         raise NotApplicable("no step was taken")
     processes: dict[tuple[str, int], list[Push]] = defaultdict(list)
     for push in training.run.pushes:
+        # Engines that share their processes with an asynchronous trainer have the first numbers, and make no images.
+        if training.variant.engines and push.replica.isdigit() and int(push.replica) < training.variant.processes:
+            continue
         processes[push.replica, push.rank].append(push)
     # A push before the first update may bring what the engine has.
     after = [push for found in processes.values() for push in found[-steps:]]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.contract import Training
+from scaffold.verify.train.variants import Variant
 
 CHECK = Check(
     "window", "All requests, ranks and replicas of a step share one SDE window, and it moves", 0.0, "steps", (15,)
 )
 ENOUGH = 8  # steps after which one window for all of them is no coincidence
+
+
+def applies(variant: Variant) -> bool:
+    """Not where a batch may hold images that were asked for in different steps."""
+    return not variant.lags
 
 
 def measure(training: Training) -> Measurement:

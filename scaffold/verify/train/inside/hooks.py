@@ -7,9 +7,10 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import pkgutil
+import runpy
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 Hook = Callable[[ModuleType], None]
@@ -52,9 +53,12 @@ def _covers(name: str, fullname: str) -> bool:
 
 
 def parts(rooms: Sequence[str]) -> list[Any]:
-    """The modules of ``patches``, of ``observers``, or one ``controls.NAME``."""
-    found = []
+    """The modules of ``patches`` or of ``observers``, or the one in a file of its own, named by its path."""
+    found: list[Any] = []
     for room in rooms:
+        if room.endswith(".py"):
+            found.append(SimpleNamespace(**runpy.run_path(room)))
+            continue
         module = importlib.import_module(f"scaffold.verify.train.inside.{room}")
         names = [entry.name for entry in pkgutil.iter_modules(getattr(module, "__path__", []))]
         found += [importlib.import_module(f"{module.__name__}.{name}") for name in names] or [module]
