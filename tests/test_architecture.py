@@ -41,7 +41,6 @@ TREES = {
     "inspect": 49,
     "port": 45,
     "verify": 8,
-    "remap": 8,
     "grade": 8,
     "render": 3,
     "upstream": 3,
