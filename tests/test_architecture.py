@@ -40,7 +40,7 @@ TREES = {
     "check": 85,
     "inspect": 49,
     "port": 45,
-    "verify": 8,
+    "verify": 9,
     "grade": 8,
     "render": 3,
     "upstream": 3,

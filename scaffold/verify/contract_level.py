@@ -63,6 +63,7 @@ def run_contract_level(
         "kit": str(kit_root()),
         "profile": package.spec.get("target", {}).get("profile") or _profile(package),
         "spec": _plain(package.spec),
+        "table": asdict(package.declared),
         "declared": declared_lists(package),
         "models": model_names(package),
         "upstream": upstream_loop(package),
@@ -100,8 +101,19 @@ def run_contract_level(
         for made in (job["ported"] or {}, job["half"] or {}):
             if "checkpoint" in made:
                 outcome.environment |= constants.told(Path(made["checkpoint"]))
+    failed = next((made["failed"] for made in (job["ported"] or {}, job["half"] or {}) if "failed" in made), None)
+    if failed is not None:
+        _recording_failed(entries, results, failed)
     outcome.checks = [results[entry.id] for entry in entries]
     return outcome
+
+
+def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, CheckResult], reason: str) -> None:
+    """One failure says that the real pipeline did not run, that of ``forward`` where it was asked for."""
+    skipped = [entry for entry in entries if entry.recorded and results[entry.id].status == "skip"]
+    shown = next((entry for entry in skipped if entry.id == "forward"), next(iter(skipped), None))
+    if shown is not None:
+        results[shown.id] = _result(shown, "fail", reason)
 
 
 def _recorded(
@@ -166,7 +178,11 @@ def _imported(
 
 
 def _result(entry: ContractEntry, status: Any, reason: str) -> CheckResult:
-    return CheckResult(entry.id, "contract", entry.title, status, None, None, None, reason, pitfalls=entry.pitfalls)
+    return CheckResult(
+        *(entry.id, "contract", entry.title, status, None, None, None, reason),
+        pitfalls=entry.pitfalls,
+        reads=not entry.recorded,
+    )
 
 
 def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
@@ -185,6 +201,7 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
         event.get("series"),
         float(event.get("seconds", 0.0)),
         entry.pitfalls,
+        not entry.recorded,
     )
 
 

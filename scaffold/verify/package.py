@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
 from scaffold.reading import expanded, read_text
 from scaffold.spec.lock import SPEC_NAME
+from scaffold.verify.declared import Declared, read_declared
 
 CONTAINER = ("verl_omni", "pipelines")
 # The base classes make a folder a checkout of verl-omni rather than a rendered tree.
@@ -34,6 +35,7 @@ class Package:
         checkout: whether ``root`` is a checkout of verl-omni.
         spec: sections of ``scaffold.toml``; empty for a package written by hand.
         upstream: ``module`` and ``class`` of the pipeline it inherits from, if its source says so.
+        declared: the table of a package written by hand.
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Package:
     checkout: bool
     spec: dict[str, Any]
     upstream: tuple[str, str] | None
+    declared: Declared = field(default_factory=Declared)
 
     @property
     def name(self) -> str:
@@ -53,12 +56,13 @@ class Package:
         return ".".join((*CONTAINER, self.name))
 
 
-def open_package(path: str | Path) -> Package:
+def open_package(path: str | Path, *, declared: bool = True) -> Package:
     """Look at a package; nothing of it is imported.
 
     Args:
         path: the package's folder, its ``scaffold.toml``, or a tree that holds one package below
             ``verl_omni/pipelines/``.
+        declared: whether to read the table of a package that has no ``scaffold.toml``.
 
     Raises:
         ScaffoldError: it is no package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
@@ -78,7 +82,9 @@ def open_package(path: str | Path) -> Package:
         raise ScaffoldError(f"{path} does not lie in verl_omni/pipelines/", hint=hint)
     root = folder.parents[2]
     checkout = all((root / file).is_file() for file in CHECKOUT_FILES)
-    return Package(folder, root, checkout, _spec(folder), next(upstream_bases(folder, folder.parents[2]), None))
+    spec = _spec(folder)
+    table = read_declared(folder, root) if declared and not spec else Declared()
+    return Package(folder, root, checkout, spec, next(upstream_bases(folder, root), None), table)
 
 
 def _only_package(root: Path, path: str | Path) -> Path:

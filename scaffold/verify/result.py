@@ -31,6 +31,7 @@ class CheckResult:
         series: curves by name, each a list of numbers, such as ``rollout log-prob`` and ``training log-prob``.
         seconds: wall time of this contract.
         pitfalls: numbers in the list of known bugs that a failure may mean.
+        reads: whether it looks at the package's files only, so that nothing of it runs.
     """
 
     id: str
@@ -45,6 +46,7 @@ class CheckResult:
     series: Mapping[str, list[float]] | None = None
     seconds: float = 0.0
     pitfalls: tuple[int, ...] = ()
+    reads: bool = False
 
     @property
     def line(self) -> str:
@@ -118,11 +120,14 @@ class VerifyReport:
 
     @property
     def unmeasured(self) -> tuple[Level, ...]:
-        """The levels of which everything was skipped; each is no pass."""
-        levels = dict.fromkeys(check.level for check in self.checks)
-        return tuple(
-            level for level in levels if all(check.status == "skip" for check in self.checks if check.level == level)
-        )
+        """The levels of which everything that runs the package was skipped; each is no pass."""
+        found = []
+        for level in dict.fromkeys(check.level for check in self.checks):
+            checks = [check for check in self.checks if check.level == level]
+            running = [check for check in checks if not check.reads] or checks
+            if all(check.status == "skip" for check in running):
+                found.append(level)
+        return tuple(found)
 
     def count(self, status: Status) -> int:
         """Number of checks with ``status``."""

@@ -52,7 +52,7 @@ def verify(
     folder = None if checkpoint is None else expanded(checkpoint)
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
-    configs = ("config.json", "transformer/config.json")
+    configs = (*opened.declared.files, "config.json", "transformer/config.json")
     if folder is not None and not any((folder / name).is_file() for name in configs):
         raise ScaffoldError(f"{checkpoint} holds no {' or '.join(configs)}", hint="--checkpoint takes a folder")
     compared = folder is not None and level != "train" and (not select or CHECKPOINT in select)

@@ -80,7 +80,6 @@ def upstream_loop(package: Package) -> dict[str, Any]:
             return {"unknown": f"the upstream pipeline could not be read: {error.line}"}
     lacking = [name for name in _NEEDED if facts.get(name) is None]
     if lacking:
-        # An adapter that has a loop of its own needs none of them, see ``subject.own_loop``.
         facts["unknown"] = f"not known of the upstream pipeline: {', '.join(lacking)}"
     return facts
 

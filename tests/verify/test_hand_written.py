@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pytest
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.package import declared_lists, model_names, open_package
-from scaffold.verify.run import verify
 
 pytestmark = pytest.mark.upstream
 
@@ -62,21 +60,6 @@ def test_it_is_driven_through_every_contract(style: str, results: Any, hand_writ
     assert found.keys() == {entry.id for entry in catalogue()}
 
 
-def test_a_module_that_runs_on_ids_where_there_are_no_embeddings(
-    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
-) -> None:
-    package = hand_written("one_file")
-    file = package / "__init__.py"
-    edit(file, 'getattr(module, "module", module).g["cells"]', "8")
-    edit(
-        file,
-        'return {**shared, "ids": ids,',
-        'return {**shared, "ids": ids if prompt_embeds is None else prompt_embeds,',
-    )
-    found = results(package, "forward")["forward"]
-    assert found.status == "pass", found.reason
-
-
 def test_a_package_that_takes_embeddings_is_driven(results: Any, hand_written: Callable[[str], Path]) -> None:
     """Image-shaped latents, time from noise to image, axes that share out a head, samples taken one by one."""
     found = results(hand_written("embeddings"))
@@ -115,20 +98,6 @@ def test_a_mistake_in_it_is_found(
     found = results(package, "forward", "padding-invariance", "inputs-matter", "step-per-sample", "sde-step")
     failed = {name: check.reason for name, check in found.items() if check.status == "fail"}
     assert (contract in failed) if contract else not failed, failed
-
-
-def test_a_checkpoint_in_the_layout_of_diffusers(
-    results: Any, hand_written: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Sizes come from ``transformer/config.json``, the schedule from the folder beside it."""
-    given = tmp_path / "checkpoint"
-    sizes = {"width": 192, "heads": 4, "depth": 3, "in_channels": 8, "caption_dim": 64, "spans": [16, 16, 16]}
-    for name, content in (("transformer/config.json", sizes), ("scheduler/scheduler_config.json", {"shift": 2.0})):
-        (given / name).parent.mkdir(parents=True)
-        (given / name).write_text(json.dumps(content), encoding="utf-8")
-    report = verify(hand_written("embeddings"), checkpoint=given, select=("forward", "sde-step"))
-    assert {check.id: check.status for check in report.checks} == {"forward": "pass", "sde-step": "pass"}
-    assert "(B, 8, 4, 6)" in report.checks[0].reason
 
 
 def test_a_denoiser_of_a_library_is_no_fault(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,9 @@ def verify(
     verl_omni: Annotated[
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni for level train.")
     ] = None,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write verify.toml beside a hand-written package, filled as far as known.")
+    ] = False,
     beside: Annotated[
         Path | None, typer.Option("--beside", metavar="PACKAGE", help="Also train this package, by the same command.")
     ] = None,
@@ -78,6 +82,9 @@ def verify(
     from scaffold.verify.report import destination, terminal
     from scaffold.verify.run import verify as run_verify
 
+    if init:
+        _write_table(package)
+        return
     training = None
     if level is VerifyLevel.train:
         from scaffold.verify.train.level import TrainRequest
@@ -105,6 +112,38 @@ def verify(
     if found.failed:
         raise typer.Exit(1)
     if found.unmeasured or not found.checks:
-        from scaffold.verify.report.verdict import verdict
+        from scaffold.verify.report.verdict import remedy, verdict
 
-        raise ScaffoldError(verdict(found).rstrip("."), hint="the report says why")
+        raise ScaffoldError(verdict(found).rstrip("."), hint=_declare(package) or remedy(found))
+
+
+def _write_table(package: Path) -> None:
+    """Write the table of a hand-written package beside it; one that is there stays."""
+    from scaffold.verify.init import init_path, init_text
+    from scaffold.verify.package import open_package
+
+    opened = open_package(package, declared=False)
+    file = init_path(opened)
+    if opened.spec:
+        raise ScaffoldError(f"{package} has a scaffold.toml, which says what verify needs")
+    if file.exists():
+        raise ScaffoldError(f"{file} is there already", hint="edit it, or remove it first")
+    text = init_text(opened)
+    file.write_text(text, encoding="utf-8")
+    print(text, end="")
+    print(f'next: put a value in place of each "?" in {file}, then omni-scaffold verify {package}')
+
+
+def _declare(package: Path) -> str | None:
+    """What to do where a package of which nothing ran has no table; one to fill in is printed."""
+    from scaffold.verify.declared import FILE, TABLE
+    from scaffold.verify.init import first_unknown, init_text
+    from scaffold.verify.package import open_package
+
+    opened = open_package(package)
+    if opened.spec or opened.declared.place:
+        return None
+    text = init_text(opened)
+    print(f"\n# {opened.folder.relative_to(opened.root) / FILE}\n{text}", file=sys.stderr)
+    key = f"{FILE} beside the package has to say [{TABLE}] {first_unknown(text)}"
+    return f"{key}: `omni-scaffold verify {package} --init` writes it, as far as it is known"

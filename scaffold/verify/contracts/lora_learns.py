@@ -38,5 +38,7 @@ def run(subject: Any) -> Measured:
     zero = [name for name in zero if f"{name}.lora_B.default.weight" not in unused]
     left = f"; {len(unused)} lie where no recorded call leads, such as {min(unused)}" if unused else ""
     problems = [f"B of {len(zero)} of {len(layers(module))} modules stays zero: {', '.join(zero[:3])}"] if zero else []
-    moved = len(layers(module)) - len(unused)
-    return Measured(f"B of all {moved} modules moved{left}", problems, float(len(zero)), LIMIT, "modules")
+    moved = len(layers(module)) - len(unused) - len(zero)
+    return Measured(
+        f"B of {moved if zero else f'all {moved}'} modules moved{left}", problems, float(len(zero)), LIMIT, "modules"
+    )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
+from scaffold.verify.subject.checkpoint import checkpoint_writer
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.lora import ALPHA, RANK, adapted, layers
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.rollout import MODELS
 
 ID = "lora-update"
 TITLE = "the adapted velocity is that of the weights W + (alpha / r) B A, which is what the rollout makes of them"
 PITFALLS = (18,)
+HOOK = "map_lora_update_to_engine"
 
 
 def run(subject: Any) -> Measured:
@@ -27,4 +34,45 @@ def run(subject: Any) -> Measured:
             weight = merged.get_submodule(name).weight
             weight.copy_(weight.double() + ALPHA / RANK * up @ down)
         value = relative(subject.velocity(module, inputs), subject.velocity(merged, inputs))
-    return Measured(f"{value:.1e} relative from the merged weights", (), value, limit_for(floor), "relative", floor)
+    problems = _lost_by_hook(subject, module)
+    return Measured(
+        f"{value:.1e} relative from the merged weights", problems, value, limit_for(floor), "relative", floor
+    )
+
+
+def _lost_by_hook(subject: Any, module: Any) -> list[str]:
+    """What the rollout adapter's hook makes of an update, where it has one and can be called here.
+
+    Nothing is said of a hook that needs more of the engine than a stand-in has: level rollout calls it.
+    """
+    captured: list[str] = []
+
+    def load_weights(pipeline: Any, weights: Any) -> set[str]:
+        names = {name for name, _ in weights}
+        captured.extend(names)
+        return names
+
+    try:
+        if not hasattr(subject.rollout, HOOK):
+            return []
+        pipeline = drive(subject).pipeline
+        upstream = next(kind for kind in subject.rollout.__mro__ if kind.__module__.startswith(MODELS))
+        pipeline.add_module("omni_scaffold_spare", torch.nn.Linear(5, 7))  # a parameter, whose device hooks ask for
+        # A rendered hook leaves the manager an adapter of zeros on a layer of the engine's, of which there is none.
+        pipeline._placeholder_adapter = lambda config, rank: ({"spare.lora_B.weight": torch.zeros(1)}, config)
+        tensors = {
+            f"transformer.{name}.lora_{side}.weight": next(iter(part.values())).weight.detach().clone()
+            for name, layer in layers(module).items()
+            for side, part in (("A", layer.lora_A), ("B", layer.lora_B))
+        }
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(upstream, "load_weights", load_weights):
+            writer = checkpoint_writer(subject, Path(name, "trial"))
+            writer.write(Path(name, "model"), subject.new_module().state_dict())
+            pipeline.od_config.model = str(Path(name, "model"))
+            targets = subject.declared("target_modules")
+            left, _ = getattr(pipeline, HOOK)(tensors, {"r": RANK, "lora_alpha": ALPHA, "target_modules": targets})
+    except Exception:
+        return []
+    if captured or any(bool(tensor.any()) for tensor in left.values()):
+        return []
+    return [f"{HOOK} loses the update: it loads no weight, and leaves nothing but zeros for the engine's LoRA manager"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.measured import Measured, NotDrivableError
+from scaffold.verify.measured import Measured
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
-from scaffold.verify.subject.driving import drive, has_own_loop
+from scaffold.verify.subject.driving import drive, require_inherited_loop
 
 ID = "prompt-ids"
 TITLE = "the text that the rollout makes of prompt ids is encoded to the same ids again"
@@ -19,8 +19,7 @@ TEXTS = ("a red sign", 'a "sign" that says: OPEN', "Straße, café, 紅", "one\n
 
 def run(subject: Any) -> Measured:
     """Send ids only, as the agent loop does; encode what upstream gets as upstream does."""
-    if has_own_loop(subject):
-        raise NotDrivableError("the rollout adapter encodes prompts in its own loop; --level rollout runs it")
+    require_inherited_loop(subject)
     tokenizer, begin, end, key = tokenizer_of(subject)
     around = subject.job["upstream"]["prompt"].get("around_request")
     before, behind = (begin, end) if around is None else map(tokenizer.encode, around)

@@ -15,6 +15,7 @@ from scaffold.verify.subject.character_tokenizer import tokenizer_of
 
 ID = "prompt-preprocessor"
 TITLE = "the data preprocessor makes the ids that upstream makes, and refuses a prompt that is too long"
+RECORDED = False  # it reads the script only
 PITFALLS = (31, 43)
 TEXT = 'a sign that says "OPEN"'
 # Reading files and writing tables; the function that makes ids needs none of them.

@@ -23,6 +23,8 @@ def verdict(report: VerifyReport) -> str:
         level = report.unmeasured[0]
         of = "" if skipped == total else f" of level {level}"
         count = sum(check.level == level for check in report.checks) if of else total
+        if any(check.status != "skip" for check in report.checks if check.level == level):
+            return f"Nothing of the package ran at level {level}: {skipped} of {_contracts(total)} were skipped."
         were = f"The one contract{of} was" if count == 1 else f"All {count} contracts{of} were"
         return f"{were} skipped: nothing{of} is verified."
     if skipped:
@@ -59,6 +61,13 @@ def next_steps(report: VerifyReport, *, kept: bool = False) -> tuple[str, ...]:
             "--report FILE.md writes the Test section of the pull request, --report FILE.html the page for reviewers"
         )
     return tuple(steps)
+
+
+def remedy(report: VerifyReport) -> str:
+    """Why most of what was skipped was, which says what to do about it."""
+    found = skips(report)
+    reason = max(found, key=lambda reason: len(found[reason]), default="")
+    return printable(reason)[:400] or "the report says why"
 
 
 def skips(report: VerifyReport) -> dict[str, list[CheckResult]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.verify.declared import FILE, TABLE
 from scaffold.verify.package import Package, declared_lists
 
 if TYPE_CHECKING:
@@ -38,13 +40,20 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
 
         return ported_facts(package)
     known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
-    if not known["downsample"] or not known["patch"]:
+    declared = package.declared
+    pixels = declared.pixels_per_token
+    if pixels is None and (not known["downsample"] or not known["patch"]):
         raise NotEstablishedError(
-            "how many pixels a latent token stands for could not be established: neither scaffold.toml nor the upstream"
-            " pipeline gives downsample and patch; `omni-scaffold inspect PIPELINE` says what it misses"
+            "how many pixels a latent token stands for is not known: neither scaffold.toml nor the upstream pipeline"
+            f" gives downsample and patch; {FILE} beside the package has to say [{TABLE}] image, latents and patch:"
+            " `omni-scaffold verify PACKAGE --init` writes it"
         )
+    if declared.guidance is not None:
+        known["guidance"] = _guidance(declared.guidance, declared.scale)
     return {
-        "pixels_per_token": int(known["downsample"]) * int(known["patch"]),
+        "pixels_per_token": pixels or int(known["downsample"]) * int(known["patch"]),
+        "declared": asdict(declared) if declared.place else None,
+        "prompts": str(package.root / declared.data) if declared.data else None,
         "noise_level": float(known["noise_level"] or 0.7),
         "sizes": known.get("sizes"),
         "prompt": known["prompt"],

@@ -21,7 +21,7 @@ def recorded(package: Package, scratch: Path, dtypes: Sequence[str]) -> dict[str
 
     Returns:
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
-        reason why there is none.
+        reason why there is none, which also stands under ``failed`` where the pipeline ran and gave none.
     """
     from scaffold.verify.rollout.facts import NotEstablishedError
     from scaffold.verify.rollout.level import environment_of, make_plan
@@ -48,5 +48,6 @@ def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
     ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
     if ending.problem is not None:
         log = kept_log(folder / "recording.log", "recording")
-        return {"unknown": f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"}
+        told = f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"
+        return {"unknown": told, "failed": told}
     return {"checkpoint": task.checkpoint, "folder": str(folder)}

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import torch
 
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.subject.own_loading import GUESS, OwnLoading
-from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, proposals, refuse_large
+from scaffold.verify.subject.checkpoint import write_documents, write_tensors
+from scaffold.verify.subject.diffusers_files import FILES
+from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, on_meta, proposals, refuse_large
 from scaffold.verify.subject.shares import share_of
+from scaffold.verify.subject.source_words import weight_files
 
+GUESS = 32  # stands for a size without a default, until its role is known
 _CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")
 CHECKPOINT = "--checkpoint DIR with a small configuration sets it"
 
@@ -69,7 +78,55 @@ class ConfigClass:
         return (self.kind(**{**self.fixed, **tuples, **plain}),), {}
 
 
-Blueprint = ConfigClass | OwnLoading
+class _Met(BaseException):
+    """The constructor was reached; no handler of the package's is meant."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.arguments = args, kwargs
+
+
+class DeclaredFiles:
+    """The files of a tiny configuration that the package's table declares.
+
+    Args:
+        subject: the package.
+    """
+
+    def __init__(self, subject: Any) -> None:
+        self._subject = subject
+        self.values: dict[str, int] = {}
+        self.guessed: list[str] = []
+
+    def arguments(self, values: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What ``build_module`` gives the module's constructor where the files lie in a checkpoint without weights.
+
+        Raises:
+            NotDrivableError: it raises before, or never gets there; the message names the table.
+        """
+        subject, kind = self._subject, self._subject.module_class
+        place = f"{subject.table.place}: [verify.files]"
+
+        def met(_: Any, *args: Any, **kwargs: Any) -> None:
+            raise _Met(args, kwargs)
+
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(kind, "__init__", met):
+            folder = Path(name)
+            write_documents(folder, {**FILES, **subject.table.files})
+            for file in weight_files(subject):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                write_tensors(folder / file, {})
+            try:
+                subject.training.build_module(subject.settings_without_image(local_path=name), torch.float32)
+            except _Met as met_with:
+                return met_with.arguments
+            except Exception as error:
+                told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                raise NotDrivableError(f"{place}: build_module raises {told}") from error
+        raise NotDrivableError(f"{place}: build_module ends without having built {kind.__name__}")
+
+
+Blueprint = ConfigClass | DeclaredFiles
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -77,13 +134,16 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def blueprint_of(subject: Any) -> Blueprint:
-    """The configuration's class where it says how it is read, else the package's own loading code."""
-    try:
-        if hasattr(subject.config_class, "from_model_path"):
-            return ConfigClass(subject)
-    except NotDrivableError:
-        pass
-    return OwnLoading(subject)
+    """The declared files, else the configuration's class where it says how it is read.
+
+    Raises:
+        NotDrivableError: there is neither.
+    """
+    if subject.table.files:
+        return DeclaredFiles(subject)
+    if not hasattr(subject.config_class, "from_model_path"):
+        raise NotDrivableError(f"{subject.config_class.__name__} has no from_model_path, which tells sizes")
+    return ConfigClass(subject)
 
 
 def chosen(subject: Any) -> dict[str, int]:
@@ -93,6 +153,13 @@ def chosen(subject: Any) -> dict[str, int]:
         NotDrivableError: there are none; the reason is that of the likeliest, or how large the smallest is.
     """
     blueprint = subject.blueprint
+    if isinstance(blueprint, DeclaredFiles):
+        args, kwargs = blueprint.arguments({})
+        total = count(on_meta(partial(subject.module_class, *args, **kwargs)))
+        if total > MAX_PARAMETERS:
+            place = f"{subject.table.place}: [verify.files]"
+            raise NotDrivableError(f"{place} makes {total:,} parameters, at most {MAX_PARAMETERS:,} are built")
+        return {}
 
     def build(values: dict[str, int]) -> Any:
         args, kwargs = blueprint.arguments(values)

@@ -19,7 +19,7 @@ from torch import Tensor
 from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
-from scaffold.verify.subject.own_loading import SAFETENSORS, WEIGHTS, OwnLoading, literals, weight_files
+from scaffold.verify.subject.source_words import SAFETENSORS, WEIGHTS, literals, weight_files
 
 _PREFIX = re.compile(r"[a-z_]\w*(?:\.\w+)*\.")
 
@@ -117,7 +117,7 @@ def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
     reasons = []
     # All at once for a loader that picks what it knows; one after the other for one that refuses what it does not.
     for offered in (set(prefixes), *({prefix} for prefix in prefixes)):
-        for file in weight_files(subject.folder):
+        for file in weight_files(subject):
             try:
                 names = _by_trial(subject, folder / "trial", file, documents, state, offered)
             except Exception as error:
@@ -132,8 +132,8 @@ def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
 
 def documents_of(subject: Any, folder: Path) -> dict[str, Any]:
     """The JSON files of the tiny checkpoint, as the package's own loading code reads them."""
-    if isinstance(subject.blueprint, OwnLoading):
-        return subject.blueprint.documents(subject.sizes)
+    if subject.table.files:
+        return dict(subject.table.files)
     folder.mkdir(parents=True, exist_ok=True)
     return {"config.json": _config(subject, folder)}
 

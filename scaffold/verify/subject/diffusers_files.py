@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 # A VAE of four levels, eight pixels to a latent one, and a schedule that does not depend on the image's size.
@@ -21,10 +19,3 @@ FILES: dict[str, dict[str, Any]] = {
         "use_dynamic_shifting": False,
     },
 }
-
-
-def write_files(folder: Path) -> None:
-    """Write them into an empty folder."""
-    for name, content in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Chooses what the rollout adapter is driven by: upstream's loop, stood in for, or the loop that it has itself."""
+"""Drives the rollout adapter over a stand-in of its pipeline's loop, where it is known and the adapter keeps it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.subject.own_loop import OwnLoop
+from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
 
 
@@ -23,21 +23,27 @@ def drive(subject: Any, dtype: torch.dtype | None = None) -> RolloutDriver:
     Raises:
         NotDrivableError: the adapter cannot be driven.
     """
-    return (OwnLoop if has_own_loop(subject) else RolloutDriver)(subject, dtype)
+    require_inherited_loop(subject)
+    return RolloutDriver(subject, dtype)
 
 
-def has_own_loop(subject: Any) -> bool:
-    """Whether the package's classes define the rollout's ``forward``, and no method of theirs names an inherited one.
+def require_inherited_loop(subject: Any) -> None:
+    """Raise where the package's classes step the scheduler themselves, or never call the inherited ``forward``.
 
     A spec says how its package's upstream loops.
+
+    Raises:
+        NotDrivableError: the loop is the package's own.
     """
     if subject.spec:
-        return False
+        return
     package = f"{subject.name}."
     kinds = [kind for kind in subject.rollout.__mro__ if f"{kind.__module__}.".startswith(package)]
     own = [value for kind in kinds for value in vars(kind).values()]
     codes = [code for value in own if inspect.isfunction(value) for code in _codes(inspect.unwrap(value).__code__)]
-    return any("forward" in vars(kind) for kind in kinds) and not any("forward" in code.co_names for code in codes)
+    inherits = not any("forward" in vars(kind) for kind in kinds) or any("forward" in code.co_names for code in codes)
+    if not inherits or any("step" in code.co_names for code in codes):
+        raise NotDrivableError("the rollout adapter has a loop of its own; --level rollout runs it")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -17,42 +17,19 @@ class Geometry:
     Attributes:
         height: pixels.
         width: pixels.
-        shape: shape of one latent without batch, ``(tokens, channels)`` or ``(channels, rows, columns)``.
-        text: width of a text encoder's states, for packages that take these.
+        shape: shape of one latent without batch, ``(tokens, channels)``, ``(channels, rows, columns)`` or
+            ``(channels, frames, rows, columns)``.
     """
 
     height: int
     width: int
     shape: tuple[int, ...]
-    text: int = 0
 
 
-def candidates(config: Any, module: Any, spec: dict[str, Any], embedded: bool = False) -> Iterator[Geometry]:
-    """Sizes to try, likeliest first: a grid of two by three latent tokens, for embeddings also as an image."""
-    widths = _text_widths(config, module) if embedded else [0]
-    for width, pixels, channels in itertools.product(widths, _pixels(config, spec), _channels(config, module)):
-        yield Geometry(ROWS * pixels, COLUMNS * pixels, (ROWS * COLUMNS, channels), width)
-    if not embedded:
-        return
-    patches = [value for name, value in numbers(config).items() if "patch" in name and "size" in name]
-    found = {value for name, value in numbers(config).items() if "channel" in name}
-    for width, patch, channel in itertools.product(widths, patches or [2, 1], sorted(found)):
-        # Eight pixels to a latent one, as the made files of the checkpoint say.
-        rows, columns = ROWS * patch, COLUMNS * patch
-        yield Geometry(8 * rows, 8 * columns, (channel, rows, columns), width)
-
-
-def _text_widths(config: Any, module: Any) -> list[int]:
-    """Widths that states of a text encoder may have: named so, else what a layer outside of repeated ones takes."""
-    import torch
-
-    words = ("text", "caption", "cross", "joint", "context", "encoder")
-    found = [value for name, value in numbers(config).items() if any(word in name for word in words)]
-    children = [child for child in module.children() if not isinstance(child, torch.nn.ModuleList)]
-    inner = [part for child in children for part in child.modules()]
-    stacks = [one * other for one, other in itertools.combinations(found, 2)]  # the states of several layers as one
-    found += [part.in_features for part in inner if isinstance(part, torch.nn.Linear)] + stacks
-    return list(dict.fromkeys(value for value in found if value > 1))
+def candidates(config: Any, module: Any, spec: dict[str, Any]) -> Iterator[Geometry]:
+    """Sizes to try, likeliest first: a grid of two by three latent tokens."""
+    for pixels, channels in itertools.product(_pixels(config, spec), _channels(config, module)):
+        yield Geometry(ROWS * pixels, COLUMNS * pixels, (ROWS * COLUMNS, channels))
 
 
 def _pixels(config: Any, spec: dict[str, Any]) -> list[int]:

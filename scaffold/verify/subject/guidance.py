@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.subject.driving import has_own_loop
 from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -51,9 +50,9 @@ def guidance(subject: Any) -> Guidance:
     names = names_read(subject)
     rule = subject.spec.get("cfg", {}).get("interval_rule")
     conventions = {"interval_rule": rule, "time": subject.spec.get("upstream", {}).get("time")}
-    seen, own = subject.passed_on(names["text_scale"]), _recipe(subject)
+    seen, own = subject.passed_on(), _recipe(subject)
     dropped = tuple(name for name in names.values() if seen.get(name) is None and own.get(name) is not None)
-    scales = {} if has_own_loop(subject) else subject.job["upstream"].get("scales") or {}
+    scales = subject.job["upstream"].get("scales") or {}
     known = {**scales, **seen, **{name: own[name] for name in dropped}}
     missing = [name for name in names.values() if name not in known]
     if missing:
@@ -76,6 +75,7 @@ def names_read(subject: Any) -> dict[str, str]:
     step(subject, settings)
     names: dict[str, str] = {}
     declared = {subject.spec.get("cfg", {}).get(role): role for role in _ROLES}
+    declared[subject.table.guidance] = "text_scale"
     for name in sorted(name for name in asked if "cfg" in name or "guidance" in name):
         role = declared.get(name) or next((role for role, ends in _ROLES.items() if name.endswith(ends)), None)
         if role is None:

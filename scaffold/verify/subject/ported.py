@@ -108,7 +108,7 @@ class PortedSubject(Subject):
         self.training.set_timesteps(scheduler, settings, "cpu", **size)
         return scheduler
 
-    def passed_on(self, scale: str) -> dict[str, Any]:
+    def passed_on(self) -> dict[str, Any]:
         """Nothing that a contract could vary.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import diffusers
@@ -10,7 +9,6 @@ import torch
 
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.own_loop import OwnLoop
 from scaffold.verify.subject.rollout import RolloutDriver
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 from scaffold.verify.subject.subject import PROMPTS
@@ -18,8 +16,6 @@ from scaffold.verify.subject.subject import PROMPTS
 # Float32 sigmas in (0, 1]: 6e-8 is one rounding. One step off is 1e-2 and more at 60 steps.
 LIMIT = 1e-6
 STEPS = range(1, 61)
-# A loop of one's own need not cut its levels to whole parts, as the pipeline does; a shift applied twice is 100 parts.
-PARTS_APART = 2
 
 
 def measure_schedule(subject: Any, release: str) -> Measured:
@@ -36,8 +32,6 @@ def measure_schedule(subject: Any, release: str) -> Measured:
     if hasattr(subject, "recording"):
         return _measure_recorded(subject)
     driver = drive(subject)
-    if isinstance(driver, OwnLoop):
-        return _measure_own(subject, driver)
     problems: list[str] = []
     worst, where = 0.0, ""
     differences = []
@@ -76,48 +70,6 @@ def measure_schedule(subject: Any, release: str) -> Measured:
     problems += _one_step(subject, driver)
     line = f"60 step counts on diffusers {release}: {worst:.1e} apart{where}"
     return Measured(line, problems, worst, LIMIT, "absolute", 6e-8, {"difference for 2 to 60 steps": differences})
-
-
-def _measure_own(subject: Any, driver: OwnLoop) -> Measured:
-    """Compare training's schedule with that of the adapter's own loop; both with the pipeline's, where it is known."""
-    worst, where, problems, compared = 0.0, "", [], ""
-    for steps in STEPS:
-        scheduler = subject.scheduler(subject.settings(steps=steps))
-        try:
-            rolled = driver.roll_out(steps=steps)
-        except Exception as error:
-            line = " ".join(str(error).split())[:200]
-            problems.append(f"{steps} steps: the rollout raises {type(error).__name__}: {line}")
-            continue
-        walked = {"sigmas": (scheduler.sigmas[:-1], rolled.sigmas), "timesteps": (scheduler.timesteps, rolled.times)}
-        for name, (found, wanted) in walked.items():
-            if len(found) != len(wanted):
-                problems.append(f"{steps} steps: training has {len(found)} {name}, the rollout walks {len(wanted)}")
-                continue
-            expected = torch.tensor(wanted, dtype=torch.float64)
-            difference = float((found.double() - expected).abs().max()) / max(1.0, float(expected.abs().max()))
-            if difference > worst or difference != difference:
-                worst, where = difference, f" ({name} at {steps} steps)"
-        if rolled.timesteps is not None:
-            problems += _looked_up(scheduler, rolled.timesteps[0], steps)
-        upstream = driver.schedule_of_upstream(len(rolled.sigmas) + 1)
-        if upstream is not None:
-            parts = driver.facts["parts"]
-            far = max(abs(one - other) for one, other in zip(rolled.sigmas, upstream, strict=False))
-            compared = f"; within a part of {parts} of the pipeline's own"
-            if far > PARTS_APART / parts:
-                problems.append(f"{steps} steps: the rollout's noise levels are {far:.1e} from those of the pipeline")
-    problems += _one_step(subject, driver)
-    line = f"60 step counts on diffusers {diffusers.__version__}: {worst:.1e} apart{where}{compared}"
-    return Measured(line, _first_of_each(problems), worst, LIMIT, "relative", 6e-8)
-
-
-def _first_of_each(problems: list[str]) -> list[str]:
-    """The first of those that differ in their step counts and numbers only."""
-    found: dict[str, str] = {}
-    for problem in problems:
-        found.setdefault(re.sub(r"[\d.e+-]+", "", problem), problem)
-    return list(found.values())
 
 
 def _measure_recorded(subject: Any) -> Measured:

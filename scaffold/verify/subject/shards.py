@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load
-from scaffold.verify.subject.own_loading import SAFETENSORS, literals
+from scaffold.verify.subject.source_words import SAFETENSORS, literals
 
 
 def lost_shards(subject: Any, writer: CheckpointWriter, folder: Path, state: dict[str, Tensor]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from scaffold.verify.subject.own_loading import stated_ids
+from scaffold.verify.subject.source_words import stated_ids
 
 BEYOND = "the tiny model's vocabulary has"
 

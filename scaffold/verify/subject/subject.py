@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from scaffold.verify.declared import Declared
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
 from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
-from scaffold.verify.subject.diffusers_files import write_files
-from scaffold.verify.subject.embeddings import embeddings
+from scaffold.verify.subject.checkpoint import write_documents
+from scaffold.verify.subject.columns import columns
+from scaffold.verify.subject.diffusers_files import FILES
 from scaffold.verify.subject.encoded import encoded_columns
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
@@ -37,23 +39,6 @@ REFERENCE_SIZES = (6, 5)
 SPARE = 3
 # Of the latents of ``unlike`` samples.
 SCALES = (1.0, 20.0, 0.05)
-# Width of made embeddings with which adapters are tried that a stand-in does not get through; many numbers divide it.
-EMBEDDED = 96
-
-
-class _Embeddings:
-    """Stands for what a text encoder made of a prompt: whatever is done to it gives the same again."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *_: Any, **__: Any) -> _Embeddings:
-        return self
-
-    def __getitem__(self, _: Any) -> _Embeddings:
-        return self
 
 
 class Subject:
@@ -70,6 +55,7 @@ class Subject:
         self.name: str = job["module"]
         self.spec: dict[str, Any] = job["spec"]
         self.folder = Path(job["folder"])
+        self.table = Declared.of(job["table"])
 
     # Classes
 
@@ -114,15 +100,10 @@ class Subject:
         """What the module is built from: the configuration's class, or what the package's own loading code reads."""
         return blueprint_of(self)
 
-    @cached_property
+    @property
     def needs_embeddings(self) -> bool:
-        """Whether the module runs on what the rollout's text encoder made of a prompt, and on nothing else."""
-        stand_in = _Embeddings()
-        made, bare = self._prepared(*[stand_in] * 4), self._prepared(*[None] * 4)
-        if made is None and bare is None:  # the adapter reshapes them, or puts something beside them
-            return self._prepared(*embeddings(PROMPTS[:1], EMBEDDED).values()) is not None
-        handed_on = {name for name, value in (made or {}).items() if value is stand_in}
-        return bool(handed_on) and (bare is None or any(bare.get(name) is None for name in handed_on))
+        """Whether the rollout hands over what it made of a prompt, as the package's table says."""
+        return bool(self.table.columns)
 
     @cached_property
     def reads_masks(self) -> bool:
@@ -138,28 +119,16 @@ class Subject:
             made.append(inputs)
         return made[0].keys() != made[1].keys() or not all(_same(made[0][name], made[1][name]) for name in made[0])
 
-    def _prepared(self, *encoded: Any) -> dict[str, Any] | None:
-        """Arguments of ``forward`` for embeddings, without a module; None where they cannot be had so."""
-        steps = torch.linspace(0.9, 0.1, STEPS)[None]
-        try:
-            inputs, _ = self.training.prepare_model_inputs(
-                *(None, self.settings_without_image(local_path=self.files), torch.zeros(1, STEPS + 1, 4, 4), steps),
-                *(*encoded, self._ids(PROMPTS[:1]), 0),
-            )
-            return dict(inputs)
-        except Exception:
-            return None
-
     @cached_property
     def _files(self) -> tempfile.TemporaryDirectory[str]:
         folder = tempfile.TemporaryDirectory(prefix="omni-scaffold-files-")
-        write_files(Path(folder.name))
+        write_documents(Path(folder.name), {**FILES, **self.table.files})
         return folder
 
     @property
     def files(self) -> str:
         """Folder of what training reads of a checkpoint beside the denoiser's own: the given one, else made files."""
-        return str(self.job["checkpoint"] or self._files.name)
+        return str(self._files.name if self.table.files else self.job["checkpoint"] or self._files.name)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -270,7 +239,7 @@ class Subject:
             "architecture": self.key[0],
             "algorithm": self.key[1],
             "external_lib": None,
-            "local_path": self.files if not self.spec and "local_path" not in top and self.needs_embeddings else None,
+            "local_path": self.files if not self.spec and "local_path" not in top else None,
             "path": "",
             "lora_rank": 0,
             "lora_alpha": 64,
@@ -314,11 +283,14 @@ class Subject:
                 reason = _told(error, self.folder)
                 first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
         reason = first or refused or "no latent shape to try"
-        raise NotDrivableError(f"the module could not be run (see forward): {reason}")
+        where = f"{self.table.place} declares what the module does not take" if self.table.place else ""
+        raise NotDrivableError(f"{where or 'the module could not be run (see forward)'}: {reason}")
 
     def images(self, module: Any) -> Iterable[Geometry]:
-        """Images to try, likeliest first."""
-        return candidates(self.config, module, self.spec, self.needs_embeddings)
+        """Images to try, likeliest first; the declared one alone where there is one."""
+        if self.table.image is not None and self.table.latents is not None:
+            return [Geometry(*self.table.image, self.table.latents)]
+        return candidates(self.config, module, self.spec)
 
     # Inputs
 
@@ -350,10 +322,8 @@ class Subject:
         content = self._ids(rows)
         for name, value in ({} if latents is None else self.references(latents)).items():
             content[name] = value
-        if self.needs_embeddings:
-            image = self._image if self._image is not None else self.geometry
-            for name, value in embeddings(rows, image.text).items():
-                content[name] = value
+        for name, value in columns(self.table, rows).items():
+            content[name] = value
         return content
 
     def _ids(self, prompts: Any) -> Any:
@@ -436,21 +406,15 @@ class Subject:
             timesteps = torch.stack([row.roll(-i) for row, i in zip(timesteps, numbers, strict=True)])
         return latents * scales.view(-1, *[1] * (latents.ndim - 1)), timesteps
 
-    def passed_on(self, scale: str) -> dict[str, Any]:
+    def passed_on(self) -> dict[str, Any]:
         """``extra_args`` as upstream sees them of a request that gives none.
-
-        Of an adapter with a loop of its own it is the scale alone that it guides with, under the name ``scale``.
 
         Raises:
             NotDrivableError: the rollout adapter cannot be driven.
         """
         from scaffold.verify.subject.driving import drive
-        from scaffold.verify.subject.own_loop import OwnLoop
 
-        driver = drive(self)
-        if isinstance(driver, OwnLoop):
-            return {scale: driver.guidance_scale()}
-        return dict(driver.roll_out().extra_args)
+        return dict(drive(self).roll_out().extra_args)
 
     @staticmethod
     def velocity(module: Any, inputs: dict[str, Any]) -> Tensor:

@@ -133,7 +133,7 @@ def ready(package: Package, request: TrainRequest) -> tuple[Environment, Sources
         raise ScaffoldError(f"{sources.verl_omni.root} pins no vllm-omni", hint="use a release of verl-omni that does")
     found = find_environment(str(version))
     if isinstance(found, str):
-        raise ScaffoldError(found)
+        raise ScaffoldError(found.replace("omni-scaffold env rollout", "omni-scaffold env train"))
     return found, sources
 
 

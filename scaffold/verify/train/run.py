@@ -8,16 +8,17 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from threading import Event
 
 from scaffold import child_process
-from scaffold.reading import open_file, read_lines
+from scaffold.reading import open_file, read_lines, read_tail
 from scaffold.verify.child.isolation import is_over
 from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
-from scaffold.verify.rollout.process import MOST_PRINTED, last_line
+from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
@@ -29,6 +30,9 @@ PATH = Path(__file__).resolve().parent / "inside" / "path"
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps
 ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: whoever waits for it waits for ever
+ROOM_SECONDS = 120.0  # with the same thing asked of Ray, for which it has no room: whoever asks for it waits for ever
+LOOK_SECONDS = 5.0  # between two looks at what Ray is asked for; it writes as often
+DEMANDS = "Pending Demands:\n"
 # What Ray says when its own processes do not answer in time, as on a busy host.
 SLOW_RAY = (
     "current node timed out during startup",
@@ -184,7 +188,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
             own_session=True,
         )
     try:
-        stopped = _follow(child, folder, log, follow, stopping)
+        stopped = _follow(child, folder, log, follow, stopping, _ray_folder(token))
     finally:
         end_process(child, token, _ray_folder(token))
         shutil.rmtree(_ray_folder(token), ignore_errors=True)
@@ -194,10 +198,11 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
 
 
 def _follow(
-    child: child_process.Process, folder: Path, log: Path, follow: Follow | None, stopping: Event
+    child: child_process.Process, folder: Path, log: Path, follow: Follow | None, stopping: Event, ray: Path
 ) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
+    asked, since, looked = None, last, last
     with open_file(log) as printed:
         while child.poll() is None:
             if stopping.wait(0.5):
@@ -212,10 +217,27 @@ def _follow(
             seen = len(steps)
             if log.stat().st_size > MOST_PRINTED:
                 return f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                if (found := _without_room(ray)) != asked:
+                    asked, since = found, looked
+                if asked is not None and is_over(since, ROOM_SECONDS):
+                    return f"stopped: Ray has no room for {asked}"
             allowed = ERROR_SECONDS if broken else STEP_SECONDS if seen else START_SECONDS
             if is_over(last, allowed):
                 return f"stopped: {'no step' if seen else 'no first step'} ended within {allowed:.0f} s"
     return None
+
+
+def _without_room(ray: Path) -> str | None:
+    """What Ray was asked for and had no room for when it looked last; None where nothing waits."""
+    try:
+        printed = read_tail(ray / "ray" / "session_latest" / "logs" / "monitor.log", LAST_BYTES)
+    except OSError:
+        return None
+    _, there, after = printed.decode("utf-8", errors="replace").rpartition(DEMANDS)
+    demands = [line.strip() for line in takewhile(lambda line: line.startswith(" "), after.splitlines())]
+    return None if not there or not demands or demands[0].startswith("(no ") else "; ".join(demands)[:200]
 
 
 def _ray_was_slow(log: Path) -> bool:

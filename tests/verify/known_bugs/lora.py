@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from known_bugs.bug import MODEL, Bug
+from known_bugs.bug import MODEL, ROLLOUT, Bug
 
 BUGS = (
     Bug(
@@ -101,6 +101,18 @@ BUGS = (
         18,
         "LoRA scaled twice",
         ((MODEL, " * self.scaling[name],", " * self.scaling[name] ** 2,"),),
+        ("lora-update",),
+    ),
+    Bug(
+        18,
+        "the rollout's hook folds no update",
+        (
+            (
+                ROLLOUT,
+                "        if modules and not super().load_weights(self._checkpoint_names(folded())):",
+                "        if modules and not self._checkpoint_names(folded()):",
+            ),
+        ),
         ("lora-update",),
     ),
 )

@@ -106,7 +106,7 @@ def test_what_is_missing_is_said_at_once(
     train = ["verify", str(reference), "--level", "train"]
     there = ["--verl-omni", str(checkout)]
     assert "give --verl-omni CHECKOUT" in scaffold_cli(*train).refusal()
-    assert "omni-scaffold env rollout --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
+    assert "omni-scaffold env train --vllm-omni 0.27.0rc1" in scaffold_cli(*train, *there).refusal()
     assert (
         "there is no variant 'lara'; there are lora, v0, async, fsdp1"
         in scaffold_cli(*train, *there, "--variant", "lara").refusal()
@@ -160,6 +160,22 @@ def test_run_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("scaffold.verify.train.run.MOST_PRINTED", 100_000)
     found = train(plan(tmp_path, "while true; do printf '%01000d\\n' 0; sleep 0.001; done"))
     assert "stopped: it printed more than" in str(found.problem)
+
+
+@pytest.mark.parametrize("demands", ["{'CPU': 1.0} * 8 (PACK): 1+ pending placement groups", "(no resource demands)"])
+def test_run_for_which_ray_has_no_room_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demands: str
+) -> None:
+    monkeypatch.setattr("scaffold.verify.train.run.ROOM_SECONDS", 0.5)
+    monkeypatch.setattr("scaffold.verify.train.run.LOOK_SECONDS", 0.1)
+    (tmp_path / "monitor.log").write_text(
+        f"Pending Demands:\n {{'CPU': 9.0}}: 1+\n\nPending Demands:\n {demands}\n\nend\n"
+    )
+    logs = '"$RAY_TMPDIR/ray/session_latest/logs"'
+    waits = "sleep 300" if "CPU" in demands else "sleep 3"
+    found = train(plan(tmp_path, f'mkdir -p {logs}; cp "$PWD/monitor.log" {logs}; {waits}'))
+    told = f"the run was stopped: Ray has no room for {demands}; its last line: it printed nothing"
+    assert found.problem == (told if "CPU" in demands else None)
 
 
 def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.declared import Declared
+from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side import precision, real_library, recorder, settings, sizes, sources
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
+from scaffold.verify.rollout.engine_side.data_script import rows_of
 from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, trajectory_tensors
@@ -55,7 +58,15 @@ class Bench:
         unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
         # What VeRL-Omni's configuration would fill in otherwise, and scales that only a request with images has.
         guidance = {**(task.facts["guidance"].get("filled") or {}), **(task.facts["guidance"].get("others") or {})}
-        self.recipe = Recipe(SIDE * unit, SIDE * unit, noise_level=task.facts["noise_level"], guidance=guidance)
+        declared = task.facts.get("declared")
+        if declared and declared["guidance"]:
+            guidance = {declared["guidance"]: declared["scale"], **guidance}
+        self.recipe = Recipe(
+            *(SIDE * unit, SIDE * unit),
+            noise_level=task.facts["noise_level"],
+            guidance=guidance,
+            whole=declared is not None,
+        )
         transport = KitTransport() if task.library is None else LibraryTransport()
         with _checkpoint(task, self.adapters) as checkpoint:
             fit = None if checkpoint is None else checkpoint.fit
@@ -78,6 +89,7 @@ class Bench:
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
         sizes.allow(self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)])
         self.texts = TEXTS
+        self.table = None if declared is None else Declared.of(declared)
         self._first: list[Trajectory] | None = None
 
     @property
@@ -109,6 +121,7 @@ class Bench:
         for index, text in enumerate(texts):
             ids = self.prompts.native(text)
             sent = ids if native else self.prompts.chat(text)
+            self.engine.negative = self.prompts.negative(text)
             samples.append(self.engine.generate(sent, recipe.sampling(seed + index), ids, lora=lora))
         return samples
 
@@ -175,6 +188,16 @@ class Bench:
         recipe = self.guided(self.neutral)
         return replace(recipe, guidance=dict.fromkeys(recipe.guidance, self.neutral))
 
+    @cached_property
+    def cause(self) -> str | None:
+        """Why a comparison of the package's own settings fails, looked for once; None where it is not found."""
+        from scaffold.verify.rollout.engine_side.cause import cause
+
+        try:
+            return cause(self, self.recipe)
+        except Exception as error:
+            return f"the cause was not found ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+
     def equal(self, checks: tuple[Check, Check], found: Comparison) -> tuple[Measurement, Measurement]:
         """The two measurements of a comparison in float32."""
         log_prob, velocity = checks
@@ -182,6 +205,8 @@ class Bench:
             told = found.problem
         else:
             told = f"largest difference of {len(found.steps)} log-probs, at {found.where}"
+            if not found.log_prob <= LOG_PROB:
+                told = f"{found.misfit or self.cause or 'no single cause was found'}; {told}"
         if found.velocity is None:
             second = Measurement(velocity.id, None, "no velocity of a side was seen at its SDE step", skipped=True)
         else:
@@ -219,6 +244,7 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
 
         tokenizer = AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True)
     prompt = task.facts["prompt"]
+    rows = rows_of(Path(task.facts["prompts"]), TEXTS, Path(task.results).parent) if task.facts.get("prompts") else {}
     return PromptForm(
         tokenizer,
         prompt["begin"],
@@ -226,6 +252,7 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
         prompt["add_special_tokens"],
         prompt["chat_template"],
         None if prompt.get("around") is None else tuple(prompt["around"]),
+        rows,
     )
 
 

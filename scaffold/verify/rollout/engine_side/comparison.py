@@ -30,10 +30,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All steps of some samples; ``problem`` says how a trajectory is out of step, where one is."""
+    """All steps of some samples.
+
+    Attributes:
+        steps: of each sample in turn.
+        problem: how a trajectory is out of step, where one is.
+        misfit: how training's schedule lacks what the rollout walked, where it does.
+    """
 
     steps: tuple[Step, ...]
     problem: str | None = None
+    misfit: str | None = None
 
     @property
     def log_prob(self) -> float:
@@ -69,7 +76,7 @@ class Comparison:
 
 def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison:
     """Pair what the rollout recorded with what training computed from the same latents."""
-    problem = next((_problem(sample) for sample in samples if not sample.aligned), None)
+    problem = next((sample.problem for sample in samples if not sample.aligned), None)
     steps = []
     for row, sample in enumerate(samples):
         for step in range(sample.steps):
@@ -84,18 +91,18 @@ def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison
                     velocity=None if seen is None or own is None else distance(seen, own[row]),
                 )
             )
-    return Comparison(tuple(steps), problem)
+    return Comparison(tuple(steps), problem, recomputed.misfit)
 
 
 def join(parts: Iterable[Comparison]) -> Comparison:
     """One comparison of several, samples numbered on."""
     steps: list[Step] = []
-    problem = None
+    problem = misfit = None
     for part in parts:
         offset = steps[-1].sample + 1 if steps else 0
         steps += [Step(s.sample + offset, s.step, s.rollout, s.training, s.velocity) for s in part.steps]
-        problem = problem or part.problem
-    return Comparison(tuple(steps), problem)
+        problem, misfit = problem or part.problem, misfit or part.misfit
+    return Comparison(tuple(steps), problem, misfit)
 
 
 def distance(rollout: torch.Tensor, training: torch.Tensor) -> float:
@@ -104,13 +111,6 @@ def distance(rollout: torch.Tensor, training: torch.Tensor) -> float:
     if ours.shape != theirs.shape:
         return math.inf
     return float((theirs - ours).norm() / theirs.norm().clamp_min(1e-12))
-
-
-def _problem(sample: Trajectory) -> str:
-    return (
-        f"{sample.recorded} log-probs and {int(sample.latents.shape[0])} latents for {sample.steps} recorded steps,"
-        f" which need {sample.steps} and {sample.steps + 1}"
-    )
 
 
 def _largest(values: Iterable[float]) -> float:

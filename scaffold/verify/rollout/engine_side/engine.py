@@ -62,6 +62,8 @@ class Engine:
             **({"additional_config": own_settings} if own_settings else {}),
         )
         self.media: tuple[str, ...] = ()
+        self.negative: list[int] | None = None  # ids of the negative prompt of requests to come
+        self.picture = 1  # how many times higher than asked for an image of a request is
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
         self.stage_inputs: StageInputs | None = None
         self.prepare: Any = None
@@ -115,6 +117,10 @@ class Engine:
         """Inside of it requests bring words alone."""
         return mock.patch.object(self, "media", ())
 
+    def picture_of(self, times: int) -> contextlib.AbstractContextManager[Any]:
+        """Inside of it the image of a request is so many times as high as the one that it asks for."""
+        return mock.patch.object(self, "picture", times)
+
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
     ) -> Trajectory:
@@ -129,7 +135,10 @@ class Engine:
         with recorder.steps() as taken:
             output = self.answer(request_ids, sampling, lora)
         found = read_trajectory(output, token_ids)
-        found.velocities = [recorder.velocity_at(taken, float(t)) for t in found.timesteps]
+        steps = [recorder.step_at(taken, float(t)) for t in found.timesteps]
+        found.velocities = [None if step is None else step.velocity for step in steps]
+        found.sigmas = [None if step is None else step.sigma for step in steps]
+        found.walked = len(taken)
         return found
 
     def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
@@ -145,8 +154,12 @@ class Engine:
         if lora:
             known["lora_request"] = self.transport.lora_request()
         prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
+        if self.negative is not None:
+            prompt["negative_prompt_ids"] = list(self.negative)
         if self.media:
-            prompt["multi_modal_data"] = media(self.media, self._folder, sampling["height"], sampling["width"])
+            prompt["multi_modal_data"] = media(
+                self.media, self._folder, self.picture * sampling["height"], sampling["width"]
+            )
         # One prompt a request, or the older form that holds several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(

@@ -39,15 +39,19 @@ def main(path: Path) -> int:
             from scaffold.verify.rollout.engine_side.sample import write_sample
 
             write_sample(bench, Path(task.sample))
+        told: dict[str, str] = {}
         for scenario in scenarios():
             checks = [check for check in scenario.CHECKS if check.id in task.checks]
             if checks and task.dtype == scenario.DTYPE:
-                _measure(scenario, checks, bench, results)
+                _measure(scenario, checks, bench, results, told)
     return 0
 
 
-def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[str]) -> None:
-    """Measure one scenario; whatever it raises is the result of what it has not measured yet."""
+def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[str], told: dict[str, str]) -> None:
+    """Measure one scenario; whatever it raises is the result of what it has not measured yet.
+
+    An error fails the first check that it ends, and is the reason why others are not measured; ``told`` has it by text.
+    """
     wanted = {check.id for check in checks}
     started = time.monotonic()
 
@@ -71,7 +75,14 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
         raised = True
         traceback.print_exc()
     for check in checks:
-        put(Measurement(check.id, None, missing, skipped=skipped), raised)
+        known = told.setdefault(missing, check.id) if raised else check.id
+        line = missing if known == check.id else f"{scenario_line(missing)}: {known} fails by it"
+        put(Measurement(check.id, None, line, skipped=skipped or known != check.id), raised)
+
+
+def scenario_line(reason: str) -> str:
+    """The first words of a reason that stands elsewhere in full."""
+    return reason if len(reason) < 100 else f"{reason[:100]}…"
 
 
 def describe(error: Exception, root: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 # Lengths differ, so a batch of them is ragged.
@@ -25,6 +25,7 @@ class PromptForm:
         add_special_tokens: whether the tokenizer adds its own.
         chat_template: whether the ids of a chat are taken as they are.
         around: texts that are encoded as one with the prompt between them, in place of single tokens.
+        rows: what the package's own data script writes of a text; it goes before all else.
     """
 
     tokenizer: Any
@@ -33,9 +34,28 @@ class PromptForm:
     add_special_tokens: bool
     chat_template: bool
     around: tuple[str, str] | None = None
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def negative(self, text: str) -> list[int] | None:
+        """Ids of the negative prompt, one for each text; None where the data script writes none."""
+        found = self.rows.get(text, {}).get("negative_prompt")
+        if found is None:
+            return None
+        turns = [dict(turn) for turn in found]
+        words = "blurred " * list(self.rows).index(text)  # requests of one batch may have others
+        return self._rendered([*turns[:-1], {**turns[-1], "content": f"{words}{turns[-1]['content']}"}])
+
+    def _rendered(self, turns: list[dict[str, Any]]) -> list[int]:
+        if not getattr(self.tokenizer, "chat_template", None):
+            return list(self.tokenizer.encode(turns[-1]["content"], add_special_tokens=self.add_special_tokens))
+        text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def native(self, text: str) -> list[int]:
         """Ids that the preprocessor stores."""
+        if text in self.rows:
+            stored = self.rows[text].get("prompt_token_ids")
+            return self.chat(text) if stored is None else [int(item) for item in stored]
         if self.chat_template and getattr(self.tokenizer, "chat_template", None):
             return self.chat(text)
         whole = text.strip() if self.around is None else f"{self.around[0]}{text.strip()}{self.around[1]}"
@@ -44,6 +64,8 @@ class PromptForm:
 
     def chat(self, text: str) -> list[int]:
         """Ids that the agent loop sends; the native ones where the tokenizer has no chat template."""
+        if text in self.rows:
+            return self._rendered([dict(turn) for turn in self.rows[text]["prompt"]])
         if not getattr(self.tokenizer, "chat_template", None):
             return self.native(text)
         turns = [{"role": "user", "content": text}]

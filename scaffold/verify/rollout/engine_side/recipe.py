@@ -13,6 +13,7 @@ OUTPUT_TYPE = "image"  # what verl-omni's configuration says unless it is told o
 class Recipe:
     """Size in pixels, steps, noise, window, guidance that differs from the package's own, and the training step.
 
+    With ``whole`` a request has all that VeRL-Omni's pipeline configuration has, as its agent loop sends it.
     ``guidance`` is empty unless a scenario changes it, so that two adapters with different defaults differ here too;
     what verl-omni sends anyway stands in it. ``brought`` are values that a request brings beside its prompt.
     """
@@ -28,22 +29,14 @@ class Recipe:
     num_frames: int | None = None
     global_steps: int = 1
     brought: dict[str, Any] = field(default_factory=dict)
+    whole: bool = False
 
     def model_config(self, architecture: str, algorithm: str, checkpoint: str) -> Any:
         """verl-omni's ``DiffusionModelConfig``; guidance becomes attributes of ``.pipeline``, declared or not."""
         from verl_omni.workers.config import diffusion
 
         found: Any = diffusion
-        pipeline = _declared(
-            found.DiffusionPipelineConfig,
-            height=self.height,
-            width=self.width,
-            num_inference_steps=self.num_inference_steps,
-            **self.guidance,
-        )
-        for name, value in self.guidance.items():
-            if getattr(pipeline, name, None) != value:
-                setattr(pipeline, name, value)
+        pipeline = self.pipeline_config()
         algo = _declared(
             found.DiffusionRolloutAlgoConfig,
             noise_level=self.noise_level,
@@ -62,13 +55,31 @@ class Recipe:
             algo=algo,
         )
 
+    def pipeline_config(self) -> Any:
+        """verl-omni's ``DiffusionPipelineConfig``, what it leaves at its default included."""
+        from verl_omni.workers.config import diffusion
+
+        found: Any = diffusion
+        pipeline = _declared(
+            found.DiffusionPipelineConfig,
+            height=self.height,
+            width=self.width,
+            num_inference_steps=self.num_inference_steps,
+            **self.guidance,
+        )
+        for name, value in self.guidance.items():
+            if getattr(pipeline, name, None) != value:
+                setattr(pipeline, name, value)
+        return pipeline
+
     def sampling(self, seed: int) -> dict[str, Any]:
         """The flat settings of one request, as the agent loop makes them of the same configuration.
 
         Training requests have the trainer's step. Validation, at noise level 0, has none in verl-omni's first loop
         and asks for no log-probs.
         """
-        several = {"guidance": self.guidance, "brought": self.brought}
+        several = {"guidance", "brought", "whole"}
+        configured = vars(self.pipeline_config()) if self.whole else {}
         plain = {
             entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name not in several
         }
@@ -80,6 +91,7 @@ class Recipe:
         if not training:
             del plain["global_steps"]
         return {
+            **{name: value for name, value in configured.items() if not name.startswith("_")},
             **plain,
             **self.brought,
             **self.guidance,

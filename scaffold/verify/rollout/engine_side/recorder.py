@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -18,13 +19,19 @@ SAME_SIGMA = 1e-5
 
 @dataclass(frozen=True)
 class StepTaken:
-    """One step: from the noise level ``sigma`` to ``following``; tensors are float32 copies ``(B, …)``."""
+    """One step: from the noise level ``sigma``, told as the timestep ``time``, to ``following``.
+
+    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score.
+    """
 
     sigma: float
     following: float
+    time: float
     sample: torch.Tensor
     velocity: torch.Tensor
     result: torch.Tensor
+    asked: dict[str, Any] = field(default_factory=dict)
+    given: torch.Tensor | None = None
 
 
 @contextlib.contextmanager
@@ -38,6 +45,7 @@ def steps() -> Iterator[list[StepTaken]]:
 
     taken: list[StepTaken] = []
     original: Any = Scheduler.sample_previous_step
+    signature = inspect.signature(original)
 
     def recording(self: Any, sample: Any, model_output: Any, timestep: Any = None, *args: Any, **kwargs: Any) -> Any:
         if timestep is None:
@@ -45,19 +53,28 @@ def steps() -> Iterator[list[StepTaken]]:
         else:
             first = torch.as_tensor(timestep).reshape(-1)[0]
             index = int((self.timesteps.to(first.device) - first).abs().argmin())
-        levels = (float(self.sigmas[index]), float(self.sigmas[index + 1]))
+        levels = (float(self.sigmas[index]), float(self.sigmas[index + 1]), float(self.timesteps[index]))
         given = (sample.detach().float().clone(), model_output.detach().float().clone())
+        bound = signature.bind(self, sample, model_output, timestep, *args, **kwargs)
+        bound.apply_defaults()
+        asked = {name: value for name, value in bound.arguments.items() if not isinstance(value, torch.Tensor)}
+        after = bound.arguments.get("prev_sample")
+        after = after.detach().float().clone() if isinstance(after, torch.Tensor) else None
         found = original(self, sample, model_output, timestep, *args, **kwargs)
-        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone()))
+        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone(), asked, after))
         return found
 
     with mock.patch.object(Scheduler, "sample_previous_step", recording):
         yield taken
 
 
-def velocity_at(taken: list[StepTaken], sigma: float) -> torch.Tensor | None:
-    """Return the velocity recorded at a noise level, or None."""
-    return next((step.velocity for step in taken if abs(step.sigma - sigma) <= SAME_SIGMA), None)
+def step_at(taken: list[StepTaken], timestep: float) -> StepTaken | None:
+    """Return the step of a recorded timestep, which says what the scheduler does or the noise level itself, or None."""
+    for told in ("time", "sigma"):
+        near = (step for step in taken if abs(getattr(step, told) - timestep) <= SAME_SIGMA * max(1.0, abs(timestep)))
+        if found := next(near, None):
+            return found
+    return None
 
 
 def from_plain(taken: list[StepTaken]) -> float | None:

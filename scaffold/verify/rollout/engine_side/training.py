@@ -25,11 +25,17 @@ class Recomputed:
         log_probs: ``(B, T)`` float32.
         velocities: one ``(B, …)`` float32 a step; None where the step was not seen.
         means: one ``(B, …)`` a step, the mean of the next sample.
+        misfit: how training's schedule lacks what the rollout walked; None where it does not.
     """
 
     log_probs: torch.Tensor
     velocities: list[torch.Tensor | None]
     means: list[torch.Tensor]
+    misfit: str | None = None
+
+
+class UnusableError(Exception):
+    """Training cannot score what the rollout recorded: the text says what does not fit."""
 
 
 class Training:
@@ -82,26 +88,33 @@ class Training:
         for name in samples[0].extra:
             values = [sample.extra[name] for sample in samples]
             if all(isinstance(value, torch.Tensor) for value in values):
-                batch[name] = torch.stack(values)
+                batch[name] = torch.stack(filled(values))
             elif all(isinstance(value, bytes) for value in values):
                 batch[name] = NonTensorStack.from_list([NonTensorData(value) for value in values])
         if IDS in batch and [list(ids) for ids in token_ids] != [sample.token_ids for sample in samples]:
             batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a mistake in the prompts, made on purpose
         return TensorDict(batch, batch_size=[len(samples)])
 
-    @torch.no_grad()
     def recompute(
         self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
     ) -> Recomputed:
         """Recompute every recorded step from the latents that the rollout recorded."""
+        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
+        return self.recompute_batch(batch, recipe)
+
+    @torch.no_grad()
+    def recompute_batch(self, batch: Any, recipe: Recipe) -> Recomputed:
+        """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads."""
         config = self.config(recipe)
         scheduler = self.adapter.build_scheduler(config)
         self.module.train()
         self.adapter.configure_train_mode(self.module)
-        batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
-        for step in range(samples[0].steps):
+        kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
+        misfit = _misfit(batch["all_timesteps"], scheduler)
+        short = None if kept == count + 1 else f"{kept} latents for {count} recorded steps, which need {count + 1}"
+        for step in range(count):
             inputs, negative = self.adapter.prepare_model_inputs(
                 module=self.module,
                 model_config=config,
@@ -112,19 +125,24 @@ class Training:
                 step=step,
             )
             with recorder.steps() as taken:
-                log_prob, mean, *_ = self.adapter.forward_and_sample_previous_step(
-                    module=self.module,
-                    scheduler=scheduler,
-                    model_config=config,
-                    model_inputs=self._cast(inputs),
-                    negative_model_inputs=self._cast(negative),
-                    scheduler_inputs=batch,
-                    step=step,
-                )
+                try:
+                    log_prob, mean, *_ = self.adapter.forward_and_sample_previous_step(
+                        module=self.module,
+                        scheduler=scheduler,
+                        model_config=config,
+                        model_inputs=self._cast(inputs),
+                        negative_model_inputs=self._cast(negative),
+                        scheduler_inputs=batch,
+                        step=step,
+                    )
+                except Exception as error:
+                    if (short or misfit) is None:
+                        raise
+                    raise UnusableError(short or misfit) from error
             rows.append(log_prob.float())
             means.append(mean.float())
             velocities.append(taken[-1].velocity if taken else None)
-        return Recomputed(torch.stack(rows, dim=1), velocities, means)
+        return Recomputed(torch.stack(rows, dim=1), velocities, means, misfit)
 
     def _cast(self, inputs: dict[str, Any] | None) -> dict[str, Any] | None:
         """Latents travel in float32; mixed precision casts what goes into a module."""
@@ -149,6 +167,31 @@ class Training:
     def base_weights(self) -> list[tuple[str, torch.Tensor]]:
         """Every entry of the state dict under the name by which the actor sends it."""
         return [(f"transformer.{name}", tensor.detach().clone()) for name, tensor in self.module.state_dict().items()]
+
+
+def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors ``(L, …)`` of unlike lengths filled with zeros behind, as VeRL-Omni pads what prompts were encoded to."""
+    longest = max((value.shape[0] for value in values if value.ndim), default=0)
+    return [
+        torch.nn.functional.pad(value, (0, 0) * (value.ndim - 1) + (0, longest - value.shape[0]))
+        if value.ndim and value.shape[0] < longest
+        else value
+        for value in values
+    ]
+
+
+def _misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
+    """How a schedule lacks one of the timesteps ``(B, T)`` that a rollout recorded; None where it has them all."""
+    known = torch.as_tensor(scheduler.timesteps).detach().float().cpu().reshape(-1)
+    for row in timesteps.float().cpu():
+        for step, timestep in enumerate(row):
+            if not len(known) or float((known - timestep).abs().min()) > 1e-4 * max(1.0, float(timestep.abs())):
+                shown = ", ".join(f"{float(value):.4g}" for value in known[:4])
+                return (
+                    f"training's schedule has no timestep {float(timestep):.6g}, which step {step + 1} of the rollout"
+                    f" starts at; it begins {shown}"
+                )
+    return None
 
 
 @torch.no_grad()

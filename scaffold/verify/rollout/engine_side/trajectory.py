@@ -18,6 +18,8 @@ class Trajectory:
         timesteps: ``(T,)``.
         log_probs: ``(T,)`` where all is well; None where the rollout recorded none.
         velocities: what the rollout's model predicted at each of the T steps, ``(1, …)``; None where not seen.
+        sigmas: noise levels of the T steps; None where a step was not seen.
+        walked: steps of the scheduler that were seen, recorded or not.
         extra: further tensors that the rollout hands to training, by name.
     """
 
@@ -27,6 +29,8 @@ class Trajectory:
     log_probs: torch.Tensor | None
     velocities: list[torch.Tensor | None] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
+    sigmas: list[float | None] = field(default_factory=list)
+    walked: int = 0
 
     @property
     def steps(self) -> int:
@@ -42,6 +46,14 @@ class Trajectory:
     def aligned(self) -> bool:
         """Whether every step has one log-prob and the latents before and after it."""
         return self.recorded == self.steps and int(self.latents.shape[0]) == self.steps + 1
+
+    @property
+    def problem(self) -> str:
+        """What came, and what is needed."""
+        return (
+            f"{self.recorded} log-probs and {int(self.latents.shape[0])} latents for {self.steps} recorded steps,"
+            f" which need {self.steps} and {self.steps + 1}"
+        )
 
 
 def read_trajectory(output: Any, token_ids: list[int]) -> Trajectory:

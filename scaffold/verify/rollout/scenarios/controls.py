@@ -26,6 +26,9 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         yield from _of_recorded_calls(bench)
         return
     prompts = bench.prompts
+    if bench.table is not None and bench.table.columns:
+        yield from _of_embeddings(bench)
+        return
     yield control_measurement(
         ORDER_OF_TOKENS, bench.compare(bench.first, bench.recipe, change=prompts.reversed).log_prob
     )
@@ -36,6 +39,19 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     scale = bench.task.facts["guidance"]["scale"]
     yield control_measurement(OFF, bench.compare(bench.first, bench.guided(1.0)).log_prob)
     yield control_measurement(OTHER, bench.compare(bench.first, bench.guided(scale - 1.0)).log_prob)
+
+
+def _of_embeddings(bench: Bench) -> Iterator[Measurement]:
+    """Where training is given what the rollout made of a prompt: that of another prompt in its place."""
+    samples = bench.first
+    extras = [sample.extra for sample in samples]
+    others = [replace(sample, extra=extra) for sample, extra in zip(samples, extras[1:] + extras[:1], strict=True)]
+    found = control_measurement(ORDER_OF_TOKENS, bench.compare(others, bench.recipe).log_prob)
+    yield replace(found, reason=f"with what the rollout made of another prompt in its place, {found.reason}")
+    yield Measurement(END.id, None, "training is given no token ids", skipped=True)
+    scale = bench.task.facts["guidance"]["scale"]
+    yield control_measurement(OFF, bench.compare(samples, bench.guided(1.0)).log_prob)
+    yield control_measurement(OTHER, bench.compare(samples, bench.guided(scale - 1.0)).log_prob)
 
 
 def _of_recorded_calls(bench: Bench) -> Iterator[Measurement]:

@@ -16,6 +16,7 @@ ORDER = 100
 DTYPE = "float32"
 PUSHES = 2
 RANK, ALPHA = 8, 16
+NO_LAYERS = "the engine's own transformer has no layer that vllm-omni can put LoRA on, so no update reaches a rollout"
 PAIR = equality("lora", "After each push of a LoRA adapter", (18,))
 STALE = control("stale-lora", "an adapter that was trained and not pushed", (18,))
 CHECKS = (STALE, *PAIR)
@@ -41,7 +42,15 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         if push == 0:
             stale = bench.compare(bench.first, bench.recipe, training=training)
             yield control_measurement(STALE, stale.log_prob)
-        bench.engine.push_lora(adapter.tensors, adapter.config)
+        try:
+            bench.engine.push_lora(adapter.tensors, adapter.config)
+        except ValueError as error:
+            if "No supported LoRA modules" not in str(error):
+                raise
+            raise RuntimeError(
+                f"{NO_LAYERS} ({error}): train without LoRA (lora_rank=0), or let the rollout adapter build its"
+                " transformer of vllm's linear layers"
+            ) from error
         samples = bench.roll_out(bench.recipe, texts, lora=True, seed=11 + push)
         parts.append(bench.compare(samples, bench.recipe, training=training))
         bound = lora.bound(bench.engine.worker, adapter)

@@ -38,11 +38,15 @@ CHECKS = (ALIGNED, *PAIR, PLAIN)
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Place a window of two at each step of the schedule."""
+    import torch
+
     from scaffold.verify.rollout.engine_side.comparison import join
 
-    schedule = bench.first[0].timesteps
+    schedule, walked = bench.first[0].timesteps, bench.first[0].walked
     wrong, runs = [], []
-    positions = range(len(schedule) - SIZE + 1)
+    if bench.recipe.sde_window_size is None and len(schedule) < walked:
+        wrong.append(f"without a window: {len(schedule)} of {walked} steps are recorded")
+    positions = range(max(len(schedule), walked if bench.recipe.sde_window_size is None else 0) - SIZE + 1)
     for begin in positions:
         recipe = replace(bench.recipe, sde_window_size=SIZE, sde_window_range=(begin, begin + SIZE))
         samples = bench.roll_out(recipe, bench.texts[:1])
@@ -50,9 +54,18 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         sample = samples[0]
         name = f"[{begin}, {begin + SIZE})"
         if not sample.aligned or sample.steps != SIZE:
-            wrong.append(f"{name}: {sample.recorded} log-probs, {int(sample.latents.shape[0])} latents")
-        elif float((sample.timesteps - schedule[begin : begin + SIZE]).abs().max()) > 1e-6:
+            told = f"{sample.steps} steps with {sample.recorded} log-probs and {int(sample.latents.shape[0])} latents"
+            wrong.append(f"{name}: {told}, where {SIZE} steps with {SIZE} and {SIZE + 1} are asked for")
+        elif begin + SIZE > len(schedule):
+            continue  # the schedule's own end is not known
+        elif not torch.allclose(sample.timesteps, schedule[begin : begin + SIZE], rtol=1e-6, atol=1e-6):
             wrong.append(f"{name}: noise levels {[round(float(t), 4) for t in sample.timesteps]}")
+    for size in range(1, SIZE + 2):  # anywhere in the schedule, as a launch script asks
+        recipe = replace(bench.recipe, sde_window_size=size, sde_window_range=(0, len(positions) + SIZE - 1))
+        sample = bench.roll_out(recipe, bench.texts[:1])[0]
+        if not sample.aligned or sample.steps != size:
+            told = f"{sample.steps} steps with {sample.recorded} log-probs and {int(sample.latents.shape[0])} latents"
+            wrong.append(f"a window of {size} anywhere: {told}")
     told = "; ".join(wrong) or f"{len(positions)} positions of a window of {SIZE}"
     yield Measurement(ALIGNED.id, float(len(wrong)), told, floor=0.0)
     yield _plain([samples[0] for samples, _ in runs])
@@ -66,14 +79,13 @@ def _plain(samples: Sequence[Trajectory]) -> Measurement:
 
     apart = []
     for before, after in pairwise(samples):
-        velocity = before.velocities[0]
-        if velocity is None or not (before.aligned and after.aligned):
+        velocity, level, following = before.velocities[0], before.sigmas[0], after.sigmas[0]
+        if velocity is None or level is None or following is None or not (before.aligned and after.aligned):
             continue
         begin, end = before.latents[0], after.latents[0]
         if velocity[0].shape != begin.shape:  # of the part that no step leaves as it is
             begin, end = begin[begin != end], end[begin != end]
-        step = float(after.timesteps[0] - before.timesteps[0])
-        apart.append(relative(end, begin.double() + step * velocity[0].double()))
+        apart.append(relative(end, begin.double() + (following - level) * velocity[0].double()))
     if not apart:
         return Measurement(PLAIN.id, None, "no two windows are recorded whole, with their velocities", skipped=True)
     return Measurement(PLAIN.id, max(apart), f"{len(apart)} steps before a window", floor=2**-23)

@@ -1,0 +1,148 @@
+"""``verify PACKAGE --init``: the table ``[verify]``, filled with what the package says, each line with its place."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaffold.parsing import parse
+from scaffold.verify.declared import FILE, PROMPT, TABLE, UNKNOWN, told_of
+from scaffold.verify.package import Package, registered, scanned
+
+_SCALE = re.compile(r"rollout\.pipeline\.(\w*(?:cfg_scale|guidance_scale)\w*)=([\d.]+)")
+_SCRIPT = re.compile(r"\b(examples/[\w./-]*data_process/[\w-]+\.py)\b")
+_EMBEDDINGS = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
+
+
+@dataclass(frozen=True)
+class _Found:
+    value: Any
+    place: str
+
+
+def init_text(package: Package) -> str:
+    """Return the file for a package: a value where the text has one, else ``"?"`` and what to write there."""
+    sources = list(_sources(package))
+    found = {**_of_scripts(package), **_of_code(sources)}
+    lines = [f"[{TABLE}]"]
+    for name in ("image", "latents", "patch", "time", "guidance", "scale", "data", "weights"):
+        known = found.get(name)
+        value = UNKNOWN if known is None else known.value
+        lines.append(f"{name} = {json.dumps(value)}  # {told_of(name) if known is None else known.place}")
+    for file, fields in _files(sources):
+        lines += ["", f"[{TABLE}.files.{json.dumps(file.value)}]  # {file.place}; {told_of('files')}"]
+        lines += [f'{name} = "{UNKNOWN}"  # {field.value} at {field.place}' for name, field in fields.items()]
+        lines += [] if fields else [f'"{UNKNOWN}" = "{UNKNOWN}"']
+    lines += ["", f"[{TABLE}.columns]  # {told_of('columns')}"]
+    for name, place in _columns(sources).items():
+        shape = [PROMPT] if name.endswith("mask") else [PROMPT, UNKNOWN]
+        lines.append(f"{name} = {json.dumps(shape)}  # read at {place}")
+    return "\n".join(lines) + "\n"
+
+
+def first_unknown(text: str) -> str:
+    """The first key of a table of `init_text` that a person has to fill in; ``columns`` where all above is known."""
+    lines = (line for line in text.splitlines() if f'"{UNKNOWN}"' in line.partition("#")[0])
+    return next(lines, "columns").partition(" =")[0]
+
+
+def init_path(package: Package) -> Path:
+    """Where the file belongs."""
+    return package.folder / FILE
+
+
+def _sources(package: Package) -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(package.folder.rglob("*.py")):
+        try:
+            yield file.relative_to(package.folder).as_posix(), parse(scanned(file, package.root))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+
+
+def _of_scripts(package: Package) -> dict[str, _Found]:
+    """The guidance and the data script that launch scripts of the package's architecture name."""
+    names = [rf"model\.architecture={name}\b" for name in registered(package.folder)]
+    found: dict[str, _Found] = {}
+    for script in sorted(package.root.glob("examples/**/*.sh")):
+        text = scanned(script, package.root)
+        if not any(re.search(name, text) for name in names):
+            continue
+        place = script.relative_to(package.root).as_posix()
+        for number, line in enumerate(text.splitlines(), start=1):
+            here = f"{place}:{number}"
+            if match := _SCALE.search(line):
+                found.setdefault("guidance", _Found(match[1], here))
+                found.setdefault("scale", _Found(float(match[2]), here))
+            if (match := _SCRIPT.search(line)) and (package.root / match[1]).is_file():
+                found.setdefault("data", _Found(match[1], here))
+    return found
+
+
+def _of_code(sources: list[tuple[str, ast.Module]]) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+    sets_times = False
+    for file, tree in sources:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if re.fullmatch(r"[\w./-]+\.(safetensors|bin|pth?)", node.value):
+                    found.setdefault("weights", _Found(node.value, f"{file}:{node.lineno}"))
+            if isinstance(node, ast.Assign):
+                sets_times |= any(isinstance(t, ast.Attribute) and t.attr == "timesteps" for t in node.targets)
+    if not sets_times:
+        found["time"] = _Found("1000 sigma", "as set_timesteps of VeRL-Omni's scheduler makes them")
+    return found
+
+
+def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict[str, _Found]]]:
+    """JSON files that the code names, the first with the sizes of the classes beside it."""
+    classes = [node for _, tree in sources for node in ast.walk(tree) if _is_read_class(node)]
+    sizes: dict[str, _Found] = {}
+    names: dict[str, _Found] = {}
+    for file, tree in sources:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and (node in classes if classes else _is_dataclass(node)):
+                for line in node.body:
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and _is_size(line):
+                        default = "no default" if line.value is None else ast.unparse(line.value)
+                        sizes.setdefault(line.target.id, _Found(default, f"{file}:{line.lineno}"))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                beside = node.value.endswith(("scheduler_config.json", "index.json"))
+                if re.fullmatch(r"[\w./-]+\.json", node.value) and not beside:
+                    names.setdefault(node.value, _Found(node.value, f"{file}:{node.lineno}"))
+    for number, name in enumerate(names.values()):
+        yield name, sizes if number == 0 else {}
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def _is_read_class(node: ast.AST) -> bool:
+    """Whether it is a dataclass that makes itself of something, a file say."""
+    return (
+        isinstance(node, ast.ClassDef)
+        and _is_dataclass(node)
+        and any(isinstance(part, ast.FunctionDef) and part.name.startswith("from_") for part in node.body)
+    )
+
+
+def _is_size(line: ast.AnnAssign) -> bool:
+    return ast.unparse(line.annotation).startswith(("int", "tuple[int"))
+
+
+def _columns(sources: list[tuple[str, ast.Module]]) -> dict[str, str]:
+    """Embeddings that ``prepare_model_inputs`` reads, and where."""
+    found: dict[str, str] = {}
+    for file, tree in sources:
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef) or node.name != "prepare_model_inputs":
+                continue
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name) and inner.id in _EMBEDDINGS:
+                    found.setdefault(inner.id, f"{file}:{inner.lineno}")
+    return {name: found[name] for name in _EMBEDDINGS if name in found}

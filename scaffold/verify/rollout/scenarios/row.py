@@ -1,0 +1,86 @@
+"""What a rollout returns, as verl-omni's own code hands it to training: through v0's batch, through v1's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+
+ORDER = 51
+DTYPE = "float32"
+SAME = "gives each of two samples of unlike length the log-probs that it has alone"
+BATCH = Check("rollout-batch-v0", f"Training on what v0's agent loop concatenates {SAME}", LOG_PROB, "absolute", (28,))
+ROW = Check("rollout-row-v1", f"Training on the rows of v1's queue {SAME}", LOG_PROB, "absolute", (28,))
+MIXED = Check(
+    "rollout-row-mixed",
+    "Rows of several training steps, with windows of their own, train as each does alone",
+    LOG_PROB,
+    "absolute",
+    (2, 28),
+)
+CHECKS = (BATCH, ROW, MIXED)
+WINDOW = 2
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Send samples of the longest and the shortest prompt, of an edit with images of unlike sizes, through both."""
+    from scaffold.verify.rollout.engine_side import queue_rows
+
+    batching = f"{queue_rows.BATCHING.replace('.', '/')}.py"
+    try:
+        checkout = queue_rows.require(bench.task.library, batching)
+    except NotApplicable as reason:
+        yield from (Measurement(check.id, None, str(reason), skipped=True) for check in CHECKS)
+        return
+    samples = _unlike(bench, [bench.recipe] * 2)
+    yield _compared(bench, BATCH, samples, lambda both: queue_rows.batch_of(both, bench.training.column))
+    try:
+        queue_rows.require(bench.task.library, queue_rows.READER)
+    except NotApplicable as reason:
+        yield from (Measurement(check.id, None, str(reason), skipped=True) for check in (ROW, MIXED))
+        return
+    yield _compared(bench, ROW, samples, lambda both: queue_rows.rows_of(both, checkout, [1, 1]))
+    if samples[0].steps <= WINDOW:
+        yield Measurement(MIXED.id, None, f"the schedule has no more than the {WINDOW} steps of a window", skipped=True)
+        return
+    windows = [
+        replace(bench.recipe, sde_window_size=WINDOW, sde_window_range=(begin, begin + WINDOW), global_steps=begin + 1)
+        for begin in (0, samples[0].steps - WINDOW)
+    ]
+    mixed = _unlike(bench, windows)
+    yield _compared(
+        bench, MIXED, mixed, lambda both: queue_rows.rows_of(both, checkout, [w.global_steps for w in windows])
+    )
+
+
+def _unlike(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
+    """Two samples whose prompts differ in length, and whose images, where requests bring any, in size."""
+    texts = sorted(bench.texts, key=len)
+    found = []
+    for number, (recipe, text) in enumerate(zip(recipes, (texts[-1], texts[0]), strict=True)):
+        with bench.engine.picture_of(1 + number):
+            found += bench.roll_out(recipe, [text], seed=7 + number)
+    return found
+
+
+def _compared(
+    bench: Bench, check: Check, samples: list[Trajectory], given: Callable[[list[Trajectory]], Any]
+) -> Measurement:
+    """The largest change of a log-prob between what training is given of both, and each by itself."""
+    alone = [bench.training.recompute([sample], bench.recipe).log_probs[0] for sample in samples]
+    try:
+        batch = given(samples)
+        together = bench.training.recompute_batch(batch, bench.recipe).log_probs
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        return Measurement(check.id, None, f"training stops: {type(error).__name__}: {text}")
+    apart = max(float((row - one).abs().max()) for row, one in zip(together, alone, strict=True))
+    lost = sorted(set(samples[0].extra) - set(batch.keys()))
+    told = f"columns {', '.join(sorted(set(samples[0].extra) - set(lost))) or 'none'}"
+    return Measurement(check.id, apart, f"{told}; dropped: {', '.join(lost)}" if lost else told, floor=2**-23)

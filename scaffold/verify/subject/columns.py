@@ -1,0 +1,51 @@
+"""Made values of what a hand-written package's rollout hands to training, in the shapes that its table declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from scaffold.verify.declared import PROMPT, Declared
+
+NEGATIVE = (3, 1)  # one for all samples, as in a run; shorter than any prompt here
+
+
+def columns(declared: Declared, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Values of a micro-batch by column, shorter prompts filled with zeros behind as VeRL-Omni pads them.
+
+    A token has the same values in whatever batch it is; those of ``negative_…`` columns are one prompt's for all.
+
+    Args:
+        declared: the package's table.
+        prompts: ids per sample.
+
+    Returns:
+        ``(B, …)`` in float32; ones in int64 for a column whose name ends in ``mask``.
+    """
+    found = {}
+    for name, shape in declared.columns.items():
+        rows = [NEGATIVE if name.startswith("negative") else tuple(row) for row in prompts]
+        if name.endswith("mask"):
+            values = [torch.ones([len(row) if item == PROMPT else int(item) for item in shape]).long() for row in rows]
+        else:
+            values = [_values(row, shape) for row in rows]
+        axes = [axis for axis, item in enumerate(shape) if item == PROMPT]
+        found[name] = torch.stack(values) if not axes else _padded(values, axes[0])
+    return found
+
+
+def _padded(values: list[Tensor], axis: int) -> Tensor:
+    rows = [value.movedim(axis, 0) for value in values]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).movedim(1, axis + 1)
+
+
+def _values(row: Sequence[int], shape: Sequence[int | str]) -> Tensor:
+    """Values of one prompt: along its tokens each has its own, else all of them make one."""
+    sizes = [int(item) for item in shape if item != PROMPT]
+    if PROMPT not in shape:
+        seed = sum((place + 1) * 31 * token for place, token in enumerate(row))
+        return torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
+    made = [torch.randn(sizes, generator=torch.Generator().manual_seed(1000 + token)) for token in row]
+    return torch.stack(made).movedim(0, list(shape).index(PROMPT))

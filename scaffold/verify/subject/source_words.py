@@ -1,0 +1,60 @@
+"""Words and numbers of a package's code: names of weight files, token ids."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scaffold.reading import read_text
+
+SAFETENSORS = ".safetensors"
+WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
+_MOST_WORDS = 10_000_000  # larger numbers are no ids
+_WEIGHTS = re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
+
+
+def weight_files(subject: Any) -> list[str]:
+    """Where a package may look for weights below a checkpoint's folder: as it declares, else as its code may say."""
+    if subject.table.weights:
+        return [subject.table.weights]
+    words = literals(subject.folder)
+    named = [word for word in words if _WEIGHTS.fullmatch(word)] or ["model.safetensors"]
+    folders = [f"{word}/" for word in literals(subject.folder, joined=True) if re.fullmatch(r"[\w-]+", word)]
+    return [below + file for below in ("", *folders) for file in named]
+
+
+def literals(folder: Path, *, joined: bool = False) -> list[str]:
+    """Strings in the package's code, each once, in the order of its files; or those alone that paths are joined of."""
+    found: dict[str, None] = {}
+    for file in sorted(folder.rglob("*.py")):
+        try:
+            tree = ast.parse(read_text(file))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        nodes: list[ast.AST] = list(ast.walk(tree))
+        if joined:
+            calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+            sums = [node for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+            nodes = [part for call in calls if call.func.attr in ("join", "joinpath") for part in call.args]  # type: ignore[attr-defined]
+            nodes += [part for both in sums for part in (both.left, both.right)]
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
+                found.setdefault(node.value)
+    return list(found)
+
+
+def stated_ids(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Each list or tuple of whole numbers in the package's code that may be token ids: its file and the largest."""
+    for file in sorted(folder.rglob("*.py")):
+        try:
+            tree = ast.parse(read_text(file))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+            found = [item.value for item in items if isinstance(item, ast.Constant) and type(item.value) is int]
+            if found and max(found) < _MOST_WORDS:
+                yield file, max(found)

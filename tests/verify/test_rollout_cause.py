@@ -1,0 +1,122 @@
+"""What level rollout says of a difference: the part in which the two sides part, and prompts of the data script."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from scaffold.verify.rollout.engine_side import cause, data_script
+from scaffold.verify.rollout.engine_side.recipe import Recipe
+from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
+from scaffold.verify.rollout.engine_side.training import filled
+from scaffold.verify.rollout.scenarios import window_per_step
+
+
+def call(*rows: list[float], level: float = 0.5) -> Any:
+    return cause._Call([torch.tensor(row) for row in rows], [level])
+
+
+WITH, WITHOUT = [1.0, 2.0, 3.0], [2.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("training", "told"),
+    [
+        ([call(WITH), call(WITHOUT)], None),
+        ([call(WITH), call(WITH)], "both branches of training predict the same"),
+        ([call(WITH), call([5.0, 5.0, 5.0])], "one branch of training is the rollout's"),
+        ([call([4.0, 4.0, 4.0], level=500.0), call([5.0, 5.0, 5.0])], "noise level as 0.5, training as 500"),
+        ([call([4.0, 4.0, 4.0]), call([5.0, 5.0, 5.0])], "positions (RoPE), layers, weights"),
+        ([call(WITH)], "2 predictions of its denoiser a step, training 1"),
+    ],
+)
+def test_predictions_of_one_step_tell_where_the_sides_part(training: list[Any], told: str | None) -> None:
+    found = cause._of_outputs([call(WITH), call(WITHOUT)], training)
+    assert found is None if told is None else told in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("scale", "told"), [(-3.0, "with and without the prompt are exchanged"), (2.0, "guides with 4, training with 2")]
+)
+def test_guidance_is_read_from_the_velocity(scale: float, told: str) -> None:
+    one, other = torch.tensor(WITH), torch.tensor(WITHOUT)
+    velocities = [other + factor * (one - other) for factor in (4.0, scale)]
+    assert told in cause._of_guidance([call(WITH), call(WITHOUT)], *velocities)
+
+
+def test_a_step_is_told_by_its_settings_and_by_what_it_scores() -> None:
+    before, after = torch.zeros(1, 3), torch.ones(1, 3)
+    rollout = StepTaken(0.9, 0.8, 900.0, before + 0.5, before, after, {"noise_level": 0.7})
+    assert cause._of_step(rollout, replace(rollout, given=after)) is None
+    assert "noise_level = 0.3" in str(cause._of_step(rollout, replace(rollout, asked={"noise_level": 0.3})))
+    assert "the sample before the step" in str(cause._of_step(rollout, replace(rollout, given=before + 0.5)))
+    assert "training's from 0.7" in str(cause._of_step(rollout, replace(rollout, sigma=0.7)))
+
+
+@pytest.mark.parametrize(("timestep", "found"), [(900.0, 0), (0.8, 1), (850.0, None)])
+def test_a_recorded_timestep_is_the_schedulers_or_the_noise_level(timestep: float, found: int | None) -> None:
+    zero = torch.zeros(1)
+    taken = [StepTaken(sigma, 0.0, 1000 * sigma, zero, zero, zero) for sigma in (0.9, 0.8)]
+    assert step_at(taken, timestep) is (None if found is None else taken[found])
+
+
+def test_embeddings_of_unlike_lengths_are_filled_behind() -> None:
+    rows = filled([torch.ones(2, 3), torch.ones(4, 3), torch.tensor(1.0)])
+    assert [row.shape for row in rows] == [(4, 3), (4, 3), ()]
+    assert rows[0].sum(1).tolist() == [3.0, 3.0, 0.0, 0.0]
+
+
+SCRIPT = """
+import argparse, os, pandas
+options = argparse.ArgumentParser()
+options.add_argument("--input_dir"), options.add_argument("--output_dir")
+given = options.parse_args()
+lines = open(os.path.join(given.input_dir, "train.txt")).read().splitlines()
+rows = [{"prompt": [{"role": "user", "content": f"draw {line.split(chr(34))[0]}"}]} for line in lines]
+pandas.DataFrame(rows).to_parquet(os.path.join(given.output_dir, "train.parquet"))
+"""
+
+
+def test_prompts_are_those_of_the_data_script(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    script = tmp_path / "rows.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    rows = data_script.rows_of(script, ("a fox", "two cats"), tmp_path)
+    assert [row["prompt"][0]["content"] for row in rows.values()] == [
+        "draw a fox with the words ",
+        "draw two cats with the words ",
+    ]
+    script.write_text(SCRIPT.replace('"prompt"', '"caption"'), encoding="utf-8")
+    with pytest.raises(RuntimeError, match="with messages under 'prompt' for 2 texts"):
+        data_script.rows_of(script, ("a fox", "two cats"), tmp_path)
+    script.write_text("print()", encoding="utf-8")
+    with pytest.raises(RuntimeError, match="takes no --input_dir"):
+        data_script.rows_of(script, ("a fox",), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("begin", "told", "value"),
+    [
+        (lambda step, seed: float(step), "6 windows", 0.0),
+        (lambda step, seed: float(seed), "requests of training step 1 begin their windows at timesteps 5.0, 6.0", 6.0),
+        (lambda step, seed: 3.0, "begins at timestep 3.0 in each of 6 training steps", 6.0),
+    ],
+)
+def test_windows_belong_to_a_training_step(begin: Any, told: str, value: float) -> None:
+    def roll_out(recipe: Any, texts: Any, *, seed: int) -> list[Any]:
+        return [SimpleNamespace(timesteps=torch.tensor([begin(recipe.global_steps, seed)]))]
+
+    bench: Any = SimpleNamespace(
+        table=object(), first=[SimpleNamespace(walked=6)], recipe=Recipe(8, 8), texts=("a", "b")
+    )
+    bench.roll_out = roll_out
+    (found,) = window_per_step.measure(bench)
+    assert (found.value, told in found.reason) == (value, True), found.reason

@@ -1,0 +1,52 @@
+"""What a package returns, through verl-omni's own batch of v0 and the rows of v1's queue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scaffold.verify.result import CheckResult
+from scaffold.verify.rollout.level import LIBRARY
+from tests.real_rollout import OF_CHECKOUTS, rolled
+
+pytestmark = [
+    pytest.mark.rollout,
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.environ.get(LIBRARY), reason=f"{LIBRARY} names no checkout of verl-omni"),
+]
+VERSION = "0.27.0rc1"
+ADAPTER = "verl_omni/pipelines/bagel_flow_grpo/vllm_omni_rollout_adapter.py"
+
+
+def measured(reference: Path, folder: Path, old: str, new: str) -> dict[str, CheckResult]:
+    """Results of a copy of the reference with one text of its rollout adapter replaced."""
+    tree = Path(shutil.copytree(reference, folder / "tree", symlinks=True))
+    adapter = tree / ADAPTER
+    text = adapter.read_text()
+    assert text.count(old) == 1
+    adapter.write_text(text.replace(old, new))
+    return rolled(tree, VERSION, *OF_CHECKOUTS)
+
+
+def test_a_package_that_hands_on_no_ids_does_not_train(reference: Path, tmp_path: Path) -> None:
+    found = measured(reference, tmp_path, "rl=carried,", "rl={},")
+    for name in OF_CHECKOUTS:
+        assert found[name].status == "fail"
+        assert "encoded_prompt_ids" in found[name].reason
+
+
+def test_ids_that_are_no_tensor_are_lost_in_the_row_alone(reference: Path, tmp_path: Path) -> None:
+    found = measured(reference, tmp_path, "rl=carried,", "rl={n: [[*map(int, c[0])]] for n, c in carried.items()},")
+    assert "encoded_prompt_ids" in found["rollout-row-v1"].reason
+    assert found["rollout-row-v1"].status == "fail"
+
+
+def test_ids_as_wide_as_each_prompt_stop_the_batch_of_v0(reference: Path, tmp_path: Path) -> None:
+    narrow = "rl={n: c[:, carried['encoded_prompt_mask'][0]] for n, c in carried.items()},"
+    found = measured(reference, tmp_path, "rl=carried,", narrow)
+    assert found["rollout-batch-v0"].status == "fail"
+    assert "Sizes of tensors must match" in found["rollout-batch-v0"].reason
+    assert found["rollout-row-v1"].status == "pass"
