@@ -43,6 +43,13 @@ def say(line: str) -> None:
     print(f"{erase}{printable(line)}", file=sys.stderr, flush=True)
 
 
+def announce(line: str) -> None:
+    """Print on stderr what takes minutes from here on, in a pipe too; not with ``-q``."""
+    if not VOICE.quiet:
+        erase = _ERASE if sys.stderr.isatty() else ""
+        print(f"{erase}{printable(line)}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def step(text: str) -> Iterator[None]:
     """Show ``text`` on stderr while the block runs, once it has run for a second; nothing where stderr is no terminal.

@@ -29,3 +29,21 @@ def presets_root() -> Path:
 def kit_root() -> Path:
     """Return the folder to put on ``sys.path`` so that a rendered package finds the contract kit."""
     return PACKAGE_ROOT / "verify" / "kit"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what an extra of this distribution asks for.
+
+    It names the libraries: the distribution itself is on no package index, where anybody may take its name.
+    """
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    try:
+        listed = [Requirement(text) for text in metadata.requires("omni-scaffold") or ()]
+    except metadata.PackageNotFoundError:
+        listed = []
+    named = [one for one in listed if one.marker is not None and one.marker.evaluate({"extra": extra})]
+    wanted = [f"'{one.name}{one.specifier}'" for one in named if not one.marker or not one.marker.evaluate()]
+    return f"pip install {' '.join(wanted)}" if wanted else f"pip install '.[{extra}]' in the clone"

@@ -14,6 +14,7 @@ from pathlib import Path
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
+from scaffold.resources import install_command
 
 TOTAL_SECONDS = 300.0
 """How long a repository may take, all its files together."""
@@ -40,7 +41,7 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ScaffoldError(
             f"no such folder here: {location}; asking the Hub needs huggingface_hub",
-            hint="pip install 'omni-scaffold[hub]'",
+            hint=install_command("hub"),
         )
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-hub-") as folder:
         command = [sys.executable, "-m", "scaffold.checkpoint.hub_copy", location, folder]

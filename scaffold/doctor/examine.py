@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold import child_process, git
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
+from scaffold.resources import install_command
 
 if TYPE_CHECKING:
     from scaffold.target import Checkout
@@ -131,7 +132,7 @@ def _libraries(checkout: Checkout | None) -> Iterator[Finding]:
             problem = "is not installed; without a GPU its CPU build is enough"
             yield Finding(wanted.name, needed, None, problem, CPU_BUILD)
         elif version is None:
-            yield Finding(wanted.name, needed, None, "is not installed", f"pip install 'omni-scaffold[{EXTRA}]'")
+            yield Finding(wanted.name, needed, None, "is not installed", install_command(EXTRA))
         elif not allowed.contains(version, prereleases=True):
             command = f"pip install '{wanted.name}{allowed}'"
             yield Finding(wanted.name, needed, version, f"has to be {allowed}", command)
@@ -255,7 +256,7 @@ def _hub() -> Finding:
     address = os.environ.get("HF_ENDPOINT") or HUB
     name, needed = "hub", "--checkpoint OWNER/NAME"
     if importlib.util.find_spec("huggingface_hub") is None:
-        return Finding(name, needed, None, "huggingface_hub is not installed", "pip install 'omni-scaffold[hub]'")
+        return Finding(name, needed, None, "huggingface_hub is not installed", install_command("hub"))
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding(name, needed, None, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE")
     if not address.startswith(("https://", "http://")):

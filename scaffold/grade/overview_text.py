@@ -37,7 +37,8 @@ def print_overview(table: dict[str, Any], label: str, console: Console | None = 
 
         console = report_console()
     counts = table["upstream"]
-    console.print(said((f"vllm-omni {label}: {counts['registry_keys']} keys, {counts['classes']} classes", "bold")))
+    named = f"{len(table['pipelines'])} pipelines under {counts['registry_keys']} keys"
+    console.print(said((f"vllm-omni {label}: {named}", "bold")))
     for grade, meaning in MEANS.items():
         rows = [found for found in table["pipelines"] if found["grade"] == grade]
         if rows:

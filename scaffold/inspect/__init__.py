@@ -10,6 +10,7 @@ from scaffold import own_process
 from scaffold.collector import collector_off
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
 from scaffold.inspect.report import EDIT, FILES, PREFIX, STREAMED, Report
+from scaffold.upstream.own_pipeline import with_own_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ def inspect_pipeline(
     Raises:
         ScaffoldError: no such pipeline, or its module cannot be read.
     """
+    source, pipeline = with_own_pipeline(source, pipeline)
     if source.digest and own_process.OWN:
         from scaffold.inspect.kept import SECONDS, Entry
 

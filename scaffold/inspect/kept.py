@@ -16,6 +16,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -35,40 +36,38 @@ SECONDS = 0.5
 LARGEST = 4_000_000
 """Bytes of the largest entry that is read."""
 # Rooms that have a part in an answer, besides what every room uses.
+_TEXTS = (".py", ".json", ".toml")
 _ROOMS = ("inspect", "source", "upstream", "checkpoint")
 
 
-class Entry:
-    """Where the report of one pipeline of one release is kept.
+class Kept:
+    """Where one answer about a release is kept.
 
     Args:
-        source: the release.
-        pipeline: as it was asked for.
-        task: that of the request.
+        folder: in the cache.
+        asked: what was asked, and of which wheel.
+        rooms: of the tool, that have a part in the answer, besides what every room uses.
     """
 
-    def __init__(self, source: UpstreamSource, pipeline: str, task: str | None = None) -> None:
-        asked = json.dumps([source.digest, source.version, source.label, pipeline, task])
-        self.place = cache_root() / "reports" / f"{_sha256(asked.encode())[:32]}.json"
-        self._identity = _sha256(f"{asked}\n{_tool()}".encode())
+    def __init__(self, folder: str, asked: Sequence[object], rooms: tuple[str, ...]) -> None:
+        text = json.dumps(asked)
+        self.place = cache_root() / folder / f"{_sha256(text.encode())[:32]}.json"
+        self._identity = _sha256(f"{text}\n{_tool(rooms)}".encode())
 
-    def read(self) -> Report | None:
-        """Return the report; None where there is none that counts."""
+    def load(self) -> Any:
+        """Return the answer, plain data; None where there is none that counts."""
         try:
             if not (_is_own(self.place.parent) and _is_own(self.place)):
                 return None
             head, _, body = read_text(self.place, LARGEST).partition("\n")
             if head != f"{self._identity} {_sha256(body.encode())}":
                 return None
-            return _report(parse_json(body))
+            return parse_json(body)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, report: Report) -> None:
-        """Keep a report, where it is plain data and the cache can be written."""
-        plain = _plain_report(report)
-        if plain is None:
-            return
+    def store(self, plain: object) -> None:
+        """Keep an answer, where the cache can be written."""
         body = json.dumps(plain)
         draft = self.place.with_name(f".draft-{secrets.token_hex(8)}")
         with contextlib.suppress(OSError):
@@ -82,6 +81,33 @@ class Entry:
                 draft.unlink(missing_ok=True)
 
 
+class Entry(Kept):
+    """Where the report of one pipeline of one release is kept.
+
+    Args:
+        source: the release.
+        pipeline: as it was asked for.
+        task: that of the request.
+    """
+
+    def __init__(self, source: UpstreamSource, pipeline: str, task: str | None = None) -> None:
+        super().__init__("reports", [source.digest, source.version, source.label, pipeline, task], _ROOMS)
+
+    def read(self) -> Report | None:
+        """Return the report; None where there is none that counts."""
+        plain = self.load()
+        try:
+            return None if plain is None else _report(plain)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, report: Report) -> None:
+        """Keep a report, where it is plain data."""
+        plain = _plain_report(report)
+        if plain is not None:
+            self.store(plain)
+
+
 def _is_own(path: Path) -> bool:
     """Whether a file or folder is the user's, no link, and nobody else can write it."""
     found = path.lstat()
@@ -90,11 +116,11 @@ def _is_own(path: Path) -> bool:
 
 
 @cache
-def _tool() -> str:
+def _tool(rooms: tuple[str, ...]) -> str:
     """Return the digest of all that makes an answer out of a source: the tool's own text, and Python."""
     digest = hashlib.sha256(f"{__version__}\n{sys.version}".encode())
-    rooms = (path for room in _ROOMS for path in (PACKAGE_ROOT / room).rglob("*") if path.suffix in (".py", ".json"))
-    for path in sorted([*PACKAGE_ROOT.glob("*.py"), *rooms]):
+    files = (path for room in rooms for path in (PACKAGE_ROOT / room).rglob("*") if path.suffix in _TEXTS)
+    for path in sorted([*PACKAGE_ROOT.glob("*.py"), *files]):
         digest.update(f"{path.relative_to(PACKAGE_ROOT).as_posix()}\n{_sha256(read_bytes(path))}\n".encode())
     return digest.hexdigest()
 

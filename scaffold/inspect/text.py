@@ -12,6 +12,7 @@ from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
 from scaffold.inspect.shown_details import shown_details
 from scaffold.printable import printable
+from scaffold.progress import VOICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +43,12 @@ _VERDICT_STYLE = {"non_diffusers": "green", "diffusers": "yellow", "refused": "r
 
 
 def print_report(
-    report: Report, svg: Path | None = None, console: Console | None = None, *, options: Sequence[str] = ()
+    report: Report,
+    svg: Path | None = None,
+    console: Console | None = None,
+    *,
+    options: Sequence[str] = (),
+    asked: str | None = None,
 ) -> None:
     """Print a report; with ``svg``, also keep it as a picture.
 
@@ -51,18 +57,19 @@ def print_report(
         svg: file to write the same text to as an SVG.
         console: where to print; standard output by default.
         options: what `new` has to be told to read the same source and the same checkpoint.
+        asked: the pipeline as it was asked for, of one that no registry names.
     """
     if console is None:
         from scaffold.inspect.report_console import report_console
 
         console = report_console(picture=svg is not None)
-    for part in render(report, console.width, options):
+    for part in render(report, console.width, options, asked):
         console.print(part)
     if svg is not None:
         console.save_svg(str(svg), title=f"omni-scaffold inspect {report.upstream.pipeline}")
 
 
-def render(report: Report, width: int, options: Sequence[str] = ()) -> list[RenderableType]:
+def render(report: Report, width: int, options: Sequence[str] = (), asked: str | None = None) -> list[RenderableType]:
     """The parts of the text report, in order, for a page of ``width`` columns."""
     from rich.text import Text
 
@@ -86,7 +93,7 @@ def render(report: Report, width: int, options: Sequence[str] = ()) -> list[Rend
     if report.headers is not None:
         parts.append(_headers(report.headers))
     parts += [said((f"{question} was not answered: {error}", "yellow")) for question, error in report.failures.items()]
-    parts.append(_summary(report, options))
+    parts.append(_summary(report, options, asked))
     return parts
 
 
@@ -201,7 +208,7 @@ def _headers(headers: Any) -> RenderableType:
     return Group(files, total, names)
 
 
-def _summary(report: Report, options: Sequence[str]) -> RenderableType:
+def _summary(report: Report, options: Sequence[str], asked: str | None) -> RenderableType:
     from rich.text import Text
 
     answers = [f for k, f in report.facts.items() if k.startswith(ANSWERS)]
@@ -209,12 +216,13 @@ def _summary(report: Report, options: Sequence[str]) -> RenderableType:
     likely = sum(f.confidence == "likely" for f in answers)
     text = Text(f"{len(answers)} answers: {len(answers) - unknown - likely} certain, {likely} likely, ")
     text.append(f"{unknown} unknown", style="bold yellow" if unknown else "")
-    text.append(f"\nnext: {_next(report, options)}")
+    if not VOICE.quiet:
+        text.append(f"\nnext: {_next(report, options, asked)}")
     return text
 
 
-def _next(report: Report, options: Sequence[str]) -> str:
-    pipeline, path = report.upstream.pipeline, report.verdict["path"]
+def _next(report: Report, options: Sequence[str], asked: str | None) -> str:
+    pipeline, path = asked or report.upstream.pipeline, report.verdict["path"]
     if path == "non_diffusers":
         task = f" --task {report.task}" if report.task is not None else ""
         given = "".join(f" {shlex.quote(option)}" for option in options)

@@ -95,6 +95,8 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     from scaffold.target import Checkout, default_profile, profile_by_name
     from scaffold.team import team_for
     from scaffold.upstream import locate
+    from scaffold.upstream.identity import identified
+    from scaffold.upstream.own_pipeline import with_own_pipeline
 
     request = named_after_pipeline(request)
     names = derive_names(request.model)
@@ -139,7 +141,12 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         pin = allowed_pin(spec.value("upstream.version"))
     else:
         wanted = checkout.vllm_omni_pin if checkout else (profile.vllm_omni if request.profile else None)
-        source = locate(request.vllm_omni, checkout_pin=wanted)
+        source, pipeline = with_own_pipeline(
+            locate(request.vllm_omni, checkout_pin=wanted), request.pipeline or request.model
+        )
+        request = replace(request, pipeline=pipeline)
+        if request.vllm_omni is not None or len(source.packages) > 1:
+            source = identified(source)
         pin = allowed_pin(source.version)
         report, graded = _specify(request, names, profile, source, team, notes)
         spec, port = graded.spec, graded.port

@@ -63,7 +63,8 @@ class Bindings:
     def followed(self, origin: Defined) -> bool:
         """Tell whether the text of a definition is taken over."""
         module = origin.module + "."
-        return module.startswith(FOLLOWED) and origin.module not in NOT_FOLLOWED
+        own = self.graph.source.packages[1:]
+        return (module.startswith(FOLLOWED) or module.partition(".")[0] in own) and origin.module not in NOT_FOLLOWED
 
     def reference(self, origin: Defined) -> str:
         """Ask for a definition; returns its name in the port."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from scaffold.errors import ScaffoldError
 from scaffold.source.values import Evidence
-from scaffold.upstream.source import PACKAGE, UpstreamSource
+from scaffold.upstream.source import UpstreamSource
 
 ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
 OWN = "package"
@@ -92,6 +92,10 @@ class ModuleGraph:
         """Return a module of the package by its last name."""
         return self._package[name]
 
+    def reads(self, name: str) -> bool:
+        """Whether a module would be part of the source."""
+        return self._source is not None and name.partition(".")[0] in self._source.packages
+
     def find(self, name: str) -> ModuleInfo | None:
         """Return the module, or None where it is not part of the source."""
         if name in self._modules:
@@ -99,7 +103,8 @@ class ModuleGraph:
         info: ModuleInfo | None = None
         if name.partition(".")[0] in (OWN, "verl_omni"):
             info = self._package.get(name.rpartition(".")[2])
-        if self._source is not None and (name == PACKAGE or name.startswith(PACKAGE + ".")):
+        if self.reads(name):
+            assert self._source is not None
             path = name.replace(".", "/")
             for file, package in ((path + ".py", name.rpartition(".")[0]), (path + "/__init__.py", name)):
                 if self.source.exists(file):

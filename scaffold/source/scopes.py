@@ -9,7 +9,6 @@ from typing import Any
 from scaffold.source.classes import Classes
 from scaffold.source.modules import Import, ModuleGraph, ModuleInfo
 from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Unknown
-from scaffold.upstream.source import PACKAGE
 
 
 class Scopes:
@@ -73,7 +72,7 @@ class Scopes:
             value = self.lookup(target, bound.name)
             if value is not None:
                 return value
-        if bound.module == PACKAGE or bound.module.startswith(PACKAGE + "."):
+        if self.graph.reads(bound.module):
             submodule = self.graph.find(f"{bound.module}.{bound.name}")
             if submodule is not None:
                 return ModuleRef(submodule)

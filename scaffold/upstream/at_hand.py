@@ -13,6 +13,11 @@ from scaffold.upstream.versions import is_same
 
 def at_hand(version: str) -> UpstreamSource | None:
     """Return the source of a version: its cached wheel, or the installed distribution; None where neither is there."""
+    if "+" in version:
+        from scaffold.upstream.builds import is_own, kept
+
+        if is_own(version):
+            return kept(version, at_hand)
     for wheel in _cached(version):
         try:
             return WheelSource(wheel, version, version)

@@ -53,6 +53,15 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
 
 
 def _version(version: str) -> UpstreamSource:
+    if "+" in version:
+        from scaffold.upstream.builds import is_own, kept
+
+        if is_own(version):
+            build = kept(version, _version)
+            if build is None:
+                why = f"vllm-omni {version} is a build of somebody's own, which this machine has not kept"
+                raise ScaffoldError(why, hint="name its folder or wheel")
+            return build
     plain = version.lstrip("v").removeprefix("==").strip()
     if not re.match(_VERSION, plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)

@@ -14,7 +14,7 @@ from pathlib import Path
 from scaffold.bounded import memory
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
-from scaffold.reading import RefusedFileError, open_file, read_bytes, walk
+from scaffold.reading import RefusedFileError, copy_tree, open_file, read_bytes, walk
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -28,9 +28,11 @@ class UpstreamSource(ABC):
 
     Attributes:
         digest: SHA-256 of the wheel of a release that was fetched; None for all else, which may change.
+        packages: what is read; the pipeline may lie in one of its own beside ``vllm_omni``.
     """
 
     digest: str | None = None
+    packages: tuple[str, ...] = (PACKAGE,)
 
     def __init__(self, version: str | None, label: str) -> None:
         self.version = version
@@ -81,6 +83,15 @@ class UpstreamSource(ABC):
     def files(self, prefix: str = "") -> list[str]:
         """Return the sorted paths of all Python files that start with ``prefix``."""
 
+    def copy(self, package: str, into: Path) -> None:
+        """Copy all files of a package into a folder.
+
+        Raises:
+            OSError: one cannot be read or written.
+            ScaffoldError: this source keeps no files.
+        """
+        raise ScaffoldError(f"{package} of vllm-omni {self.label} cannot be kept")
+
     @abstractmethod
     def _bytes(self, path: str) -> bytes: ...
 
@@ -118,6 +129,9 @@ class FolderSource(UpstreamSource):
         found = (file.relative_to(self._root).as_posix() for file in files if file.suffix == ".py")
         return sorted(path for path in found if path.startswith(prefix))
 
+    def copy(self, package: str, into: Path) -> None:
+        copy_tree(self._root / package, into / package, inside=self._inside, skip=("__pycache__", ".git"))
+
     def _bytes(self, path: str) -> bytes:
         try:
             return read_bytes(self._root / path, MAX_FILE_BYTES, inside=self._inside)
@@ -148,6 +162,13 @@ class WheelSource(UpstreamSource):
         start = prefix or f"{PACKAGE}/"
         first = bisect_left(self._python, start)
         return list(takewhile(lambda name: name.startswith(start), self._python[first:]))
+
+    def copy(self, package: str, into: Path) -> None:
+        for info in self._zip.infolist():
+            if info.filename.startswith(f"{package}/") and not info.is_dir():
+                path = into / self._checked(info.filename)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(self._bytes(info.filename))
 
     def _bytes(self, path: str) -> bytes:
         member = self._zip.NameToInfo.get(path)

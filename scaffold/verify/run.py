@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
+from scaffold.resources import install_command
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.loading.check import ID as CHECKPOINT
@@ -153,7 +154,7 @@ def require_torch() -> None:
     if missing:
         raise ScaffoldError(
             f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
-            hint="pip install 'omni-scaffold[verify]'",
+            hint=install_command("verify"),
         )
 
 

@@ -62,7 +62,7 @@ def test_every_version_pins_all_that_it_installs(version: str) -> None:
 
 
 def test_known_versions_are_in_order_of_release() -> None:
-    assert known_versions() == ["0.27.0rc1", "0.30.0", "0.32.0rc1"]
+    assert known_versions() == ["0.27.0rc1", "0.28.0rc1", "0.28.0", "0.30.0", "0.32.0rc1"]
 
 
 def test_fingerprint_changes_with_any_pin(tmp_path: Path) -> None:

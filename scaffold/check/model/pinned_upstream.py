@@ -11,8 +11,10 @@ from scaffold.check.model.source import UndecodableError
 from scaffold.check.model.tree import UnreadableError
 from scaffold.target.pin import asked_of, pin_of
 from scaffold.upstream.at_hand import at_hand
+from scaffold.upstream.builds import is_own
 from scaffold.upstream.exports import Exports
 from scaffold.upstream.source import PACKAGE, UpstreamSource
+from scaffold.upstream.versions import is_same
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -51,7 +53,10 @@ def upstream_of(package: Package) -> tuple[str, Exports] | None:
     was made for. Nothing is fetched.
     """
     tree = package.project.tree
-    version = pinned(package.project) or recorded(package, "upstream", "version")
+    made_for = recorded(package, "upstream", "version")
+    version = pinned(package.project) or made_for
+    # Of a build of one's own, the release that the tree pins tells nothing.
+    version = made_for if is_own(made_for) and is_same(made_for, version) else version
     if tree.exists(f"{PACKAGE}/__init__.py"):
         return version or "of this tree", Exports(_TreeSource(tree, version))
     if version is None or tree.locate(package.path) is None:

@@ -37,8 +37,9 @@ def check(package: Package) -> Hits:
             continue
         yield from _stepped_over(cls)
         yield from _not_built(package, cls)
-        pipelines = [base.rpartition(".")[2] for base in cls.external if base.startswith("vllm_omni.")]
-        wanted = recorded(package, "upstream", "class")
+        wanted, own = recorded(package, "upstream", "class"), recorded(package, "upstream", "module")
+        places = ("vllm_omni.", f"{own}.") if own else ("vllm_omni.",)  # a pipeline of one's own lies beside it
+        pipelines = [base.rpartition(".")[2] for base in cls.external if base.startswith(places)]
         if cls.resolved and not pipelines:
             bases = ", ".join(base.rpartition(".")[2] for base in cls.external if base != "object") or "nothing"
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")

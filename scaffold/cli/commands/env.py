@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +12,11 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
+from scaffold.progress import VOICE, announce
 
 ORDER = 70
 SCHEMA = 1
+LEAVE_OUT = "leave out --with and --record"
 
 
 class Purpose(str, Enum):
@@ -31,13 +34,19 @@ def env(
     vllm_omni: Annotated[
         str | None,
         typer.Option(
-            "--vllm-omni", metavar="VERSION", help="Which one; by default the checkout's pin, else all known."
+            "--vllm-omni",
+            metavar="VERSION|WHEEL|DIR",
+            help="Which one, a build of your own too; by default the checkout's pin, else all known.",
         ),
     ] = None,
     verl_omni: Annotated[
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="The environment that this checkout needs.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again.")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="Of a release without pins: a distribution that it imports too."),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option("--record", metavar="DIR", help="Also write the pins that were found for a new release here."),
@@ -46,7 +55,7 @@ def env(
 ) -> None:
     """Build an environment for `verify --level rollout` and `train`.
 
-    Built once, in the cache: 3 minutes and 3 GB. For a release without pins, pins are found, tried and recorded.
+    Built once, in the cache: 3 minutes and 3 GB. For a release without pins, uv finds them, and they are recorded.
 
     \b
     Example:
@@ -54,61 +63,79 @@ def env(
     """
     from scaffold.doctor import versions_needed
     from scaffold.target import Checkout
-    from scaffold.verify.rollout.new_release import copy_record
     from scaffold.verify.rollout.resolving import checked_version
 
     if vllm_omni is not None:
-        versions = [_newest() if vllm_omni == "newest" else checked_version(vllm_omni)]
+        versions = [_newest() if vllm_omni == "newest" else _of_path(vllm_omni) or checked_version(vllm_omni)]
     else:
         versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
     if record is not None and not record.is_dir():
         raise ScaffoldError(f"--record {record} is no folder", hint="name one that is there")
-    built = build(versions, force=force)
-    written = [copy_record(version, record) for version in versions] if record is not None else []
+    built = build(versions, force=force, beside=beside or (), folder=record)
     if format is Format.json:
         show_json({"schema": SCHEMA, "environments": built})
         return
     for one in built:
         took = f", {one['seconds']:.0f} s" if one["seconds"] is not None else ", was there"
         typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
-        if (tried := one["tried"]) is not None:
-            failed = f", not {', '.join(tried['failed'])}" if tried["failed"] else ""
-            typer.echo(f"  pins found and recorded; {tried['pipeline']} passes {tried['passed']} checks in it{failed}")
-    for file in written:
-        typer.echo(f"pins written to {file}")
+        if one["pins"] is not None:
+            typer.echo(f"  its pins were found and recorded: {one['pins']}")
+    if VOICE.quiet:
+        return
     level = f"--level {purpose.value}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
     typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
 
 
-def build(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
+def build(
+    versions: list[str], *, force: bool = False, beside: Sequence[str] = (), folder: Path | None = None
+) -> list[dict[str, Any]]:
     """Build the environments of these versions unless they are there; where each is, its size and what it took.
 
-    Of a release without pins, they are found, tried out and recorded.
+    Args:
+        versions: of vllm-omni; of one without pins they are found and recorded.
+        force: build again.
+        beside: distributions that such a release imports and its nearest one does not.
+        folder: where what is found is also written.
     """
     import time
-    from dataclasses import asdict
 
-    from scaffold.grade.proof import proofs
-    from scaffold.progress import step
+    from scaffold.upstream.builds import is_own
+    from scaffold.verify.rollout import environment as room
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
-    from scaffold.verify.rollout.new_release import add_release, is_described
+    from scaffold.verify.rollout.pins import is_packaged, is_readable, read_pins
+    from scaffold.verify.rollout.resolving import record, resolve
 
-    # A task may stand behind the registry key.
-    pipelines = tuple(dict.fromkeys(name.partition(" ")[0] for known in proofs().values() for name in known))
+    if room.is_overridden():
+        raise ScaffoldError(f"${room.OVERRIDE} is set, so no environment is built", hint=f"unset {room.OVERRIDE}")
     found = []
     for version in versions:
-        was_there = isinstance(find_environment(version), Environment) and not force
+        was_there = isinstance(find_environment(version), Environment) and not force and not beside
         started = time.monotonic()
-        tried = None
-        with step(f"building the environment of vllm-omni {version}, about 3 minutes and 3 GB"):
-            if is_described(version):
-                built = build_environment(version, force=force)
-            else:
-                built, tried = add_release(version, pipelines)
+        pins = None
+        if (beside or folder is not None) and is_packaged(version):
+            raise ScaffoldError(f"the pins of vllm-omni {version} come with omni-scaffold", hint=LEAVE_OUT)
+        if not is_own(version) and (beside or not is_readable(version)):
+            pins = record(resolve(version, beside))
+        if folder is not None:
+            pins = record(read_pins(version), folder)
+        if not was_there:
+            what = ", on that of the nearest release" if is_own(version) else ""
+            announce(f"building the environment of vllm-omni {version}{what}: about 3 minutes and 3 GB")
+        built = build_environment(version, force=force)
         seconds = None if was_there else round(time.monotonic() - started, 1)
         entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
-        found.append({**entry, "tried": None if tried is None else asdict(tried)})
+        found.append({**entry, "pins": None if pins is None else str(pins)})
     return found
+
+
+def _of_path(selector: str) -> str | None:
+    """The version of a folder or a wheel, of its own where it is no release; None where no path is named."""
+    from scaffold.reading import expanded
+    from scaffold.upstream import locate
+    from scaffold.upstream.identity import identified
+
+    named = bool(selector.strip()) and expanded(selector).exists()
+    return identified(locate(selector)).version if named else None
 
 
 def _newest() -> str:

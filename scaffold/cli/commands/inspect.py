@@ -79,4 +79,5 @@ def inspect(
 
     options = [] if vllm_omni in (None, DEFAULT_VERSION) else ["--vllm-omni", str(vllm_omni)]
     options += [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
-    print_report(report, svg=export_svg, options=options)
+    asked = None if report.upstream.registry_keys else pipeline
+    print_report(report, svg=export_svg, options=options, asked=asked)

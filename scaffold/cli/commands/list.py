@@ -22,20 +22,22 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     import gc
     import shlex
 
-    from scaffold.grade.overview import overview
+    from scaffold.grade.kept import kept_overview
     from scaffold.printable import printable
-    from scaffold.progress import progress_bar
+    from scaffold.progress import VOICE, progress_bar
     from scaffold.upstream import DEFAULT_VERSION, locate
 
     gc.enable()  # one pipeline after the other: what the last one left goes
     source = locate(vllm_omni)
     with progress_bar("pipelines") as progress:
-        table = overview(vllm_omni, progress=progress)
+        table = kept_overview(source, vllm_omni, progress)
     if format is Format.json:
         show_json(table)
         return
     from scaffold.grade.overview_text import print_overview
 
     print_overview(table, source.label)
+    if VOICE.quiet:
+        return
     of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {printable(shlex.quote(vllm_omni))}"
     typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, `omni-scaffold new` renders it")

@@ -16,7 +16,6 @@ from scaffold.inspect.program.schedule import SHIFT_PROBES, STEPS_KEY, Linear, s
 from scaffold.inspect.program.spelling import STEPS, spell
 from scaffold.inspect.program.values import Attr, Call, Obj, Param
 from scaffold.source.values import Value
-from scaffold.upstream.source import PACKAGE
 
 ORDER = 7
 KEYS = (
@@ -50,7 +49,7 @@ def object_schedule(program: Program) -> dict[str, Fact]:
     if held is None:
         return {}
     made = held.made[0]
-    facts = {"detail.scheduler.origin": fact(_origin(held), [made.at])}
+    facts = {"detail.scheduler.origin": fact(_origin(held, program.source.packages), [made.at])}
     default = default_schedule(program, held)
     facts.update(_numbers(program, held, default))
     setup = _setup(program, held)
@@ -65,12 +64,12 @@ def object_schedule(program: Program) -> dict[str, Fact]:
     return {k: f for k, f in facts.items() if f.value is not None}
 
 
-def _origin(held: HeldScheduler) -> dict[str, Any]:
+def _origin(held: HeldScheduler, packages: tuple[str, ...]) -> dict[str, Any]:
     if held.known is not None:
         return {"kind": "diffusers", "module": "diffusers", "class": held.known.name}
     module, _, name = held.path.rpartition(".")
     package = module.partition(".")[0]
-    return {"kind": "source" if package == PACKAGE else package, "module": module, "class": name}
+    return {"kind": "source" if package in packages else package, "module": module, "class": name}
 
 
 def _numbers(program: Program, held: HeldScheduler, default: DefaultSchedule | None) -> dict[str, Fact]:

@@ -40,6 +40,8 @@ def fill(section: Section) -> None:
         ("step_execution", "detail.step_execution"),
     ):
         section.fact(key, fact)
+    if section.values["registry_key"] is None:
+        section.put("registry_key", report.upstream.pipeline, "the class, which no registry names")
     section.put("step_parameters", _parameters(section), "facts answers.scheduler.arguments, detail.scheduler.keywords")
     if section.says("answers.scheduler.inline", True):
         _put_ported(section)

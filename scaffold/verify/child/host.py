@@ -37,6 +37,15 @@ def main() -> None:
     run_job(json.loads(sys.stdin.read()), int(sys.argv[1]))
 
 
+def _stand_in(job: dict[str, Any], origins: dict[str, str]) -> None:
+    """Let the kit stand in for a pipeline that lies beside vllm-omni too."""
+    own = str(job["spec"].get("upstream", {}).get("module") or "vllm_omni").partition(".")[0]
+    if own != "vllm_omni" and origins["vllm_omni"] == "kit":
+        from omni_scaffold_kit.model_finder import install
+
+        install(own)
+
+
 def run_job(job: dict[str, Any], descriptor: int) -> None:
     """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
     os.set_inheritable(descriptor, False)
@@ -61,6 +70,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.imports import prepare
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+        _stand_in(job, origins)
         _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
 

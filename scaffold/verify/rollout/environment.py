@@ -13,11 +13,13 @@ from pathlib import Path
 
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
-from scaffold.reading import expanded, read_text
+from scaffold.progress import announce, step
+from scaffold.reading import copy_tree, expanded, read_text
+from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
-from scaffold.verify.rollout.pins import Pins, known_versions, read_pins
+from scaffold.upstream.source import PACKAGE
+from scaffold.verify.rollout.pins import Pins, known_versions, nearest_version, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
 
 # Folder of an environment made elsewhere; what is in it is not checked.
@@ -80,6 +82,8 @@ def find_environment(version: str) -> Environment | str:
         found = Environment(folder, version)
         return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
     command = build_command(version)
+    if is_own(version):
+        return _find_own(folder, version, command)
     if version not in known_versions() or not (folder / MARKER).is_file():
         return f"the rollout environment of vllm-omni {version} is not built; run: {command}"
     try:
@@ -102,6 +106,8 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
     Raises:
         ScaffoldError: no requirement set, or a step failed; the message names it.
     """
+    if is_own(version):
+        return _build_own(version, force=force, run=run)
     pins = read_pins(version)
     if is_overridden():
         raise ScaffoldError(f"${OVERRIDE} is set, so no environment is built", hint=f"unset {OVERRIDE}")
@@ -122,6 +128,53 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
             raise
         finish(folder, pins)
     return Environment(folder, version)
+
+
+def _find_own(folder: Path, version: str, command: str) -> Environment | str:
+    """The environment of a build of somebody's own, which stands on the one of the nearest release."""
+    below = find_environment(nearest_version(base_of(version)))
+    if isinstance(below, str):
+        return f"the rollout environment of vllm-omni {version} is not built; run: {command}"
+    if not _python(folder).exists() or _marker(folder) != _expected_own(version, below):
+        return f"the rollout environment of vllm-omni {version} is not built or out of date; run: {command}"
+    return Environment(folder, version)
+
+
+def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
+    """Build it: its packages are the build's, all else is read from the environment of the nearest release.
+
+    Raises:
+        ScaffoldError: this machine has not kept the build, or a step failed.
+    """
+    from scaffold.upstream import locate
+
+    source = locate(version)
+    found = find_environment(version)
+    if isinstance(found, Environment) and not force:
+        return found
+    below = build_environment(nearest_version(base_of(version)), run=run)
+    folder = environment_folder(version)
+    with alone(folder), in_use(below):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            (run or _run)([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+            libraries = next(folder.glob("lib/python3.*/site-packages"))
+            (libraries / "below.pth").write_text(f"{below.site_packages}\n", encoding="utf-8")
+            copy_tree(below.site_packages / PACKAGE, libraries / PACKAGE, skip=("__pycache__",))
+            for package in source.packages if (build_folder(version) / PACKAGE).is_dir() else source.packages[1:]:
+                shutil.rmtree(libraries / package, ignore_errors=True)
+                source.copy(package, libraries)
+            marker = folder / MARKER
+            marker.write_text(json.dumps(_expected_own(version, below), indent=2) + "\n", encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return Environment(folder, version)
+
+
+def _expected_own(version: str, below: Environment) -> dict[str, str]:
+    return {"version": version, "below": str(below.folder), "pins": read_pins(below.version).fingerprint}
 
 
 def size(folder: Path) -> int:
@@ -163,7 +216,8 @@ def install(folder: Path, pins: Pins, run: Runner | None = None) -> None:
     pip = [python, "-m", "pip", "install", "-vv", "--disable-pip-version-check"]
     for number, part in enumerate(pins.steps, 1):
         how = ["--constraint", str(constraints)] if part.dependencies else ["--no-deps"]
-        with step(f"environment of vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}"):
+        announce(f"vllm-omni {pins.version}, {number} of {len(pins.steps)}: {part.why}")
+        with step(f"environment of vllm-omni {pins.version}: installing"):
             run([*pip, *how, *part.requirements])
     with step(f"environment of vllm-omni {pins.version}: importing {', '.join(pins.probe)}"):
         run([python, str(BOOT), "--probe", *pins.probe])

@@ -9,13 +9,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaffold.digest import sha256_hex
 from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.upstream.cache import cache_root
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 FOLDER = Path(__file__).resolve().parent / "environments"
 
@@ -64,6 +67,35 @@ def packaged_versions() -> list[str]:
 def known_versions() -> list[str]:
     """Versions that have a requirement set, oldest first."""
     return sorted({*_versions(FOLDER), *_versions(recorded_folder())}, key=_order)
+
+
+def nearest_version(version: str) -> str:
+    """The newest release up to this one that has a set, else the first after it."""
+    from packaging.version import Version
+
+    known = [Version(name) for name in known_versions()]
+    before = [name for name in known if name <= Version(version)]
+    return str(max(before) if before else min(known))
+
+
+def is_packaged(version: str) -> bool:
+    """Whether the requirement set of a version comes with the tool."""
+    return version in packaged_versions()
+
+
+def is_readable(version: str) -> bool:
+    """Whether a version has a requirement set; a damaged one of this machine's is as good as none, and found anew.
+
+    Raises:
+        ScaffoldError: the packaged set is damaged.
+    """
+    try:
+        read_pins(version)
+    except ScaffoldError:
+        if is_packaged(version):
+            raise
+        return False
+    return True
 
 
 def read_pins(version: str, folder: Path | None = None) -> Pins:
@@ -136,7 +168,11 @@ def _alone(pins: Pins) -> Iterator[str]:
             yield from step.requirements
 
 
-def _order(version: str) -> tuple[tuple[int, int | str], ...]:
-    import re
+def _order(version: str) -> tuple[Version, str]:
+    """By age; a file whose name is no version comes first."""
+    from packaging.version import InvalidVersion, Version
 
-    return tuple((0, int(part)) if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[a-z]+", version))
+    try:
+        return Version(version), version
+    except InvalidVersion:
+        return Version("0.dev0"), version

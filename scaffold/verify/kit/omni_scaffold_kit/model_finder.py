@@ -1,4 +1,7 @@
-"""Makes every ``vllm_omni.diffusion.models.<folder>.<module>`` importable; its classes are stand-in pipelines."""
+"""Makes every module that may hold a pipeline importable; its classes are stand-in pipelines.
+
+Those are ``vllm_omni.diffusion.models.<folder>.<module>``, and modules of a pipeline's own package beside vllm-omni.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from types import ModuleType
 from .stand_in_pipeline import stand_in_class
 
 _MODELS = "vllm_omni.diffusion.models."
+_OWN: set[str] = set()
 
 
 def _is_class_name(name: str) -> bool:
@@ -44,7 +48,7 @@ class ModelFinder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith(_MODELS):
+        if not fullname.startswith(_MODELS) and fullname.partition(".")[0] not in _OWN:
             return None
         return ModuleSpec(fullname, self, origin="omni-scaffold contract kit", is_package=True)
 
@@ -55,7 +59,8 @@ class ModelFinder(MetaPathFinder, Loader):
         """Nothing to run: attributes are made when they are asked for."""
 
 
-def install() -> None:
-    """Append the finder to ``sys.meta_path`` unless it is there."""
+def install(*own: str) -> None:
+    """Append the finder to ``sys.meta_path`` unless it is there; ``own`` are packages of pipelines beside vllm-omni."""
+    _OWN.update(own)
     if not any(isinstance(finder, ModelFinder) for finder in sys.meta_path):
         sys.meta_path.append(ModelFinder())

@@ -1,0 +1,91 @@
+"""A pipeline that lies outside of ``vllm_omni/``: in the folder that is read, in one that is named, or installed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
+from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource
+
+# What a pipeline imports and never is part of.
+_LIBRARIES = frozenset({"torch", "vllm", "diffusers", "transformers", "numpy", "verl", "verl_omni"})
+_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[^:]+)\Z")
+
+
+class JoinedSource(UpstreamSource):
+    """A version of vllm-omni, and packages beside it.
+
+    Args:
+        base: the version.
+        beside: sources by the name of the package that they hold.
+    """
+
+    def __init__(self, base: UpstreamSource, beside: Mapping[str, UpstreamSource]) -> None:
+        super().__init__(base.version, base.label)
+        self.base, self.beside = base, dict(beside)
+        self.packages = (*base.packages, *(name for name in beside if name not in base.packages))
+
+    def exists(self, path: str) -> bool:
+        return self._of(path).exists(path)
+
+    def files(self, prefix: str = "") -> list[str]:
+        return self._of(prefix).files(prefix)
+
+    def copy(self, package: str, into: Path) -> None:
+        self._of(package).copy(package, into)
+
+    def _bytes(self, path: str) -> bytes:
+        return self._of(path)._bytes(path)
+
+    def _of(self, path: str) -> UpstreamSource:
+        return self.beside.get(path.partition("/")[0], self.base)
+
+
+def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSource, str]:
+    """Return the source with the package that a pipeline lies in, and the pipeline as ``module:Class``.
+
+    Args:
+        source: a version of vllm-omni.
+        pipeline: a registry key or a model folder, which change nothing; ``module:Class`` of the source's folder or of
+            an installed distribution; or ``path/to/file.py:Class``.
+
+    Raises:
+        ScaffoldError: the file is not there.
+    """
+    named = _FILE.match(pipeline)
+    if named is not None:
+        file = expanded(named["path"]).absolute()
+        if not file.is_file():
+            raise ScaffoldError(f"{named['path']} is no file", hint="name a module, or its file, and its class")
+        root = file.parent
+        while (root / "__init__.py").is_file():
+            root = root.parent
+        module = ".".join(file.relative_to(root).with_suffix("").parts)
+        if module == file.stem:
+            hint = f"put it into a package, such as {file.stem}/__init__.py beside {file.stem}/{file.name}"
+            raise ScaffoldError(f"{named['path']} lies in no package, and rendered code imports it from one", hint=hint)
+        return _joined(source, module, FolderSource(root, None, root.name)), f"{module}:{named['name']}"
+    module, colon, _ = pipeline.partition(":")
+    top = module.partition(".")[0]
+    if not colon or top in source.packages or top in _LIBRARIES or not _are_names(module):
+        return source, pipeline
+    path = module.replace(".", "/") + ".py"
+    if source.exists(path):
+        return _joined(source, module, source), pipeline
+    for entry in map(Path, filter(None, sys.path)):
+        if (entry / path).is_file():
+            return _joined(source, module, FolderSource(entry, None, entry.name, linked=True)), pipeline
+    return source, pipeline
+
+
+def _joined(source: UpstreamSource, module: str, beside: UpstreamSource) -> UpstreamSource:
+    top = module.partition(".")[0]
+    return source if top == PACKAGE or top in source.packages else JoinedSource(source, {top: beside})
+
+
+def _are_names(module: str) -> bool:
+    return all(part.isidentifier() for part in module.split("."))
