@@ -26,6 +26,13 @@ class Purpose(str, Enum):
     train = "train"
 
 
+class Device(str, Enum):
+    """What runs in the environment."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 def env(
     purpose: Annotated[
         Purpose,
@@ -42,6 +49,9 @@ def env(
     verl_omni: Annotated[
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="The environment that this checkout needs.")
     ] = None,
+    device: Annotated[
+        Device, typer.Option("--device", help="cuda: vllm's CUDA build, for `verify --level train --device cuda`.")
+    ] = Device.cpu,
     force: Annotated[bool, typer.Option("--force", help="Build it again.")] = False,
     beside: Annotated[
         list[str] | None,
@@ -71,7 +81,12 @@ def env(
         versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
     if record is not None and not record.is_dir():
         raise ScaffoldError(f"--record {record} is no folder", hint="name one that is there")
-    built = build(versions, force=force, beside=beside or (), folder=record)
+    if device is Device.cuda and purpose is not Purpose.train:
+        raise ScaffoldError("level rollout runs on a CPU", hint="omni-scaffold env train --device cuda")
+    if device is Device.cuda:
+        built = build_cuda(versions, force=force)
+    else:
+        built = build(versions, force=force, beside=beside or (), folder=record)
     if format is Format.json:
         show_json({"schema": SCHEMA, "environments": built})
         return
@@ -82,7 +97,8 @@ def env(
             typer.echo(f"  its pins were found and recorded: {one['pins']}")
     if VOICE.quiet:
         return
-    level = f"--level {purpose.value}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
+    on = " --device cuda" if device is Device.cuda else ""
+    level = f"--level {purpose.value}{on}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
     typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
 
 
@@ -136,6 +152,26 @@ def _of_path(selector: str) -> str | None:
 
     named = bool(selector.strip()) and expanded(selector).exists()
     return identified(locate(selector)).version if named else None
+
+
+def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:
+    """Build the environments of these versions for CUDA unless they are there; as `build` tells it."""
+    import time
+
+    from scaffold.progress import step
+    from scaffold.verify.rollout.environment import size
+    from scaffold.verify.train.cuda import build_cuda_environment, find_cuda_environment
+
+    found = []
+    for version in versions:
+        was_there = not isinstance(find_cuda_environment(version), str) and not force
+        started = time.monotonic()
+        with step(f"building the environment of vllm-omni {version} for CUDA, about 10 minutes and 12 GB"):
+            built = build_cuda_environment(version, force=force)
+        seconds = None if was_there else round(time.monotonic() - started, 1)
+        entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}
+        found.append({**entry, "pins": None})
+    return found
 
 
 def _newest() -> str:

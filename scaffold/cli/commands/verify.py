@@ -25,6 +25,20 @@ class VerifyLevel(str, Enum):
     train = "train"
 
 
+class TrainDevice(str, Enum):
+    """What level ``train`` runs on."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class TrainDtype(str, Enum):
+    """Precision of rollout and training at level ``train``."""
+
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+
+
 def verify(
     package: Annotated[
         Path, typer.Argument(metavar="PACKAGE", help="Folder of a package: DIR/verl_omni/pipelines/foo_flow_grpo.")
@@ -61,6 +75,12 @@ def verify(
     verl_omni: Annotated[
         Path | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni for level train.")
     ] = None,
+    device: Annotated[
+        TrainDevice, typer.Option("--device", help="What level train runs on; cuda: in bfloat16, nothing patched.")
+    ] = TrainDevice.cpu,
+    dtype: Annotated[
+        TrainDtype | None, typer.Option("--dtype", help="Of rollout and training at level train; the device's own.")
+    ] = None,
     init: Annotated[
         bool, typer.Option("--init", help="Write verify.toml beside a hand-written package, filled as far as known.")
     ] = False,
@@ -89,9 +109,16 @@ def verify(
     if level is VerifyLevel.train:
         from scaffold.verify.train.level import TrainRequest
 
-        training = TrainRequest(steps or 16, tuple(variant or ()), verl_omni, beside)
-    elif steps or variant or verl_omni or beside:
-        raise ScaffoldError("--steps, --variant, --verl-omni and --beside belong to --level train")
+        training = TrainRequest(
+            steps or 16,
+            tuple(variant or ()),
+            verl_omni,
+            beside,
+            device=device.value,
+            dtype=dtype.value if dtype else None,
+        )
+    elif steps or variant or verl_omni or beside or dtype or device is not TrainDevice.cpu:
+        raise ScaffoldError("--steps, --variant, --verl-omni, --beside, --device and --dtype belong to --level train")
 
     if report is not None:
         destination.check_destination(report)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, only_member, options, walk
 from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.outside_data import SPREAD
 from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Elem, Item, Map, Obj, Param, Seq, Slot
 from scaffold.source.classes import ClassInfo, Method
@@ -69,6 +70,8 @@ class Attributes:
         if name in obj.attrs:
             return obj.attrs[name]
         found = self._class_attr(obj.cls, name, obj, at)
+        if obj.filled is not None and (found is None or obj.cls.find_assign(name) is not None):
+            return self.run.outside.entry(obj.filled, name, found, at)
         if found is not None:
             return found
         if obj.json_file is not None:
@@ -76,7 +79,7 @@ class Attributes:
         if name == "__class__":
             return ClassRef(obj.cls)
         if name == "__dict__":
-            return Map(dict(obj.attrs))
+            return Map(dict(obj.attrs), owner=obj)
         delegate = obj.cls.delegate
         if delegate is not None and delegate in obj.attrs and name != delegate and not name.startswith("__"):
             return self.get_attr(obj.attrs[delegate], name, at)
@@ -221,16 +224,21 @@ class Attributes:
             else:
                 for name, value in obj.kwargs.items():
                     obj.attrs.setdefault(name, value)
+                obj.filled = self.run.outside.held(obj.kwargs.get(SPREAD))
         finally:
             self.path.depth, self.path.conditions, self.path.loops = state
 
     def _init_dataclass(self, obj: Obj) -> None:
         remaining = list(obj.args)
+        data = self.run.outside.held(obj.kwargs.get(SPREAD))
         for owner, name, default in obj.cls.all_fields():
             if remaining:
                 obj.attrs[name] = remaining.pop(0)
             elif name in obj.kwargs:
                 obj.attrs[name] = obj.kwargs[name]
+            elif data is not None:
+                known = self.field_default(default, owner) if default is not None else None
+                obj.attrs[name] = self.run.outside.entry(data, name, known, obj.at)
             elif default is not None:
                 obj.attrs[name] = self.field_default(default, owner)
         post = obj.cls.find_method("__post_init__")

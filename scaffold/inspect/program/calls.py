@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.library import single_process
+from scaffold.inspect.program.outside_data import ANY_KEY, SPREAD
 from scaffold.inspect.program.trace import CallRecord, Conditions
 from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Map, Obj, Op, Param, Seq, Slot
 from scaffold.source.classes import ClassInfo
@@ -35,17 +36,18 @@ class Calls:
     def __init__(self, run: Execution) -> None:
         self.run, self.path = run, run.path
 
-    @staticmethod
-    def keywords(value: Value) -> dict[str, Value]:
+    def keywords(self, value: Value) -> dict[str, Value]:
         """What ``**value`` gives by name."""
         found: dict[str, Value] = {}
         for option in options(value):
             if isinstance(option, Map):
                 for key, item in option.items.items():
-                    if isinstance(key, str):
+                    if isinstance(key, str) and key != ANY_KEY:
                         found.setdefault(key, item)
+                if not option.exact and SPREAD not in found and self.run.outside.held(option) is not None:
+                    found[SPREAD] = option
             elif not is_none(option):
-                found.setdefault("**", option)
+                found.setdefault(SPREAD, option)
         return found
 
     def call(self, func: Value, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value:
@@ -163,6 +165,8 @@ class Calls:
             return self.record_opaque(func, args, kwargs, at, func.bound, func.name)
         interpreter = self.run.interpreter
         frame = interpreter.enter(func)
+        if SPREAD in kwargs:
+            kwargs = self.run.outside.arguments(func, kwargs, len(args))
         bound = interpreter.bind(func, args, kwargs, frame)
         record = self._record(func, args, kwargs, NONE, at, bound, func.bound, func.name)
         result: Value

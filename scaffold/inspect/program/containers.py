@@ -72,6 +72,9 @@ class Containers:
                 result.items.update(value.items)
                 result.exact = result.exact and value.exact
             else:
+                data = self.run.outside.held(value)
+                if data is not None:
+                    self.run.outside.over(result.items, data)
                 result.exact = False
                 result.items.setdefault("**", value)
         return result
@@ -244,6 +247,9 @@ class Containers:
                     return default
                 if "**" in table.items:
                     return self._get(table.items["**"], args, at)
+                data = self.run.outside.held(table)
+                if data is not None and isinstance(key.value, str):
+                    return self.run.outside.entry(data, key.value, default, at)
             elif name == "setdefault":
                 # Under a key that is not known: one entry stands for all that are made so.
                 table.exact = False
@@ -257,6 +263,12 @@ class Containers:
             return Seq("list", list(table.items.values()), table.exact, self.path.depth, at=at)
         if name == "update":
             for source in [*args, Map(dict(kwargs))]:
+                data = self.run.outside.held(source)
+                if data is not None:
+                    self.run.outside.over(table.items, data)
+                    table.items["**"] = data
+                    if table.owner is not None:
+                        self.run.outside.fill(table.owner, data)
                 if isinstance(source, Map):
                     for key_name, value in source.items.items():
                         self.run.set_item(table, Const(key_name), value)

@@ -14,6 +14,7 @@ from scaffold.inspect.program.items import Items
 from scaffold.inspect.program.library import Library
 from scaffold.inspect.program.loops import Loops
 from scaffold.inspect.program.operations import Operations
+from scaffold.inspect.program.outside_data import OutsideData
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import MOST_ITEMS, Attr, Call, Conf, Const, Item, Param
@@ -91,6 +92,7 @@ class Execution:
         self.loops: Loops = Loops(self)
         self.containers: Containers = Containers(self)
         self.library: Library = Library(self)
+        self.outside = OutsideData(self)
         self.calls: Calls = Calls(self)
         self.requests: Requests = Requests(self)
         # What the interpreter asks of a domain, and the parts of each other.

@@ -172,6 +172,9 @@ class Items:
                     target.items[key.value] = join([value, old]) if weak and old is not None else value
                 else:
                     target.exact = False
+                    data = self.run.outside.held(key) or self.run.outside.held(value)
+                    if data is not None:
+                        self.run.outside.over(target.items, data)
             elif isinstance(target, Seq):
                 index = key.value if isinstance(key, Const) else None
                 if isinstance(index, int) and target.exact and -len(target.items) <= index < len(target.items):

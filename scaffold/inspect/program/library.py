@@ -134,7 +134,15 @@ class Library:
         if len(args) == 3 and isinstance(args[1], Const):
             self.run.set_attr(args[0], str(args[1].value), args[2])
             return NONE
+        data = self.run.outside.held(args[2]) or self.run.outside.held(args[1]) if len(args) == 3 else None
+        if data is not None and isinstance(args[0], Obj) and args[0].root is None:
+            self.run.attributes.ensure_ready(args[0])
+            self.run.outside.fill(args[0], data)
+            return NONE
         return None
+
+    def _builtin_vars(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
+        return self.run.get_attr(args[0], "__dict__", at) if len(args) == 1 and isinstance(args[0], Obj) else None
 
     def _builtin_isinstance(self, args: list[Value], kwargs: dict[str, Value], at: Evidence | None) -> Value | None:
         if len(args) != 2:

@@ -9,7 +9,7 @@ from typing import TypeGuard
 from scaffold.inspect.program.algebra import asks_for_none, options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of, number
 from scaffold.inspect.program.trace import Trace
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Index, Item, Op, Param, Seq, Slice
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Elem, Index, Item, Op, Param, Seq, Slice
 from scaffold.source.values import Evidence, External, Value
 
 STEPS_KEY = "num_inference_steps"
@@ -122,13 +122,15 @@ class Counter:
                 chosen: Linear | None = count(value.options[0] if truth else value.options[1], depth + 1)
                 if chosen is not None:
                     return chosen
-        found = [count(o, depth + 1) for o in options(value)]
+        # Where a request asks for no number, a file's may be taken.
+        counted = [o for o in options(value) if not (_asks_for_none(value) and isinstance(o, Conf))]
+        found = [count(o, depth + 1) for o in counted]
         known = [f for f in found if f is not None]
         if _asks_for_none(value) and len(known) == len(found):
             known = [f for f in known if f.factor] or known
         if known and all((k.factor, k.offset) == (known[0].factor, known[0].offset) for k in known):
             first: Linear = known[0]
-            others = [o for o, f in zip(options(value), found, strict=True) if f is None]
+            others = [o for o, f in zip(counted, found, strict=True) if f is None]
             return first if all(self._set_by_request(o, first, depth) for o in others) else replace(first, sure=False)
         return None
 

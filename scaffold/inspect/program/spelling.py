@@ -96,7 +96,12 @@ def _parameter(value: Param, default: str | None) -> str | None:
 def _configured(value: Conf) -> str | None:
     """A number of a JSON file of the checkpoint, with the default that the source has for it."""
     default = default_of(value.default)
-    if not value.path or not all(isinstance(k, str) for k in value.path) or not isinstance(default, (int, float)):
+    if (
+        not value.file
+        or not value.path
+        or not all(isinstance(k, str) for k in value.path)
+        or not isinstance(default, (int, float))
+    ):
         return None
     return f"setting(model_path, {value.file!r}, {list(value.path)!r}, {default!r})"
 

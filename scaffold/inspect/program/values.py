@@ -69,6 +69,8 @@ class Obj(Value):
     depth: int = 0
     json_file: str | None = None
     root: str | None = None
+    filled: Value | None = None
+    """Data outside the source that may have set any of its attributes."""
 
     def parts(self) -> list[Value]:
         return [*self.args, *self.kwargs.values()]
@@ -105,6 +107,8 @@ class Map(Value):
     maybe: set[Any] = field(default_factory=set)
     unasked: set[Any] = field(default_factory=set)
     unkeyed: list[Value] = field(default_factory=list)
+    owner: Obj | None = None
+    """The object whose attributes it holds."""
 
     def parts(self) -> list[Value]:
         return list(self.items.values())

@@ -26,7 +26,7 @@ def answers(program: Program) -> dict[str, Fact]:
             entry = files.setdefault(node.json_file, {"class": None, "keys": {}})
             entry["class"] = node.cls.name
             places.setdefault(node.json_file, node.at)
-        elif isinstance(node, Conf) and node.path and (node.file, node.path[0]) not in made:
+        elif isinstance(node, Conf) and node.file and node.path and (node.file, node.path[0]) not in made:
             entry = files.setdefault(node.file, {"class": None, "keys": {}})
             known = default_of(node.default)
             plain = None if known is MISSING or isinstance(known, dict) else known

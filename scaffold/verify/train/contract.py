@@ -81,7 +81,7 @@ def contracts(variant: Variant) -> list[Contract]:
 
 
 def _named(check: Check, variant: Variant) -> Check:
-    if variant is VARIANTS[0]:
+    if variant.name == VARIANTS[0].name:
         return replace(check, id=f"train-{check.id}")
     return replace(check, id=f"train-{variant.name}-{check.id}", title=f"{check.title} ({variant.title})")
 

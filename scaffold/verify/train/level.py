@@ -24,6 +24,8 @@ from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, mod
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.cuda import find_cuda_environment
+from scaffold.verify.train.devices import CPU, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
@@ -32,8 +34,6 @@ from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.trainers import find_trainer, start_with
 from scaffold.verify.train.variants import FULL, VARIANTS, Variant, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
-
-AT_ONCE = 2  # runs; each keeps one core busy most of the time
 
 Tell = Callable[[str], None]
 
@@ -51,6 +51,8 @@ class TrainRequest:
         changes: overrides that come last.
         seed: of the rollouts.
         flat: whether a run of enough steps has a control with a learning rate of 0.
+        device: ``cpu`` or ``cuda``.
+        dtype: of rollout and training; by default the device's.
     """
 
     steps: int = STEPS
@@ -61,6 +63,8 @@ class TrainRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     seed: int = 1
     flat: bool = True
+    device: str = CPU
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,26 @@ class Setting:
     def checkpoint(self, package: Package, dtype: str) -> Grown | None:
         """The tiny checkpoint of a ported package, made once; None where the smoke script builds its own."""
         known = self.checkpoints
+        if self.request.device != CPU and "port" not in package.spec:
+            return None
         if (package.name, dtype) not in known:
             folder = self.scratch / "grown" / f"{package.name}-{dtype}"
             folder.mkdir(parents=True)
-            known[package.name, dtype] = grow(package, self.environment, dtype, folder)
+            known[package.name, dtype] = grow(package, self._cpu_environment(), dtype, folder)
         return known[package.name, dtype]
+
+    def _cpu_environment(self) -> Environment:
+        """The environment in which tiny checkpoints are made, whatever the run is on.
+
+        Raises:
+            ScaffoldError: it is not built.
+        """
+        if self.request.device == CPU:
+            return self.environment
+        found = find_environment(self.environment.version)
+        if isinstance(found, str):
+            raise ScaffoldError(f"the tiny checkpoint is made on a CPU, and {found}")
+        return found
 
 
 def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = True) -> list[Variant]:
@@ -131,7 +150,7 @@ def ready(package: Package, request: TrainRequest) -> tuple[Environment, Sources
     version = package.spec.get("upstream", {}).get("version") or sources.verl_omni.vllm_omni_pin
     if version is None:
         raise ScaffoldError(f"{sources.verl_omni.root} pins no vllm-omni", hint="use a release of verl-omni that does")
-    found = find_environment(str(version))
+    found = find_environment(str(version)) if request.device == CPU else find_cuda_environment(str(version))
     if isinstance(found, str):
         raise ScaffoldError(found.replace("omni-scaffold env rollout", "omni-scaffold env train"))
     return found, sources
@@ -151,7 +170,8 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
     results: list[CheckResult] = []
     with opened(verify.package, request, tell) as setting:
         has_v1 = find_trainer(setting.sources.verl_omni).has_v1
-        for variant in wanted_variants(request.variants, setting.package, has_v1=has_v1):
+        for known in wanted_variants(request.variants, setting.package, has_v1=has_v1):
+            variant = on_device(known, find_device(request.device), request.dtype)
             training = run_variant(setting, variant)
             results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
@@ -194,10 +214,11 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
     runs = {"run": plan}
-    if variant is VARIANTS[0] and steps >= STEPS and request.flat:
-        changes = {**plan.changes, "actor_rollout_ref.actor.optim.lr": "0.0"}
+    flat = variant.name == VARIANTS[0].name and steps >= STEPS and request.flat
+    if flat:
+        changes = {**plan.changes, **NO_UPDATES}
         runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
-    if variant.floor:
+    if variant.floor and not (flat and variant.floor == NO_UPDATES):
         changes = {**plan.changes, **variant.floor}
         runs["floor"] = replace(plan, folder=_folder(setting, f"{variant.name}-floor"), changes=changes)
     if setting.beside is not None:
@@ -219,7 +240,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         resumed,
         beside,
         _gain(setting.package),
-        records.get("floor"),
+        records.get("floor", records.get("learning rate 0")),
     )
 
 
@@ -236,7 +257,7 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
         return told
 
     stopping = Event()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(find_device(setting.request.device).at_once) as pool:
         try:
             found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
             return {name: future.result() for name, future in found.items()}
@@ -264,6 +285,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         model=grown.model if grown else folder / "model",
         folder=folder,
         variant=variant,
+        device=find_device(request.device),
         trainer=find_trainer(setting.sources.verl_omni, variant.trainer),
         steps=steps,
         sources=sources,
@@ -346,7 +368,9 @@ def _judge(contract: Contract, training: Training) -> CheckResult:
 
 def _origins(setting: Setting) -> dict[str, str]:
     checkout: Checkout = setting.sources.verl_omni
+    device = find_device(setting.request.device)
     return {
+        "the run is on": f"{card(device)}, {setting.request.dtype or device.dtype} unless the variant says otherwise",
         "verl_omni is": f"real: {checkout.title}",
         "verl is": f"real, {setting.sources.verl_label}",
         "the trainer is": find_trainer(checkout).title,

@@ -59,12 +59,30 @@ class _Batch:
 
 @dataclass(frozen=True)
 class Push:
-    """One push of weights as one rank of the engine received it; ``changed`` counts tensors that differ after it."""
+    """One push of weights as one rank of the engine received it.
+
+    Attributes:
+        replica: of the engine.
+        rank: in the replica.
+        changed: tensors that differ after it.
+        error: that it ended with.
+        moved: parameters that lie elsewhere in memory after it.
+    """
 
     replica: str
     rank: int
     changed: int
     error: str | None
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """One sleep of one process of the engine: ``held`` are the bytes that torch has allocated for it afterwards."""
+
+    pid: int
+    rank: int
+    held: int
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,7 @@ class RunRecord:
         pushes: in the order in which each process received them.
         errors: lines of the log in which a worker reported an error, each once.
         seconds: wall time.
+        sleeps: of the engine, in the order of each process.
         log: file with all that was printed, kept where something went wrong.
     """
 
@@ -86,6 +105,7 @@ class RunRecord:
     errors: tuple[str, ...]
     seconds: float
     log: Path | None = None
+    sleeps: tuple[Sleep, ...] = ()
 
     def series(self, name: str) -> list[float]:
         """A metric by step."""
@@ -116,10 +136,13 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
     """
     batches: dict[int, _Batch] = {}
     pushes: list[Push] = []
+    sleeps: list[Sleep] = []
     for path in sorted((folder / "events").glob("*.jsonl")):
         for event in _events(path):
             if isinstance(event, Push):
                 pushes.append(event)
+            elif isinstance(event, Sleep):
+                sleeps.append(event)
             else:
                 batches[event.step] = event
     # Validation before the first step is logged under 0 and is no training step.
@@ -132,10 +155,10 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         of_batch = () if batch is None else (batch.rewards, batch.windows, batch.closest, batch.prompts)
         steps.append(Step(number, data, *of_batch))
     errors = tuple(dict.fromkeys(line.strip()[:400] for line in _lines(log) if any(text in line for text in ERRORS)))
-    return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log)
+    return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log, tuple(sleeps))
 
 
-def _events(path: Path) -> Iterator[_Batch | Push]:
+def _events(path: Path) -> Iterator[_Batch | Push | Sleep]:
     """Events of one process; what is none, and a last line that was cut, is left out."""
     for line in _lines(path):
         try:
@@ -144,7 +167,10 @@ def _events(path: Path) -> Iterator[_Batch | Push]:
                 yield _batch(event)
             elif event["kind"] == "push":
                 error = None if event["error"] is None else str(event["error"])
-                yield Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), error)
+                moved = int(event.get("moved", 0))
+                yield Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), error, moved)
+            elif event["kind"] == "sleep":
+                yield Sleep(int(event["pid"]), int(event["rank"]), int(event["held"]))
         except NO_ENTRY:
             continue
 

@@ -19,6 +19,7 @@ from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
+from scaffold.verify.train.devices import CPU, DEVICES, Device, rooms
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
@@ -41,6 +42,7 @@ SLOW_RAY = (
     "RaySystemError",
 )
 TRIES = 3
+LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
 
 Follow = Callable[[int, Mapping[str, float]], None]
@@ -57,7 +59,7 @@ class RunPlan:
         script: the package's smoke script.
         model: folder of the tiny checkpoint, made by the script where it is missing.
         folder: where the run keeps everything else; it has to be empty.
-        variant: what is tried.
+        variant: what is tried, as it runs on the device.
         trainer: that takes the steps.
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
@@ -65,6 +67,7 @@ class RunPlan:
         seed: of the rollouts.
         mistake: a module with ``HOOKS`` of its own, as a test arms one.
         prompts: different ones in the data.
+        device: where it runs.
         changes: overrides that come last.
         given: further variables of the script.
     """
@@ -83,6 +86,7 @@ class RunPlan:
     seed: int = 1
     mistake: Path | None = None
     prompts: int = PROMPTS
+    device: Device = DEVICES[CPU]
     changes: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
 
@@ -109,9 +113,11 @@ def train(plan: RunPlan, follow: Follow | None = None, stopping: Event | None = 
 
 def command(plan: RunPlan) -> list[str]:
     """The command line of a run."""
-    variant = plan.variant
+    variant, on_cpu = plan.variant, plan.device.name == CPU
+    engines, cpus = variant.engines, plan.trainer.cpus
     given = {
-        **overrides(variant.dtype, variant.processes, plan.seed, engines=variant.engines, cpus=plan.trainer.cpus),
+        **overrides(variant.dtype, variant.processes, plan.seed, engines=engines, cpus=cpus, stand_ins=on_cpu),
+        **plan.device.overrides,
         **plan.trainer.overrides(variant.processes),
         "reward.custom_reward_function.path": str(REWARD),
         "reward.custom_reward_function.name": "brightness",
@@ -128,10 +134,11 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
     given = child_process.environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
-    rooms = ["patches", "observers", *([str(plan.mistake)] if plan.mistake else [])]
+    armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {
         **kept,
         **VARIABLES,
+        **plan.device.variables,
         # The workshop is a copy; a checkout of verl is the user's own.
         **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
         "PATH": f"{plan.environment.folder / 'bin'}:{given.get('PATH', os.defpath)}",
@@ -140,7 +147,7 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "TMPDIR": str(folder),
         MARK: token,
         "OMNI_SCAFFOLD_ROLLOUT_DEVICES": str(plan.variant.devices),
-        "OMNI_SCAFFOLD_TRAIN": ",".join(rooms),
+        "OMNI_SCAFFOLD_TRAIN": ",".join([*armed, *([str(plan.mistake)] if plan.mistake else [])]),
         "OMNI_SCAFFOLD_TRAIN_DTYPE": plan.variant.dtype,
         "OMNI_SCAFFOLD_TRAIN_EVENTS": str(folder / "events"),
         "OMNI_SCAFFOLD_TRAIN_PACKAGE": plan.package,
@@ -152,8 +159,14 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         "DATA_DIR": str(folder / "data"),
         "TOTAL_TRAIN_STEPS": str(plan.steps),
         "TRAIN_BATCH": str(plan.prompts),
+        **({} if plan.device.name == CPU else _limit(plan.variant)),
         **plan.given,
     }
+
+
+def _limit(variant: Variant) -> dict[str, str]:
+    """The script's own limit of a log-prob's difference: level train judges each step with limits of its own."""
+    return {"LOGPROB_LIMIT": f"{LOOSE if variant.floor else variant.log_prob_limit:g}"}
 
 
 def _names(environment: Environment, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a run on a CPU sets beside the package's own smoke script: variables of its processes, overrides."""
+"""What every run sets beside the package's own smoke script: variables of its processes, overrides."""
 
 from __future__ import annotations
 
@@ -6,17 +6,10 @@ from collections.abc import Mapping
 
 # docs/train.md gives the reason of each.
 VARIABLES: Mapping[str, str] = {
-    "OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1",
-    "VERL_PLATFORM": "cpu",
-    "VERL_ENGINE_DEVICE": "cuda",
-    "VERL_ENGINE_VENDOR": "nvidia",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
     "TOKENIZERS_PARALLELISM": "false",
-    "TORCHDYNAMO_DISABLE": "1",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: no cluster, so that servers listen on 127.0.0.1 alone
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -34,34 +27,33 @@ LEARNING_RATE = 3e-3
 SIDE = 64  # pixels
 
 
-def overrides(dtype: str, processes: int, seed: int, *, engines: int = 0, cpus: int = 0) -> dict[str, str]:
+def overrides(
+    dtype: str, processes: int, seed: int, *, engines: int = 0, cpus: int = 0, stand_ins: bool = True
+) -> dict[str, str]:
     """Hydra overrides that every run needs; what a variant changes comes after them.
 
     Args:
         dtype: of rollout and training.
-        processes: of the trainer; Ray is told of as many "GPU".
+        processes: of the trainer.
         seed: of the rollouts; a step adds its number.
         engines: ranks of the engine apart from the trainer's processes, each of which has a "GPU" too.
         cpus: of Ray that are needed beyond what the processes, the agent loop and the reward take.
+        stand_ins: whether Ray is told of a "GPU" for each process, where there is none.
     """
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
-        "+ray_kwargs.ray_init.num_gpus": str(processes + engines),
+        **({"+ray_kwargs.ray_init.num_gpus": str(processes + engines)} if stand_ins else {}),
         # Whatever Ray cannot place waits for ever, so these are as many as are asked for, and not what the machine has.
         "ray_kwargs.ray_init.num_cpus": str(8 + 2 * (processes + engines) + cpus),
         "+ray_kwargs.ray_init.include_dashboard": "False",
         "+ray_kwargs.ray_init.object_store_memory": "500000000",
-        "trainer.device": "cpu",
         "trainer.logger": "[console,file]",
         f"{rollout}.enable_prefix_caching": "False",  # of a language model; vllm-omni 0.30.0 refuses it elsewhere
-        f"{rollout}.free_cache_engine": "False",
-        f"+{rollout}.enable_sleep_mode": "False",
         f"{rollout}.dtype": dtype,
         f"{rollout}.n": str(IMAGES),
         f"{rollout}.log_prob_micro_batch_size_per_gpu": str(IMAGES),
         f"{rollout}.pipeline.height": str(SIDE),
         f"{rollout}.pipeline.width": str(SIDE),
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": "64",
         f"{rollout}.seed": str(1000 * seed),
         f"{rollout}.rollout_attn_backend": "TORCH_SDPA",
         f"{rollout}.calculate_log_probs": "True",

@@ -58,7 +58,7 @@ class Variant:
 
 VARIANTS = (
     Variant("lora", "LoRA, one process", validates=True),
-    Variant("v0", "LoRA, verl-omni's older trainer", validates=True, steps=3, trainer=V0),
+    Variant("v0", "LoRA, verl-omni's older trainer", validates=True, trainer=V0),
     Variant(
         "async",
         "images made apart from training, one step ahead of it",

@@ -17,15 +17,16 @@ def observe(module: Any) -> None:
     original = extension.update_weights_from_ipc
 
     def update_weights_from_ipc(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = fingerprint(self)
+        before, places = fingerprint(self), storages(self)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            say("push", changed=0, error=f"{type(error).__name__}: {error}"[:400], **_place(self))
+            say("push", changed=0, moved=0, error=f"{type(error).__name__}: {error}"[:400], **_place(self))
             raise
-        after = fingerprint(self)
+        after, now = fingerprint(self), storages(self)
+        moved = [name for name, place in now.items() if places.get(name, place) != place]
         changed = [name for name, value in after.items() if before.get(name) != value]
-        say("push", changed=len(changed), error=None, names=changed[:5], **_place(self))
+        say("push", changed=len(changed), moved=len(moved), error=None, names=changed[:5], **_place(self))
         return result
 
     extension.update_weights_from_ipc = update_weights_from_ipc
@@ -45,8 +46,15 @@ def fingerprint(worker: Any) -> dict[str, float]:
         flat = value.detach().reshape(-1)
         found[name] = float(flat.sum(dtype=torch.float64))
         if len(flat) <= LARGE:  # a sum alone does not see two numbers that change places
-            found[name] += float(flat.double() @ torch.arange(len(flat), dtype=torch.float64)) / max(len(flat), 1)
+            found[name] += float(
+                flat.double() @ torch.arange(len(flat), dtype=torch.float64, device=flat.device)
+            ) / max(len(flat), 1)
     return found
+
+
+def storages(worker: Any) -> dict[str, int]:
+    """Where each parameter of the worker's pipeline lies in memory."""
+    return {name: value.data_ptr() for name, value in worker.model_runner.pipeline.named_parameters()}
 
 
 def _adapters(pipeline: Any) -> Iterator[tuple[str, Any]]:

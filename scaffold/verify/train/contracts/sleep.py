@@ -1,0 +1,23 @@
+"""An engine that sleeps gives its memory back, after pushes as before them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.train.contract import Training
+
+CHECK = Check("sleep", "Asleep, the engine holds no more memory after pushes than before them", 64.0, "MiB", (11,))
+
+
+def measure(training: Training) -> Measurement:
+    """Compare what each process of the engine holds asleep with what it held the first time."""
+    held: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for sleep in training.run.sleeps:
+        held[sleep.pid, sleep.rank].append(sleep.held)
+    several = [values for values in held.values() if len(values) > 1]
+    if not several:
+        raise NotApplicable("the engine did not sleep twice; on a CPU it cannot")
+    grown = max(max(values[1:]) - values[0] for values in several) / 2**20
+    first = max(values[0] for values in several) / 2**20
+    return Measurement("", grown, f"{first:.0f} MiB the first time, of {sum(map(len, several))} times")
