@@ -55,4 +55,5 @@ def loaded(files: Mapping[str, RenderedFile], package: str, checkpoint: str, not
             hint="nothing is written; without --checkpoint the package is written, and `omni-scaffold remap PACKAGE"
             f" --checkpoint {shlex.quote(checkpoint)}` shows it in full",
         )
+    notes += proof.notes
     return proof.summary
