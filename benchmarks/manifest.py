@@ -46,11 +46,9 @@ def derived(pipeline: str, layout: Layout, folder: Path) -> Iterator[TensorHeade
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(json.dumps(values), encoding="utf-8")
     package = rendered(pipeline, folder / "out")
-    sys.path[:0] = [str(kit_root()), str(package.parent)]
-    weights = importlib.import_module(f"{package.name}.{model_name(pipeline)}_weights")
-    denoiser = importlib.import_module(f"{package.name}.{model_name(pipeline)}_denoiser")
-    with weights.parameters_on_meta():
-        module, _ = denoiser.build_denoiser(weights.EngineConfig(str(folder), torch.bfloat16))
+    sys.path[:0] = [str(kit_root()), str(package.parents[2])]
+    source = importlib.import_module(f"verl_omni.pipelines.{package.name}.{model_name(pipeline)}_model").SOURCE
+    module, _, _ = source.built(str(folder), torch.bfloat16)
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for parameter, tensor in module.named_parameters():
         name = parameter

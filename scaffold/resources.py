@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parent
+RUNTIME = "flow_grpo_runtime"
+"""The folder below ``verl_omni/pipelines`` in which packages find the runtime that they share; it is none of them."""
 
 
 def templates_root() -> Path:
@@ -19,6 +21,20 @@ def templates_root() -> Path:
         if (candidate / "blocks").is_dir():
             return candidate
     raise FileNotFoundError(f"no templates beside {PACKAGE_ROOT}; reinstall omni-scaffold")
+
+
+def runtime_root() -> Path:
+    """Return the folder of the runtime that rendered packages share.
+
+    A wheel carries it as ``scaffold/_runtime``; a checkout has it beside the package.
+
+    Raises:
+        FileNotFoundError: the installation is damaged and holds neither.
+    """
+    for candidate in (PACKAGE_ROOT / "_runtime", PACKAGE_ROOT.parent / "runtime"):
+        if (candidate / "calls.py").is_file():
+            return candidate
+    raise FileNotFoundError(f"no runtime beside {PACKAGE_ROOT}; reinstall omni-scaffold")
 
 
 def presets_root() -> Path:

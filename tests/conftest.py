@@ -243,7 +243,9 @@ def kit_environment() -> Callable[..., dict[str, str]]:
     """Return a function that gives the environment of a child process in which rendered trees meet the kit."""
 
     def make(*roots: Path, **extra: str) -> dict[str, str]:
-        path = os.pathsep.join([str(kit_root()), *map(str, roots)])
+        # Behind the trees: one file of a package alone meets the runtime, too.
+        beside = Path(__file__).resolve().parent / "with_runtime"
+        path = os.pathsep.join([str(kit_root()), *map(str, roots), str(beside)])
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     return make

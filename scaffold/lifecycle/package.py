@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.new import package_path, record_paths
-from scaffold.new.recorded import from_here
+from scaffold.new.recorded import from_here, recorded_runtime
 from scaffold.plan.folder import contained
 from scaffold.reading import expanded
 from scaffold.render.rendered import RenderedFile
+from scaffold.render.runtime import is_runtime
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.spec.model import RESTORE
 from scaffold.team import PACKAGED, Team, team_for
@@ -79,7 +80,10 @@ class ScaffoldedPackage:
         _require_names(spec, shown)
         team = team_for(root, preset, packaged=packaged)
         package = cls(root, stored, Checkout.open(root) if (root / REGISTRY).is_file() else None, team)
-        foreign = [path for path in spec.files if not _inside(package.path, path) and path not in package.own_paths]
+        known = package.own_paths
+        foreign = [
+            path for path in spec.files if not (_inside(package.path, path) or path in known or is_runtime(path))
+        ]
         if foreign:
             lister = shown if stored.lock is None else f"{shown.removesuffix(SPEC_NAME)}{LOCK_NAME}"
             raise ScaffoldError(f"{lister} lists {foreign[0]}, which is no file of {package.path}", hint=RESTORE)
@@ -105,8 +109,13 @@ class ScaffoldedPackage:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Path to recorded digest of the files that are the package's."""
-        return {path: digest for path, digest in self.spec.files.items() if path in self.own_paths}
+        """Path to recorded digest of the files that are the package's, those of the runtime that it shares included.
+
+        Another package may have brought a newer runtime: its digest is the recorded one then.
+        """
+        own = {path: digest for path, digest in self.spec.files.items() if path in self.own_paths}
+        shared = {path: digest for path, digest in self.spec.files.items() if is_runtime(path)}
+        return {**own, **shared, **recorded_runtime(self.root, shared)}
 
     @property
     def from_here(self) -> str:

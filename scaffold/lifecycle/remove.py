@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
+from scaffold.new.recorded import packages_with_runtime
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import PATCH
 from scaffold.plan.plan import Plan
 from scaffold.plan.state import FileState
+from scaffold.render.runtime import FOLDER as RUNTIME
+from scaffold.render.runtime import is_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +98,9 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
-    recorded = {**package.files, package.spec_path: "", package.lock_path: ""}
+    used = {name for name, _ in packages_with_runtime(package.root)} - {package.path.rpartition("/")[2]}
+    files = {path: digest for path, digest in package.files.items() if not (used and is_runtime(path))}
+    recorded = {**files, package.spec_path: "", package.lock_path: ""}
     there = states(package.root, [*recorded, PATCH])
     changes, kept = [], []
     for path, digest in recorded.items():
@@ -199,4 +204,4 @@ def _emptied(package: ScaffoldedPackage, gone: list[str]) -> tuple[str, ...]:
         names = {package.spec.value("names.model"), package.spec.value("names.package")}
         mine = {parent for parent in parents if PurePosixPath(parent).name in names}
     caches = {parent for parent in parents if PurePosixPath(parent).name == _CACHE}
-    return tuple(sorted((mine & parents) | caches))
+    return tuple(sorted((mine | {RUNTIME}) & parents | caches))

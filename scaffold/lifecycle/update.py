@@ -14,6 +14,7 @@ from scaffold.plan.change import PlannedChange
 from scaffold.plan.line_ends import as_there
 from scaffold.plan.plan import Plan
 from scaffold.plan.state import FileState
+from scaffold.render.runtime import refuse_newer
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -120,6 +121,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     _refuse_unresolved(package)
     if not request.force:
         _refuse_newer(package)
+        refuse_newer(package.root)
         if not request.packaged:
             require_overrides(package)
     found = (

@@ -19,6 +19,7 @@ from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
 from scaffold.new.weight_files import weight_file_notes
 from scaffold.reading import expanded
+from scaffold.render.runtime import refuse_newer
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -122,6 +123,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
 
     root = expanded(checkout.root if checkout is not None else request.out or ".")
+    refuse_newer(root)
     team = team_for(root, request.preset, packaged=request.packaged)
     report, port = None, None
 

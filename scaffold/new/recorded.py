@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,11 +41,46 @@ def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
 
 
 def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
-    """Digests of the files as they were last rendered there; empty where nothing was."""
+    """Digests of the files as they were last rendered there; of the runtime's alone where the package was not."""
+    from scaffold.render.runtime import runtime_files
+
+    shared = recorded_runtime(root, runtime_files())
     recorded = recorded_spec(root, spec)
     if recorded is None:
-        return {}
+        return shared
     texts = (None if recorded.edited else recorded.text, recorded.lock)
     mine = zip(record_paths(spec), texts, strict=True)
     own = {path: sha256_hex(text) for path, text in mine if text is not None}
-    return {**recorded.spec.files, **own}
+    return {**recorded.spec.files, **shared, **own}
+
+
+def recorded_runtime(root: Path, paths: Collection[str]) -> dict[str, str]:
+    """Digests of those files of the shared runtime that are as some package of the tree was rendered with them."""
+    from scaffold.plan.line_ends import plain
+    from scaffold.plan.output import states
+
+    if not paths:
+        return {}
+    known = [files for _, files in packages_with_runtime(root)]
+    found = {}
+    for path, state in states(root, paths).items():
+        content = plain(state)
+        digest = content.content_sha256 if content is not None else None
+        if digest is not None and any(files.get(path) == digest for files in known):
+            found[path] = digest
+    return found
+
+
+def packages_with_runtime(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each package of a tree that records files of the shared runtime: its name, and path to digest."""
+    from scaffold.render.runtime import is_runtime
+    from scaffold.spec import read_spec
+
+    for path in sorted((root / "verl_omni" / "pipelines").glob(f"*/{SPEC_NAME}")):
+        try:
+            files = read_spec(path, inside=root).spec.files
+        except ScaffoldError:
+            continue
+        shared = {name: digest for name, digest in files.items() if is_runtime(name)}
+        if shared:
+            yield path.parent.name, shared

@@ -12,6 +12,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.patience import Patience
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
+from scaffold.render.runtime import with_runtime
 from scaffold.resources import templates_root
 
 SUFFIX = ".jinja"
@@ -74,7 +75,7 @@ def render(
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file
-    return dict(sorted(finish(files, [] if notes is None else notes).items()))
+    return dict(sorted(with_runtime(finish(files, [] if notes is None else notes)).items()))
 
 
 def template_paths(model: str, package: str, templates: Path | None = None) -> frozenset[str]:

@@ -41,7 +41,8 @@ import torch
 package = types.ModuleType("rendered")
 package.__path__ = [sys.argv[1]]
 sys.modules["rendered"] = package
-calls = importlib.import_module("rendered.denoiser_calls")
+from verl_omni.pipelines.flow_grpo_runtime import calls, carried, replay
+plan = importlib.import_module("rendered.common").CALLS
 
 
 class Denoiser(torch.nn.Module):
@@ -58,9 +59,8 @@ class Denoiser(torch.nn.Module):
 
 
 def recorded(refs, count):
-    recorder, denoiser, sample, time = calls.CallRecorder(), Denoiser(), torch.randn(1, 4, 4), torch.tensor([0.5])
-    more = {"tables": {}} if "tables" in calls.CallRecorder.watch.__code__.co_varnames else {}
-    recorder.watch(denoiser, **more)
+    recorder, denoiser, sample, time = calls.CallRecorder(plan), Denoiser(), torch.randn(1, 4, 4), torch.tensor([0.5])
+    recorder.watch(denoiser)
     recorder.begin(active=True)
     with torch.no_grad():
         given = [(time, refs), (time + 0.1, refs), (time + 0.2, None)]
@@ -68,12 +68,12 @@ def recorded(refs, count):
     guide = lambda c, u: c if u is None else 2 * c - u[0] if len(u) == 1 else 4 * c - 2 * u[0] - u[1]
     others = torch.stack(made[1:]) if count > 1 else None
     recorder.step(sample, guide(made[0], others), guide, keep=True)
-    return calls.read_calls([recorder.finish({})])[0], sample, made
+    return carried.read_record(recorder.finish({})), sample, made
 
 
 def evaluated(samples, conditional):
     latents, denoiser = torch.cat([sample for _, sample, _ in samples]), Denoiser()
-    found = calls.DenoiserCalls([carried for carried, _, _ in samples], latents, 0, {}, conditional=conditional)
+    found = replay.DenoiserCalls(plan, [carried for carried, _, _ in samples], latents, 0, {}, conditional=conditional)
     made = found.evaluate(denoiser, torch.float32)
     places = [0] if conditional else range(1, len(samples[0][2]))
     wanted = torch.stack([torch.cat([predictions[place] for _, _, predictions in samples]) for place in places])
@@ -90,7 +90,7 @@ print(evaluated(same, True), evaluated(same, False))
 for other in (picture(6), picture(4, 4)):
     differing = [recorded(picture(4), 3), recorded(other, 3)]
     print(evaluated(differing, True), evaluated(differing, False))
-alone = calls.DenoiserCalls([same[0][0]], same[0][1], 0, {})
+alone = replay.DenoiserCalls(plan, [same[0][0]], same[0][1], 0, {})
 print(evaluated([recorded(None, 2), recorded(None, 2)], False), len(alone))
 try:
     evaluated([recorded(picture(4), 3), recorded(None, 2)], False)

@@ -76,7 +76,7 @@ def _package(version: str, key: str) -> dict[str, str]:
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
     assert spec.value("schedule.established") is True
-    sources = Sources(templates_root(), {})
+    sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     names = {"common.py": "common.py", f"{model_name(key)}_schedule.py": "_model__schedule.py"}
     return {

@@ -35,7 +35,10 @@ ROLLED = sorted(path.stem for path in (HERE / "rolled").glob("*.py"))
 HALF = ("anima", "omnigen2")
 # Of each kind one, and those whose figures docs/models.md has; the others are of `make rollout-table`.
 KINDS = ("anima", "auk", "lingbot_video", "longcat_avatar", "ming_flash", "omnigen2", "pi0", "pi05")
-ADAPTER, CALLS, COMMON = "vllm_omni_rollout_adapter.py", "denoiser_calls.py", "common.py"
+ADAPTER, RECORDING, REPLAY, NODES, CALLS, COMMON = (
+    *(f"flow_grpo_runtime/{name}.py" for name in ("rollout", "recording", "replay", "nodes", "calls")),
+    "common.py",
+)
 
 LOOP = "sana_wm_loop.py"
 
@@ -67,22 +70,22 @@ MISTAKES = {
     ),
     "training with another scale": (
         ADAPTER,
-        "self.sde_scheduler.calls.finish(self.sde_scheduler.guidance)",
-        'self.sde_scheduler.calls.finish({"guidance_scale": 3.0})',
+        "scheduler.calls.finish(scheduler.guidance)",
+        'scheduler.calls.finish({"guidance_scale": 3.0})',
         "the rollout was guided with",
     ),
     "another schedule": (
         ADAPTER,
-        "num_inference_steps=requested_steps,",
-        "num_inference_steps=requested_steps + 1,",
+        "num_inference_steps=int(params.num_inference_steps),",
+        "num_inference_steps=int(params.num_inference_steps) + 1,",
         "schedules differ",
     ),
-    "branches exchanged": (CALLS, "[0 if conditional else 1]", "[1 if conditional else 0]", None),
-    "the time of another step": (CALLS, "_given(content[step], 0, latents)", "_given(content[0], 0, latents)", None),
+    "branches exchanged": (REPLAY, "[0 if conditional else 1]", "[1 if conditional else 0]", None),
+    "the time of another step": (NODES, "given(content[step], 0, latents)", "given(content[0], 0, latents)", None),
     "latents that are not the recorded ones": (
-        ADAPTER,
-        "prev_sample.to(torch.promote_types",
-        "2 * prev_sample.to(torch.promote_types",
+        RECORDING,
+        "return StepOutput(moved.to(torch.promote_types",
+        "return StepOutput(2 * moved.to(torch.promote_types",
         "changes the latents",
     ),
 }
@@ -97,7 +100,7 @@ MISTAKEN_UPDATES = {
     "an update in the other direction": (LOOP, "-pack_latents(noise_pred),", "pack_latents(noise_pred),", "guide()"),
     "a first frame that takes part": (
         CALLS,
-        "[None if step.free is None else step.free.cpu() for step in steps]",
+        "[step.free for step in steps]",
         "[None for step in steps]",
         "what is given has a step",
     ),

@@ -59,7 +59,7 @@ def _computed(
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
     spec = build_partial(request, None, None, "no denoiser", source).as_written()
-    sources = Sources(templates_root(), {})
+    sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
         text = render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
@@ -117,21 +117,15 @@ def test_an_interval_and_a_norm(computed: Callable[..., dict[str, Any]]) -> None
 
 
 ADAPTER = """
-import ast, json, sys, types
-from typing import Any
-common = {"__name__": "common"}
-tree = ast.parse(open(sys.argv[1] + "/vllm_omni_rollout_adapter.py").read())
-method = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "_set_guidance")
-sys.path.insert(0, sys.argv[1])
+import importlib, json, sys, types
 package = types.ModuleType("rendered")
 package.__path__ = [sys.argv[1]]
 sys.modules["rendered"] = package
-import importlib
-names = dict(vars(importlib.import_module("rendered.common")), Any=Any)
-exec(ast.unparse(method), names)
+from verl_omni.pipelines.flow_grpo_runtime.rollout import RecordedRollout, RolloutPlan
 params = types.SimpleNamespace(**json.loads(sys.argv[2]))
-holder = types.SimpleNamespace(sde_scheduler=types.SimpleNamespace())
-names["_set_guidance"](holder, params, {})
+plan = RolloutPlan(common=importlib.import_module("rendered.common"))
+holder = types.SimpleNamespace(rollout_plan=plan, sde_scheduler=types.SimpleNamespace())
+RecordedRollout._set_guidance(holder, params, {})
 print(json.dumps([vars(params), holder.sde_scheduler.guidance]))
 """
 
@@ -171,7 +165,7 @@ def test_the_rollout_gets_the_values_under_every_name(
     graded = specify(request, source)
     files, _ = render_package(graded.spec, [], None, graded.port)
     for path, file in files.items():
-        if path.endswith(("/common.py", "_schedule.py", "/vllm_omni_rollout_adapter.py")):
+        if path.endswith(("/common.py", "_schedule.py")):
             (tmp_path / path.rpartition("/")[2]).write_text(file.content or "", encoding="utf-8")
     flags = {f"{name}_provided": value is not None for name, value in given.items()}
     run = warm_python(["-c", ADAPTER, tmp_path, json.dumps({**given, **flags})], env=kit_environment())

@@ -201,7 +201,7 @@ def rendered(folder: Path) -> types.SimpleNamespace:
     package = types.ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package
-    stem = next(folder.glob("*_weights.py")).name.removesuffix("_weights.py")
+    stem = next(folder.glob("*_denoiser.py")).name.removesuffix("_denoiser.py")
     model = importlib.import_module(f"{name}.{stem}_model")
     adapter = importlib.import_module(f"{name}.vllm_omni_rollout_adapter")
     owner = next(value for key, value in vars(model).items() if key.endswith("ForTraining"))

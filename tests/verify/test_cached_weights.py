@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +12,13 @@ pytest.importorskip("torch")
 
 import torch
 
+from runtime.calls import CallRecorder
+from runtime.carried import read_record
+from runtime.model import CallPlan
+from runtime.replay import DenoiserCalls
+from runtime.values import same
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.scenarios import cached_weights
-
-pytestmark = pytest.mark.upstream
-CACHED, READ = "return changed.first, changed.after", "return changed.after, changed.after"
 
 
 class Layers(torch.nn.Module):
@@ -34,18 +35,28 @@ class Layers(torch.nn.Module):
         return self.out(latents) + cache["keys"].mean()
 
 
+class Reading(CallRecorder):
+    """Records what a cache holds after the first call in place of what it held before."""
+
+    def _before(self, name: str, value: Any) -> tuple[Any, Any]:
+        changed = self._changed.get(id(value))
+        if changed is not None and same(changed.after, value):
+            return changed.after, changed.after
+        return super()._before(name, value)
+
+
 class Bench:
     """What the scenario asks of the real one, around a toy pipeline of six steps."""
 
-    def __init__(self, calls: types.ModuleType) -> None:
-        self.calls, self.recipe, self.texts = calls, Recipe(64, 64, noise_level=0.7), ("a",)
+    def __init__(self, recorder: type[CallRecorder]) -> None:
+        self.recipe, self.texts = Recipe(64, 64, noise_level=0.7), ("a",)
         denoiser = Layers()
         self.engine = SimpleNamespace(pipeline=torch.nn.ModuleDict({"transformer": denoiser}))
         facts = {"class": "Layers", "method": "forward", "fused": [], "lora": ["keys", "out"]}
         self.task = SimpleNamespace(facts={"ported": facts})
         self.training = self
         self.module = Layers()
-        self.recorder = calls.CallRecorder()
+        self.recorder = recorder(CallPlan())
         self.recorder.watch(denoiser)
 
     def copy(self) -> Bench:
@@ -64,27 +75,22 @@ class Bench:
         return [SimpleNamespace(timesteps=torch.ones(high - low))]
 
     def compare(self, samples: Sequence[Any], recipe: Recipe, *, training: Bench) -> Any:
-        replay = self.calls.DenoiserCalls(self.calls.read_calls([self.content]), self.latents, 0, {})
+        replay = DenoiserCalls(CallPlan(), [read_record(self.content)], self.latents, 0, {})
         with torch.no_grad():
             found = replay.evaluate(training.module, torch.float32)
         return SimpleNamespace(log_prob=float((found - self.velocity).abs().max()))
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_a_replay_that_reads_the_rollouts_cache_is_seen(reads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.grade.rendered_calls import load_calls
-
-    source = (CACHED, READ) if reads else ("", "")
-    (found,) = cached_weights.measure(Bench(load_calls(monkeypatch, *source)))  # type: ignore[arg-type]
+def test_a_replay_that_reads_the_rollouts_cache_is_seen(reads: bool) -> None:
+    (found,) = cached_weights.measure(Bench(Reading if reads else CallRecorder))  # type: ignore[arg-type]
     assert "keys.weight" in found.reason
     assert found.value is not None
     assert (found.value > cached_weights.CHECK.limit) == reads
 
 
-def test_without_a_cache_there_is_nothing_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.grade.rendered_calls import load_calls
-
-    bench = Bench(load_calls(monkeypatch))
+def test_without_a_cache_there_is_nothing_to_change() -> None:
+    bench = Bench(CallRecorder)
     bench.task.facts["ported"]["lora"] = ["out"]
     (found,) = cached_weights.measure(bench)  # type: ignore[arg-type]
     assert found.skipped

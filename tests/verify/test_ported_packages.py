@@ -138,40 +138,41 @@ def test_it_is_complete_and_clean(
     scaffold_cli("check", folder).success()
 
 
+RUNTIME = "../flow_grpo_runtime/"
 BUGS = {
     "trainable-parameters": (
         "OmniGen2Pipeline",
-        "diffusers_training_adapter.py",
+        RUNTIME + "training.py",
         "parameter.data = parameter.data.float()",
         "parameter.data = parameter.data.bfloat16()",
     ),
     "rollout-log-probs": (
         "OmniGen2Pipeline",
-        "diffusers_training_adapter.py",
-        "prev_sample=latents[:, step + 1].float(),",
-        "prev_sample=latents[:, step].float(),",
+        RUNTIME + "training.py",
+        "prev_sample=following,",
+        "prev_sample=sample,",
     ),
     "weights-round-trip": (
         "OmniGen2Pipeline",
-        "{model}_weights.py",
+        RUNTIME + "checkpoint.py",
         "files.setdefault(path, {})[key] = tensor.detach().contiguous()",
         "files.setdefault(path, {})[key] = 1.5 * tensor.detach().contiguous()",
     ),
     "gradient-checkpointing": (
         "OmniGen2Pipeline",
-        "{model}_model.py",
+        RUNTIME + "module.py",
         "        super().enable_gradient_checkpointing(gradient_checkpointing_func)\n",
         "",
     ),
     # Branches of an edit in another order than that of the expression.
     "cfg-settings": (
         "OmniGen2Pipeline edit",
-        "denoiser_calls.py",
-        "together.unflatten(0, (-1, self._branches)).transpose(0, 1)",
-        "together.unflatten(0, (-1, self._branches)).transpose(0, 1).flip(0)",
+        RUNTIME + "replay.py",
+        "return together.reshape(-1, self._count, *together.shape[1:]).transpose(0, 1)",
+        "return together.reshape(-1, self._count, *together.shape[1:]).transpose(0, 1).flip(0)",
     ),
     # The denoiser's own `to` keeps some layers in float32, and FSDP1 shards no layer of two dtypes.
-    "fsdp1-bf16": ("LingBotVideoPipeline", "{model}_model.py", "    to = torch.nn.Module.to\n", ""),
+    "fsdp1-bf16": ("LingBotVideoPipeline", RUNTIME + "module.py", "    to = torch.nn.Module.to\n", ""),
 }
 
 
@@ -218,7 +219,7 @@ TABLES = "freqs_cos, freqs_sin = rotary_emb[0], rotary_emb[1]"
 ROUNDING = {
     "FSDP2 rounds the arguments of layers": (
         "BooguImagePipeline",
-        (("{model}_model.py", "        ExactArguments.of(module, cls._no_split_modules)\n", ""),),
+        ((RUNTIME + "module.py", "        ExactArguments.of(module, module._no_split_modules)\n", ""),),
         "the velocity once sharded is",
     ),
     "the module rounds its table of positions": (
@@ -228,7 +229,7 @@ ROUNDING = {
     ),
     "parameters that the pipeline keeps in float32": (
         "LingBotVideoPipeline",
-        (("{model}_model.py", "        WideParameters.of(module, kept)\n", ""),),
+        ((RUNTIME + "module.py", "        WideParameters.of(module, kept)\n", ""),),
         "the velocity of the whole module is",
     ),
 }

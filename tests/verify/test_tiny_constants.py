@@ -33,33 +33,10 @@ class {name}(torch.nn.Module):
 def build_denoiser(od_config):
     return {name}({given}), [("transformer", "transformer.", None)]
 """
-WEIGHTS = """
-import torch
-from contextlib import contextmanager
-from types import SimpleNamespace
+MODEL = """
+from runtime.checkpoint import DenoiserSource
 
-
-@contextmanager
-def parameters_on_meta():
-    with torch.device("meta"):
-        yield
-
-
-class Settings:
-    params = {}
-
-
-class Checkpoint:
-    def __init__(self):
-        self.keys = {}
-
-
-def _place(module, given, checkpoint):
-    checkpoint.keys = {name: name for name, *_ in given}
-
-
-def EngineConfig(model, dtype):
-    return SimpleNamespace(model=model, dtype=dtype, tf_model_config=Settings())
+SOURCE = DenoiserSource(build=None, prefix="transformer.")
 """
 SMALL = {"dim": (3840, 96), "n_layers": (30, 2), "axes_dims": ((32, 48, 48), (8, 8, 8))}
 GIVEN = {"text_feat_dim": 2560}
@@ -71,7 +48,7 @@ Write = Callable[..., Any]
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write the real pipeline's class, and import it."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    names = ("toy_engine", "toy_package", "toy_package.toy_denoiser", "toy_package.toy_weights")
+    names = ("toy_engine", "toy_package", "toy_package.toy_denoiser", "toy_package.toy_model")
 
     def write(text: str) -> Any:
         (tmp_path / "toy_engine.py").write_text(text)
@@ -89,7 +66,7 @@ def ported(engine: Write, tmp_path: Path) -> PortedModule:
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "toy_denoiser.py").write_text(DENOISER.format(name="Toy", eps=1e-5, given=""))
-    (folder / "toy_weights.py").write_text(WEIGHTS)
+    (folder / "toy_model.py").write_text(MODEL)
     facts = {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline", "attribute": "transformer"}
     return PortedModule("toy_package", {**facts, "module": "toy_engine", "class": "RealToy"})
 

@@ -47,20 +47,10 @@ def build_denoiser(od_config):
     config = json.loads(place.read_text()) if place.is_file() else {}
     return Toy(**{**SIZES, **config.get("main", {})}), mine
 """
-WEIGHTS = """
-import os
-from contextlib import nullcontext as parameters_on_meta
-from types import SimpleNamespace
+MODEL = """
+from runtime.checkpoint import DenoiserSource
 
-
-class EngineConfig:
-    def __init__(self, model, dtype):
-        self.model, self.dtype = model, dtype
-        self.tf_model_config = SimpleNamespace(params={})
-        os.path.isfile(os.path.join(os.path.dirname(model), "config.json"))  # its own, not the builder's
-
-    def load_file(self, path):
-        raise AssertionError("there are no files yet")
+SOURCE = DenoiserSource(build=None, prefix="transformer.")
 """
 RENAMES = [["main.", ""], ["text.", ""], ["net.adapter.", ""], ["net.", ""], ["trunk", "body"]]
 
@@ -69,10 +59,10 @@ RENAMES = [["main.", ""], ["text.", ""], ["net.adapter.", ""], ["net.", ""], ["t
 def ported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortedModule:
     folder = tmp_path / "filed_package"
     folder.mkdir()
-    for name, text in (("__init__", ""), ("toy_denoiser", DENOISER), ("toy_weights", WEIGHTS)):
+    for name, text in (("__init__", ""), ("toy_denoiser", DENOISER), ("toy_model", MODEL)):
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("filed_package", "filed_package.toy_denoiser", "filed_package.toy_weights"):
+    for name in ("filed_package", "filed_package.toy_denoiser", "filed_package.toy_model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     facts = {"model": "toy", "entry": "Toy", "renames": RENAMES, "pipeline": "ToyPipeline", "reads": True, "file": True}
     return PortedModule("filed_package", facts)

@@ -10,6 +10,7 @@ from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.resolution import Resolution
 from scaffold.check.model.source import SourceFile
 from scaffold.check.model.tree import Tree, UnreadableError
+from scaffold.resources import RUNTIME
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package
@@ -128,7 +129,7 @@ class Project(Resolution):
         folders: dict[str, list[str]] = {}
         for path in self.files(PIPELINES, ".py"):
             name, slash, _ = path[len(PIPELINES) + 1 :].partition("/")
-            if slash:
+            if slash and name != RUNTIME:
                 folders.setdefault(name, []).append(path)
         found = []
         for name, paths in sorted(folders.items()):

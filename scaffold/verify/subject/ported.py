@@ -184,8 +184,9 @@ class PortedSubject(Subject):
         """
         from scaffold.verify.rollout.engine_side import recorder
 
-        calls = importlib.import_module(f"{self.training.__module__.rpartition('.')[0]}.denoiser_calls")
-        with recorder.steps() as taken, mock.patch.object(calls, "_rows", return_value=set()):
+        runtime = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
+        replay = importlib.import_module(f"{runtime.rpartition('.')[0]}.replay")
+        with recorder.steps() as taken, mock.patch.object(replay, "samples_of", return_value=set()):
             inputs = self.inputs_of(module, [sample], step=step)
             self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity

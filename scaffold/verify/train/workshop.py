@@ -10,6 +10,7 @@ from scaffold.plan.hooks import add_package
 from scaffold.reading import copy_tree, read_text
 from scaffold.target.capabilities import REGISTRY
 from scaffold.verify.package import CONTAINER, Package
+from scaffold.verify.rollout.engine_side.sources import RUNTIME
 
 # What the run reads of a checkout; its .git, docs and docker files stay away.
 COPIED = ("verl_omni", "examples", "tests/special_e2e")
@@ -35,6 +36,9 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
             if package.root != checkout:
                 shutil.rmtree(place, ignore_errors=True)
                 copy_tree(package.folder, place, inside=package.root, skip=SKIPPED)
+                shared = package.folder.with_name(RUNTIME)
+                if shared.is_dir() and not package.checkout:
+                    copy_tree(shared, place.with_name(RUNTIME), inside=package.root, skip=SKIPPED)
                 for name in LAID_OVER:
                     if (package.root / name).is_dir() and not package.checkout:
                         copy_tree(package.root / name, folder / name, inside=package.root, skip=SKIPPED)

@@ -24,19 +24,19 @@ def run(subject: Any) -> Measured:
     writer = subject.checkpoint_writer()
     size = sum(state[name].numel() * state[name].element_size() for name in writer.names)
     stem = f"{subject.name}.{subject.spec['names']['model']}"
-    weights: Any = importlib.import_module(f"{stem}_weights")
-    denoiser: Any = importlib.import_module(f"{stem}_denoiser")
+    source: Any = importlib.import_module(f"{stem}_model").SOURCE
+    weights: Any = importlib.import_module(type(source).__module__)
     with tempfile.TemporaryDirectory() as folder:
         writer.write(Path(folder), state)
-        place = weights.weights_file(folder) if subject.spec["port"].get("file") else folder
+        place = weights.weights_file(folder) if source.file else folder
         config = weights.EngineConfig(place, torch.float32)
         files: dict[str, Any] = {}
         if subject.spec["port"].get("reads"):  # what the builder reads by itself is no table of its own
             config.load_file = _kept(config.load_file, files)
             with weights.parameters_on_meta():
-                denoiser.build_denoiser(config)
+                source.build(config)
         with _Allocations() as built, weights.parameters_on_meta():
-            denoiser.build_denoiser(config)
+            source.build(config)
         with _Allocations() as seen:
             load(subject, Path(folder))
     value = max(0, seen.bytes - built.bytes) / size

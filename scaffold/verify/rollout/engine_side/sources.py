@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 MODELS = "vllm_omni.diffusion.models."
+RUNTIME = "flow_grpo_runtime"
 KIT_PACKAGES = ("verl", "verl_omni", "omni_scaffold_kit")
 
 
@@ -96,13 +97,15 @@ class Adapters:
 
 
 def install_package(root: Path, package: str) -> None:
-    """Make ``package`` come from ``root``, whatever else holds a package of that name."""
+    """Make ``package``, and the runtime beside it, come from ``root``, whatever else holds packages of that name."""
     folder = root.joinpath(*package.split("."))
     if package in sys.modules:
         raise ImportError(f"{package} was imported before its place was known")
     if not (folder / "__init__.py").is_file():
         raise FileNotFoundError(f"{folder} is no package")
-    sys.meta_path.insert(0, FolderFinder({package: folder}))
+    found = {package: folder, f"{package.rpartition('.')[0]}.{RUNTIME}": folder.with_name(RUNTIME)}
+    present = {name: place for name, place in found.items() if (place / "__init__.py").is_file()}
+    sys.meta_path.insert(0, FolderFinder(present))
 
 
 def install_kit(kit: Path) -> None:

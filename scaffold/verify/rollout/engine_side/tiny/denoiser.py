@@ -41,7 +41,10 @@ class PortedModule:
 
     def __init__(self, package: str, facts: dict[str, Any]) -> None:
         self.facts = facts
-        self.weights: Any = importlib.import_module(f"{package}.{facts['model']}_weights")
+        self.source: Any = importlib.import_module(f"{package}.{facts['model']}_model").SOURCE
+        runtime, _, _ = type(self.source).__module__.rpartition(".")
+        self.weights: Any = importlib.import_module(f"{runtime}.checkpoint")
+        self.slots: Any = importlib.import_module(f"{runtime}.slots")
         denoiser = importlib.import_module(f"{package}.{facts['model']}_denoiser")
         self.entry: Any = getattr(denoiser, facts["entry"])
         self.build: Any = denoiser.build_denoiser
@@ -194,7 +197,7 @@ class PortedModule:
                     key = f"{path}.{layer}.{kind}"
                     tried = self.weights.Checkpoint()
                     with contextlib.suppress(LookupError):  # a name that the loader does not know
-                        self.weights._trace(module, [(key, shape, FILE, key)], tried)
+                        self.slots.trace(module, [(key, shape, FILE, key)], tried, self.source)
                     rows = sorted(row for name in tried.cut for row in _rows(tried.cut[name][2]))
                     if set(tried.cut) == set(names) and rows == list(range(shape[0])):
                         checkpoint.cut |= tried.cut
@@ -299,7 +302,7 @@ class PortedModule:
         """Names of the parameters to which the loader takes one tensor."""
         checkpoint = self.weights.Checkpoint()
         try:
-            self.weights._place(module, iter([(key, tensor.detach(), WEIGHTS, key)]), checkpoint)
+            self.slots.place(module, iter([(key, tensor.detach(), WEIGHTS, key)]), checkpoint, self.source)
         except Exception:
             return set()
         return set(checkpoint.keys)

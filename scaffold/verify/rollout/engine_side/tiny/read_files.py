@@ -60,7 +60,7 @@ def find_layout(weights: Any, build: Build, renames: Sequence[Sequence[str]], fo
     Of those it takes, one is preferred with which it notices a tensor that belongs to nothing.
 
     Args:
-        weights: the package's module of weights, whose ``EngineConfig`` opens the files.
+        weights: the runtime's module of checkpoints, whose ``EngineConfig`` opens the files.
         build: the builder with a new configuration; returns the denoiser and its tensors by name.
         renames: the loader's table, what a checkpoint has and what the module has.
         folder: the checkpoint.
